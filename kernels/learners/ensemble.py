@@ -152,9 +152,8 @@ class KernelEnsemble(Value):
         Notes
         -----
         One kernel at a time, each O(m^3) for its eigenvectors and O(L m^2 q) for its hypotheses, then O(L m q p^2) for
-        the weights; O(m^2 + L m q p) memory. Rank-one features are ridge regressions of one variable each, O(m p q)
-        a regularisation and no matrix, and O(m p q) memory, for which sparse features are made dense; weights
-        then cost O(m q p min(m q, p)). A feature that is constant on these rows gets weight zero, without a word.
+        the weights; O(m^2 + L m q p) memory. Rank-one features are their own eigenvectors: O(L m p q) and no matrix,
+        for which sparse ones are made dense. A feature that is constant on these rows gets weight zero, without a word.
         """
         require_normalisation(normalise)
         Lambda = np.asarray(grid, dtype=np.float64)
@@ -168,23 +167,37 @@ class KernelEnsemble(Value):
         training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)
         scales, traces = moments.scales(normalise), moments.traces()
         varying = traces > 0  # all but constant features
-        scales = scales * np.mean(traces[varying] / scales[varying]) / len(training)
-        Y = training.Y
-        hypotheses: _FeatureHypotheses | _KernelHypotheses
+        scales = np.where(varying, scales, 1.0)
+        scales *= np.mean(traces[varying] / scales[varying]) / len(training)
+        Y, p, L = training.Y, family.n_kernels, len(Lambda)
+        (m, q), grams = Y.shape, TiledGrams(family, rows, moments.shift, scales)
+        left_out, means = np.empty((L, m, q, p)), np.empty((L, q, p))
         if isinstance(family, FeatureFamily):
-            hypotheses = _FeatureHypotheses(family, rows, moments, scales, Y, Lambda)
+            Z = family.take(rows)
+            Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
+            of_rows = Z.mean(axis=0)
+            Z = np.where(varying, Z - of_rows, 0.0)
+            coefficients = np.empty((p, L, q))
+            for k, norm in enumerate(np.sqrt(np.where(varying, traces, 1.0))):
+                eigenvalue, basis = traces[k : k + 1] / scales[k], Z[:, [k]] / norm
+                left_out[..., k], dual = leave_one_out(eigenvalue, basis, Y, Lambda)
+                coefficients[k] = np.tensordot(Z[:, k], dual, axes=(0, 1)) / scales[k]
+                means[..., k] = of_rows[k] * coefficients[k]
         else:
-            hypotheses = _KernelHypotheses(family, rows, moments, scales, Y, Lambda)
-        weights = np.zeros((len(Lambda), family.n_kernels))
-        errors, single_errors = np.empty(len(Lambda)), np.empty_like(weights)
-        ahead = (Y - Y.mean(axis=0)) / (1 - 1 / len(Y))
-        for step in range(len(Lambda)):
-            left_out = hypotheses.left_out(step)
-            G, t = left_out.reshape(-1, left_out.shape[-1]), ahead.ravel()
+            coefficients = np.empty((p, m, L, q))
+            for k, unit in enumerate(np.eye(p)):
+                left_out[..., k], dual = leave_one_out(*np.linalg.eigh(grams.combine(unit)), Y, Lambda)
+                coefficients[k] = dual.swapaxes(0, 1) / scales[k]
+                means[..., k] = np.tensordot(moments.combined_row_means(unit), coefficients[k], axes=1)
+        weights = np.empty((L, p))
+        errors, single_errors = np.empty(L), np.empty((L, p))
+        ahead = (Y - Y.mean(axis=0)) / (1 - 1 / m)
+        for step, of_step in enumerate(left_out):
+            G, t = of_step.reshape(-1, p), ahead.ravel()
             weights[step] = np.linalg.lstsq(G, t, rcond=DEPENDENT)[0]
             errors[step] = np.sqrt(np.mean((t - G @ weights[step]) ** 2))
             single_errors[step] = np.sqrt(np.mean((t[:, None] - G) ** 2, axis=0))
-        coefficients, offsets = hypotheses.combined(weights)
+        by_kernel = weights.T[..., None] if coefficients.ndim == 3 else weights.T[:, None, :, None]
         return cls(
             family=family,
             grid=tuple(Lambda.tolist()),
@@ -195,8 +208,8 @@ class KernelEnsemble(Value):
             X=rows,
             origin=moments.origin,
             shift=moments.shift,
-            coefficients=coefficients,
-            intercept=Y.mean(axis=0) - offsets,
+            coefficients=coefficients * by_kernel,
+            intercept=Y.mean(axis=0) - np.einsum("lqk,lk->lq", means, weights),
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
@@ -238,23 +251,20 @@ class KernelEnsemble(Value):
         if isinstance(self.family, FeatureFamily):
             scores = np.asarray(self.family.take(A) @ self.coefficients.reshape(-1, L * q))
         else:
-            scores = self._scores_by_tiles(A)
+            p, m = self.coefficients.shape[:2]
+            coefficients = self.coefficients.reshape(p, m, -1)
+
+            def of(rows: slice, columns: slice) -> Pieces:
+                tile = self.family.tile(A[rows], self.X[columns], self.shift)
+                return Pieces({rows.start: np.tensordot(tile, coefficients[:, columns], axes=([0, 2], [0, 1]))})
+
+            scores = over_tiles(of, A.shape[0], m, block_rows_for(p)).joined()
         return np.asarray(scores.reshape(-1, L, q).transpose(1, 0, 2) + self.intercept[:, None])
 
-    def _scores_by_tiles(self, A: Rows) -> np.ndarray:
-        """Return the weighted sum of all hypotheses without their intercept, shape (n, L q)."""
-        p, m = self.coefficients.shape[:2]
-        coefficients = self.coefficients.reshape(p, m, -1)
 
-        def of(rows: slice, columns: slice) -> Pieces:
-            tile = self.family.tile(A[rows], self.X[columns], self.shift)
-            return Pieces({rows.start: np.tensordot(tile, coefficients[:, columns], axes=([0, 2], [0, 1]))})
-
-        scores: Pieces = over_tiles(of, A.shape[0], m, block_rows_for(p))
-        return scores.joined()
-
-
-def leave_one_out(K: np.ndarray, Y: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def leave_one_out(
+    eigenvalues: np.ndarray, Q: np.ndarray, Y: np.ndarray, grid: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     r"""Return what kernel ridge regressions predict for each row without it, and their coefficients with all rows.
 
     With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, :math:`\tilde y` the targets less their mean and
@@ -264,8 +274,10 @@ def leave_one_out(K: np.ndarray, Y: np.ndarray, grid: np.ndarray) -> tuple[np.nd
 
     Parameters
     ----------
-    K : ndarray of shape (m, m)
-        Centered Gram matrix, positive semi-definite. Not modified.
+    eigenvalues : ndarray of shape (r,)
+        Of the centered Gram matrix of m rows; not negative, up to rounding.
+    Q : ndarray of shape (m, r)
+        Its eigenvectors; none of the eigenvalue zero are needed.
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     grid : ndarray of shape (L,)
@@ -275,101 +287,20 @@ def leave_one_out(K: np.ndarray, Y: np.ndarray, grid: np.ndarray) -> tuple[np.nd
     -------
     left_out : ndarray of shape (L, m, q)
         The prediction for each row by a regression on the others, less the mean of their targets.
-    dual : ndarray of shape (m, L, q)
-        Coefficients of the regressions on all rows.
+    dual : ndarray of shape (L, m, q)
+        Coefficients of the regressions on all rows, in the span of Q.
 
     Notes
     -----
     Exact: the residual of a left-out row is that of the fit over one less the row's own share in it, which is
     ``1 / m + S_ii``. The regression without a row has the kernel centered on the others and their mean for intercept,
-    as a fit on them would have; only the scale of the kernel remains that of all rows. O(m^3) for the eigenvectors,
-    then O(L m^2 q); relative to the targets, rounding is multiplied by the largest eigenvalue times Lambda.
+    as a fit on them would have; only the scale of the kernel remains that of all rows. O(L m r q); relative to the
+    targets, rounding is multiplied by the largest eigenvalue times Lambda.
     """
-    m = len(Y)
-    Y_c = Y - Y.mean(axis=0)
-    eigenvalues, Q = np.linalg.eigh(K)
-    eigenvalues = np.maximum(eigenvalues, 0.0)
-    projected = Q.T @ Y_c
-    damped = 1 / (eigenvalues[:, None] + 1 / grid)
-    shrinkage = eigenvalues[:, None] * damped
-    dual, fitted = (
-        (Q @ (factors[:, :, None] * projected[:, None]).reshape(m, -1)).reshape(m, len(grid), -1)
-        for factors in (damped, shrinkage)
-    )
-    own = Q**2 @ shrinkage
-    left_out = _without_own_target(fitted.transpose(1, 0, 2), own.T[:, :, None], Y_c)
-    return left_out, dual
-
-
-def _without_own_target(fitted: np.ndarray, own: np.ndarray, Y_c: np.ndarray) -> np.ndarray:
-    """Return centered predictions of rows by the others, from fits to all rows and the share of a row in its own."""
-    a = 1 - 1 / len(Y_c)
-    return np.asarray((fitted - own * (Y_c / a)) / np.maximum(a - own, LEAST_FREEDOM))
-
-
-class _KernelHypotheses:
-    """Kernel ridge regressions on one base kernel each, whose matrices are formed one at a time."""
-
-    def __init__(
-        self,
-        family: KernelFamily,
-        X: Rows,
-        moments: AlignmentStatistics,
-        scales: np.ndarray,
-        Y: np.ndarray,
-        grid: np.ndarray,
-    ) -> None:
-        (m, q), p = Y.shape, family.n_kernels
-        grams = TiledGrams(family, X, moments.shift, scales)
-        self._left_out = np.empty((len(grid), m, q, p))
-        self._dual = np.empty((p, m, len(grid), q))
-        self._row_means = np.empty((p, m))
-        for k, unit in enumerate(np.eye(p)):
-            self._left_out[..., k], dual = leave_one_out(grams.combine(unit), Y, grid)
-            self._dual[k] = dual / scales[k]
-            self._row_means[k] = moments.combined_row_means(unit)
-
-    def left_out(self, step: int) -> np.ndarray:
-        """Return left-out predictions for one value of the grid, shape (m, q, p)."""
-        return np.asarray(self._left_out[step])
-
-    def combined(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weighted coefficients, shape (p, m, L, q), and their mean score, shape (L, q)."""
-        coefficients = self._dual * weights.T[:, None, :, None]
-        return coefficients, np.tensordot(self._row_means, coefficients, axes=2)
-
-
-class _FeatureHypotheses:
-    """Ridge regressions on one feature each."""
-
-    def __init__(
-        self,
-        family: FeatureFamily,
-        X: Rows,
-        moments: AlignmentStatistics,
-        scales: np.ndarray,
-        Y: np.ndarray,
-        grid: np.ndarray,
-    ) -> None:
-        Z = family.take(X)
-        Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
-        self._means = Z.mean(axis=0)
-        self._norms = np.sqrt(moments.traces())
-        self._varying = self._norms > 0
-        self._norms[~self._varying] = 1.0
-        self._Z = np.where(self._varying, (Z - self._means) / self._norms, 0.0)
-        self._Y_c = Y - Y.mean(axis=0)
-        self._products = self._Z.T @ self._Y_c
-        # The one eigenvalue of each kernel, as a share of itself plus lambda; shape (L, p).
-        eigenvalues = np.divide(moments.traces(), scales, out=np.zeros(len(scales)), where=self._varying)
-        self._shrinkage = eigenvalues / (eigenvalues + 1 / grid[:, None])
-
-    def left_out(self, step: int) -> np.ndarray:
-        """Return left-out predictions for one value of the grid, shape (m, q, p)."""
-        shrunk = (self._Z * self._shrinkage[step])[:, None, :]
-        return _without_own_target(shrunk * self._products.T, shrunk * self._Z[:, None, :], self._Y_c[:, :, None])
-
-    def combined(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weighted coefficients, shape (p, L, q), and their mean score, shape (L, q)."""
-        coefficients = (weights * self._shrinkage / self._norms).T[:, :, None] * self._products[:, None, :]
-        return coefficients, np.tensordot(self._means, coefficients, axes=1)
+    Y_c, a = Y - Y.mean(axis=0), 1 - 1 / len(Y)
+    eigenvalues, projected = np.maximum(eigenvalues, 0.0), Q.T @ Y_c
+    damped = 1 / (eigenvalues + 1 / grid[:, None])
+    dual = Q @ (damped[:, :, None] * projected)
+    fitted = Q @ ((damped * eigenvalues)[:, :, None] * projected)
+    own = ((damped * eigenvalues) @ (Q**2).T)[:, :, None]
+    return (fitted - own * (Y_c / a)) / np.maximum(a - own, LEAST_FREEDOM), dual

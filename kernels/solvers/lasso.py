@@ -28,7 +28,7 @@ elimination of the weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -66,8 +66,8 @@ RELATIVE_RIDGE = 1e-12
 SUFFICIENT = 1e-4
 """Share of the decrease that the slope promises which a step must bring."""
 
-SHORTEST_PROJECTED_STEP = 0.1
-"""Steps that are projected on the signs are halved down to this; then one is taken that stays inside them."""
+PROJECTED_STEPS = (1.0, 0.5, 0.25, 0.125)
+"""Lengths of steps that are projected on the signs; then one is taken that stays inside them."""
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,6 @@ class Fit:
     def gap(self) -> float:
         """How far the value may still fall, relative to it."""
         return max(self.value - self.bound, 0.0) / self.value if self.value > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Active features, the sides of zero that their coefficients keep to, the slopes there, and Newton's change."""
-
-    active: np.ndarray
-    signs: np.ndarray
-    slope: np.ndarray
-    change: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -183,89 +173,72 @@ class SquaredLasso:
         sides it may free many features at once. Where it does not descend so, features that would enter on the wrong
         side stay out; the step then ends where the first coefficient reaches zero, which always descends.
         """
-        active = np.union1d(np.flatnonzero(fit.w), self._entering(fit))
+        carried = np.flatnonzero(fit.w)
+        excess = np.where(fit.w == 0, np.abs(fit.descent) - fit.threshold, -np.inf)
+        # More than m features depend on each other: towards that end ever fewer join.
+        most = max(1, min(max(MOST_ENTERING, len(carried)), (len(self.y) - len(carried)) // 2))
+        entering = np.argsort(-excess, kind="stable")[:most]
+        active = np.union1d(carried, entering[excess[entering] > 0])
         while len(active):
-            signs = np.sign(np.where(fit.w[active] != 0, fit.w[active], fit.descent[active]))
+            before = fit.w[active]
+            signs = np.sign(np.where(before != 0, before, fit.descent[active]))
             slope = fit.descent[active] - fit.threshold * signs
-            side = _Side(active, signs, slope, self._newton(active, signs, slope))
-            length = 1.0
-            while length > SHORTEST_PROJECTED_STEP:
-                better = self._moved(fit, side, length)
+            H = self.features.gram(active) / self.ridge + np.outer(signs, signs) / self.radius
+            change = np.asarray(cho_solve(factored(H, RELATIVE_RIDGE), slope, check_finite=False))
+            for length in PROJECTED_STEPS:
+                better = self._moved(fit, active, signs * np.maximum(signs * (before + length * change), 0.0))
                 if better is not None:
                     return better
-                length /= 2
-            crossing = (fit.w[active] == 0) & (signs * side.change <= 0)
+            crossing = (before == 0) & (signs * change <= 0)
             if not crossing.any():
-                falling = signs * side.change < 0
-                ratios = -fit.w[active][falling] / side.change[falling]
-                return self._moved(fit, side, float(ratios.min(initial=1.0)))
+                falling = signs * change < 0
+                length = float((-before[falling] / change[falling]).min(initial=1.0))
+                return self._moved(fit, active, signs * np.maximum(signs * (before + length * change), 0.0))
             active = active[~crossing]
         return None
 
-    def _entering(self, fit: Fit) -> np.ndarray:
-        """Return the features without weight along which the objective falls most."""
-        excess = np.where(fit.w == 0, np.abs(fit.descent) - fit.threshold, -np.inf)
-        active = int(np.count_nonzero(fit.w))
-        # More than m features depend on each other: towards that end ever fewer join.
-        most = max(1, min(max(MOST_ENTERING, active), (len(self.y) - active) // 2))
-        largest = np.argsort(-excess, kind="stable")[:most]
-        return largest[excess[largest] > 0]
-
-    def _newton(self, active: np.ndarray, signs: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """Return the change that minimises the objective over some features while they keep their signs."""
-        H = self.features.gram(active) / self.ridge + np.outer(signs, signs) / self.radius
-        return np.asarray(cho_solve(factored(H, RELATIVE_RIDGE), slope, check_finite=False))
-
-    def _moved(self, fit: Fit, side: _Side, length: float) -> Fit | None:
-        """Return the fit after part of a change, projected on the sides, if it descends."""
+    def _moved(self, fit: Fit, active: np.ndarray, coefficients: np.ndarray) -> Fit | None:
+        """Return the fit with other coefficients of the active features, if it descends."""
         w = fit.w.copy()
-        w[side.active] = side.signs * np.maximum(side.signs * (w[side.active] + length * side.change), 0.0)
-        promised = 2 * float(side.slope @ (w - fit.w)[side.active])
+        w[active] = coefficients
+        slope = fit.descent[active] - fit.threshold * np.sign(np.where(fit.w != 0, fit.w, fit.descent)[active])
+        promised = 2 * float(slope @ (coefficients - fit.w[active]))
         found = self.at(w)
         # Once the value is down to its rounding, a step counts that halves what the bound leaves open.
         settled = found.value <= fit.value * (1 + ROUNDING) and found.value - found.bound < (fit.value - fit.bound) / 2
-        if settled or (promised > 0 and found.value <= fit.value - SUFFICIENT * promised):
-            return found
-        return None
-
-    def path(self) -> tuple[FeaturePath, float]:
-        r"""Return the central path of the dual, and the factor of its coefficients.
-
-        In units of the target's root mean square r and of lambda, :math:`\alpha = r x / \lambda`, the dual is
-        :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2` to be minimised, and w is r times its w.
-        """
-        size = float(np.sqrt(np.mean(self.y**2)))
-        return FeaturePath(self.features, self.y / size, 1.0, self.radius / self.ridge), size
+        return found if settled or (promised > 0 and found.value <= fit.value - SUFFICIENT * promised) else None
 
 
 class _Record:
-    """The best fit so far, the best bound, the number of iterations, and the values, which never rise."""
+    """The best fit so far, the best bound, and the values, which never rise, one an iteration."""
 
     def __init__(self, fit: Fit) -> None:
-        self.fit, self.bound, self.iterations, self.objectives = fit, fit.bound, 1, [fit.value]
+        self.fit, self.bound, self.objectives = fit, fit.bound, [fit.value]
+
+    @property
+    def iterations(self) -> int:
+        """Number of fits."""
+        return len(self.objectives)
 
     @property
     def gap(self) -> float:
         """How far the best value is above the best bound, relative to it."""
-        return max(self.fit.value - self.bound, 0.0) / self.fit.value if self.fit.value > 0 else 0.0
+        return replace(self.fit, bound=self.bound).gap
 
     def add(self, fit: Fit) -> None:
         """Count an iteration, and take its fit where it is better, also within the rounding of the value."""
-        self.iterations += 1
         self.bound = max(self.bound, fit.bound)
         settled = fit.value <= self.fit.value * (1 + ROUNDING) and fit.gap < self.fit.gap
         if fit.value < self.fit.value or settled:
             self.fit = fit
         self.objectives.append(min(fit.value, self.objectives[-1]))
 
-    def take(self, fit: Fit) -> None:
-        """Take a better fit of an iteration that is counted already."""
-        self.fit = fit
-        self.objectives[-1] = fit.value
-
-    def certificate(self, tolerance: float) -> Certificate:
-        """Return the evidence."""
-        return Certificate("duality gap", self.gap, tolerance, self.iterations, tuple(self.objectives))
+    def solution(self, radius: float, otherwise: np.ndarray | None, tolerance: float) -> tuple[np.ndarray, Certificate]:
+        """Return ``Lambda |w| / |w|_1``, or without any coefficient weights as good as all others, and the evidence."""
+        w, equal = self.fit.w, np.full(len(self.fit.w), radius / len(self.fit.w))
+        total, certificate = float(np.abs(w).sum()), ("duality gap", self.gap, tolerance, self.iterations)
+        mu = np.abs(w) * (radius / total) if total > 0 else equal if otherwise is None else otherwise
+        return mu, Certificate(*certificate, tuple(self.objectives))
 
 
 def ridge_weights(
@@ -318,7 +291,7 @@ def ridge_weights(
     if record.gap > aim and record.iterations < max_iterations:
         fit = _along_path(problem, record, NEARLY * min(tolerance / TOLERANCE, 1.0), max_iterations)
         _active_sets(problem, fit, record, aim, max_iterations - record.iterations, np.inf)
-    return _weights(record.fit.w, radius, start), record.certificate(tolerance)
+    return record.solution(radius, start, tolerance)
 
 
 def _active_sets(
@@ -336,8 +309,13 @@ def _active_sets(
 
 
 def _along_path(problem: SquaredLasso, record: _Record, aim: float, max_iterations: int) -> Fit:
-    """Follow the central path, and return the fit of few features from which active sets finish."""
-    path, size = problem.path()
+    r"""Follow the central path of the dual, and return the fit of few features from which active sets finish.
+
+    In units of the target's root mean square r and of lambda, :math:`\alpha = r x / \lambda`, the dual is
+    :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2` to be minimised, and w is r times its w.
+    """
+    size = float(np.sqrt(np.mean(problem.y**2)))
+    path = FeaturePath(problem.features, problem.y / size, 1.0, problem.radius / problem.ridge)
     nearest, best, waited = record.fit.w, np.inf, 0
     while record.iterations < max_iterations and best > aim and waited < PATIENCE and path.step():
         fit = problem.at(size * path.w)
@@ -418,13 +396,5 @@ def svm_weights(
         best = min(best, found.gap)
     if record.gap > tolerance and whole.value < record.fit.value:
         # Which features the bounds leave out is not settled: all keep what they have.
-        record.take(whole)
-    return _weights(record.fit.w, radius, None), record.certificate(tolerance)
-
-
-def _weights(w: np.ndarray, radius: float, otherwise: np.ndarray | None) -> np.ndarray:
-    """Return ``Lambda |w| / |w|_1``; without any coefficient weights that are as good as all others."""
-    total = float(np.abs(w).sum())
-    if total > 0:
-        return np.asarray(np.abs(w) * (radius / total))
-    return np.full(len(w), radius / len(w)) if otherwise is None else otherwise
+        record.fit, record.objectives[-1] = whole, whole.value
+    return record.solution(radius, None, tolerance)
