@@ -9,8 +9,8 @@ from scipy import sparse
 from scipy.linalg import cho_solve
 from scipy.optimize import brentq
 
-from learnkernels.kernels.centering import center_gram, center_in_place
-from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams, has_room
+from learnkernels.kernels.centering import center_gram
+from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator, has_room
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.learners.norm_ball import L1KRR
@@ -57,7 +57,7 @@ class CR(SearchingLearner):
     With :math:`\alpha = (K + \lambda I)^{-1} Y` the objective falls fastest towards the kernel of the largest
     :math:`\alpha^\top K_\sigma \alpha`; how much that exceeds :math:`\alpha^\top K \alpha` bounds what is left. The
     step towards it minimises the objective on the segment. O(m^3) a Cholesky factor, some eight an addition. Memory for
-    one m by m matrix a kernel found, where all are weighed anew, and for some eight others.
+    one m by m matrix a kernel found, up to 1 GiB, where all are weighed anew, and for some eight others.
 
     On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, bandwidths are searched on 2,000 rows drawn
     at random, and kernels weighed on all of them by conjugate gradients over tiles, in memory that grows with the rows.
@@ -98,73 +98,52 @@ class CR(SearchingLearner):
         Y = target.Y - target.Y.mean(axis=0)
         if not np.abs(Y).max() > 0:
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
-        if not has_room(X.shape[0]):
-            return self._find_on_tiles(X, target, Y, regularisation)
-        pairs = RadialPairs(self.kind, X)
-        ridge = 1.0 / regularisation
-        U = [_steepest(pairs, Y @ Y.T)]
-        K = center_in_place(pairs.matrix(np.array(U)))
-        weights, grams = np.ones(1), np.array([K]) if self.corrective else None
-        objectives: list[float] = []
-        while True:
-            alpha = _solve(K, ridge, Y)
-            objectives.append(float(np.vdot(alpha, Y)))
-            P = alpha @ alpha.T
-            u = _steepest(pairs, P)
-            new = center_in_place(pairs.matrix(np.array([u])))
-            gap = max(float(np.vdot(P, new) - np.vdot(P, K)), 0.0) / objectives[-1]
-            if gap <= self.tolerance or len(objectives) >= self.max_iterations:
-                break
-            known = np.flatnonzero(np.abs(np.array(U) - u) < SAME)
-            if not len(known):
-                U.append(u)
-                weights = np.append(weights, 0.0)
-                if grams is not None:
-                    grams.resize((len(U), *new.shape), refcheck=False)  # where it is: a copy would take as much again
-                    grams[-1] = new
-            if grams is not None:
-                stacked = StackedGrams(grams)
-                weights = L1KRR(tolerance=max(self.tolerance / 10, 1e-8)).solve(stacked, target, regularisation).weights
-                K = stacked.combine(weights)
-            else:
-                step = _step(K, new, ridge, Y)
-                weights = (1 - step) * weights
-                weights[known[0] if len(known) else -1] += step
-                K += step * (new - K)
-        return self._found(np.array(U), weights, "duality gap", gap, objectives)
-
-    def _find_on_tiles(self, X: Rows, target: Target, Y: np.ndarray, regularisation: float) -> FoundKernels:
-        """Return base kernels searched on some rows, and weighed on all of them."""
         m = X.shape[0]
-        if not self.corrective:
+        if not (self.corrective or has_room(m)):
             raise ValueError(
                 f"cr without corrective forms matrices of all pairs of rows, and {m:,} rows are too many for them; "
                 "leave corrective out."
             )
         X, rows = X if sparse.issparse(X) else move(X, X.mean(axis=0)), drawn_rows(m, SEARCH_ROWS, 0)
-        pairs, tolerance = RadialPairs(self.kind, X[rows]), max(self.tolerance / 10, 1e-8)
+        rows = np.arange(m) if has_room(m) else rows
+        pairs, inner_tolerance = RadialPairs(self.kind, X[rows]), max(self.tolerance / 10, 1e-8)
 
-        def tiled(u: np.ndarray) -> TiledGrams:
-            return TiledGrams(radial_kernels(self.kind, u[:, None]), X, np.zeros(len(u)), np.ones(len(u)))
+        def kernels(U: np.ndarray) -> GramOperator:
+            zeros = np.zeros(len(U))
+            return gram_operator(radial_kernels(self.kind, U[:, None]), X, shift=zeros, scales=zeros + 1.0)
 
         U, weights = np.array([_steepest(pairs, Y[rows] @ Y[rows].T)]), np.ones(1)
+        # What is learned so far: base kernels and weights, or their sum alone.
+        grams, mu = kernels(U), weights
         objectives: list[float] = []
         while True:
-            inner = ridge_problem(tiled(U), target, regularisation, tolerance).at(weights)
+            inner = ridge_problem(grams, target, regularisation, inner_tolerance).at(mu)
             objectives.append(inner.objective)
-            u = np.array([_steepest(pairs, inner.dual[rows] @ inner.dual[rows].T)])
-            gain = float(tiled(u).quadratic_forms(inner.dual)[0] - weights @ inner.forms)
-            gap = max(gain, 0.0) / inner.objective
-            if gap <= self.tolerance or len(objectives) >= self.max_iterations or np.abs(U - u).min() < SAME:
+            u = _steepest(pairs, inner.dual[rows] @ inner.dual[rows].T)
+            new = kernels(np.array([u]))
+            gap = max(float(new.quadratic_forms(inner.dual)[0] - mu @ inner.forms), 0.0) / inner.objective
+            known = np.flatnonzero(np.abs(U - u) < SAME)
+            if gap <= self.tolerance or len(objectives) >= self.max_iterations or (self.corrective and len(known)):
                 break
-            U, start = np.append(U, u), np.append(0.9 * weights, 0.1)
-            weights = L1KRR(tolerance=tolerance).solve(tiled(U), target, regularisation, start).weights
-        return self._found(U, weights, "duality gap on a sample", gap, objectives)
-
-    def _found(
-        self, U: np.ndarray, weights: np.ndarray, measure: str, gap: float, objectives: list[float]
-    ) -> FoundKernels:
-        """Return the kernels that carry weight, with a warning where more of them would help."""
+            del inner  # what it may still be asked holds matrices
+            if not len(known):
+                U, weights = np.append(U, u), np.append(weights, 0.0)
+            if self.corrective:
+                start = 0.9 * weights
+                start[-1] = 0.1
+                del grams, new
+                grams = kernels(U)
+                mu = weights = L1KRR(tolerance=inner_tolerance).solve(grams, target, regularisation, start).weights
+            else:
+                K, K_new = grams.combine(mu), new.combine(np.ones(1))
+                step = _step(K, K_new, 1.0 / regularisation, Y)
+                weights *= 1 - step
+                weights[known[0] if len(known) else -1] += step
+                K_new -= K
+                K_new *= step
+                K += K_new
+                grams, mu = StackedGrams(K[None]), np.ones(1)
+        measure = "duality gap" if has_room(m) else "duality gap on a sample"
         certificate = Certificate(measure, gap, self.tolerance, len(objectives), tuple(objectives))
         carried = weights > 1e-9
         parameters = U[carried, None]

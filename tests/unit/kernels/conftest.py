@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 
 from learnkernels.kernels import families
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine import operators
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams, TiledGrams
 from learnkernels.kernels.solvers.ridge import RidgeProblem
@@ -198,7 +199,7 @@ def case(request) -> Case:
 def no_matrices(monkeypatch):
     """Nothing of m by m may be formed."""
     monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
-    monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0})
+    monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0, "centering": Centering.CENTER})
     for grams in (TiledGrams, StackedGrams, FeatureGrams):
         monkeypatch.setattr(grams, "combine", None)
     monkeypatch.setattr(RidgeProblem, "at", None)
