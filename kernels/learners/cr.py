@@ -119,13 +119,14 @@ class CR(SearchingLearner):
         while True:
             inner = ridge_problem(grams, target, regularisation, inner_tolerance).at(mu)
             objectives.append(inner.objective)
-            u = _steepest(pairs, inner.dual[rows] @ inner.dual[rows].T)
+            alpha, form = inner.dual, float(mu @ inner.forms)
+            del inner  # what it may still be asked holds a matrix
+            u = _steepest(pairs, alpha[rows] @ alpha[rows].T)
             new = kernels(np.array([u]))
-            gap = max(float(new.quadratic_forms(inner.dual)[0] - mu @ inner.forms), 0.0) / inner.objective
+            gap = max(float(new.quadratic_forms(alpha)[0]) - form, 0.0) / objectives[-1]
             known = np.flatnonzero(np.abs(U - u) < SAME)
             if gap <= self.tolerance or len(objectives) >= self.max_iterations or (self.corrective and len(known)):
                 break
-            del inner  # what it may still be asked holds matrices
             if not len(known):
                 U, weights = np.append(U, u), np.append(weights, 0.0)
             if self.corrective:
