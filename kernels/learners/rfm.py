@@ -11,7 +11,9 @@ import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
 from learnkernels.kernels.families.composed import NormalScoresFamily, normal_scores, scores_beside
-from learnkernels.kernels.learners.base import SearchingLearner
+from learnkernels.kernels.learners.alignf import Alignf
+from learnkernels.kernels.learners.base import SearchingLearner, TwoStageLearner
+from learnkernels.kernels.learners.closed_form import Unif
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf, halves_of
 from learnkernels.kernels.search.metric import (
@@ -24,9 +26,12 @@ from learnkernels.kernels.search.metric import (
     metric_of,
     spread_of,
 )
-from learnkernels.kernels.statistics.base import AlignmentStatistics
+from learnkernels.kernels.statistics.base import AlignmentStatistics, NormalisedProducts
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
+
+WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
+"""How base kernels in all metrics are weighed."""
 
 LAST = 3
 """Most rounds of "auto"."""
@@ -48,8 +53,8 @@ class RFM(SearchingLearner):
     A recursive feature machine that keeps several metrics and several kernels: Gaussians and Laplacians around the
     median distance, in the metric in which every feature has a standard deviation of one, and in metrics that are
     learned from it. Each round fits a ridge regression in the metric of the round before, and takes the average outer
-    product of its gradients for the next one (`learned_metrics`). Base kernels of unit trace in all metrics have equal
-    weights.
+    product of its gradients for the next one (`learned_metrics`). Base kernels of unit trace in all metrics at once are
+    then weighed together.
 
     Parameters
     ----------
@@ -63,11 +68,14 @@ class RFM(SearchingLearner):
     kernels : {"auto", "both", "gaussian", "laplacian", "wide"}, default "auto"
         Which base kernels are taken: Gaussians and Laplacians, either of them, or Gaussians of larger width; with
         "auto" those that predict best.
+    weights : {"unif", "alignf"}, default "unif"
+        How base kernels are weighed.
     rank : int, default 100
         Most new features of a full metric.
     search_rows : int, default 1500
         Most rows that metrics are learned and choices made on; a random subset beyond. Metrics of two rounds must then
-        save `GAIN`, as each base kernel costs time on all rows. Alignments are those of all rows.
+        save `GAIN`, as each base kernel costs time on all rows. The scales of base kernels, and their alignments where
+        no metric is learned, are those of all rows.
     seed : int, default 0
         Of that subset, and of its halves.
     scaled : bool, default False
@@ -85,7 +93,8 @@ class RFM(SearchingLearner):
     -----
     Leave-one-out residuals of the rows that trained a metric are too small, and choose learned metrics where these do
     harm. Two halves of the search rows therefore choose: each learns metrics, fits ridge
-    regressions (the ridge by leave-one-out, in closed form) and predicts the other.
+    regressions (the ridge by leave-one-out, in closed form) and predicts the other. ``alignf``, too, takes alignments
+    on each half of base kernels in the metrics of the other, and the mean of the weights that follow and of equal ones.
     `FoundKernels.alignments` are those of each round on the test half.
 
     Copies of a row with one target are taken for one row of their weights. Features need no scaling. A round costs
@@ -95,18 +104,20 @@ class RFM(SearchingLearner):
 
     References
     ----------
-    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Science 383:1461-1467.
+    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Science 383:1461-1467, for the metric; Cortes, Mohri,
+    Rostamizadeh (2012), JMLR 13:795-828, for the weights.
     """
 
     name = "rfm"
     takes_weights = sampled_by_default = True
     suited = "krr"
-    summary = "Gaussians and Laplacians in metrics of average gradient outer products, in equal parts"
-    source = "Radhakrishnan et al. 2024"
+    summary = "Gaussians and Laplacians in metrics of average gradient outer products, in equal parts or by alignment"
+    source = "Radhakrishnan et al. 2024, with JMLR 2012"
 
     metric: Literal["both", "diagonal", "full"] = "both"
     rounds: int | Literal["auto"] = "auto"
     kernels: Literal["auto", "both", "gaussian", "laplacian", "wide"] = "auto"
+    weights: Literal["unif", "alignf"] = "unif"
     rank: int = 100
     search_rows: int = SEARCH_ROWS
     seed: int = 0
@@ -137,10 +148,15 @@ class RFM(SearchingLearner):
         near = halves[0].rounds[1].ridge if halves and 1 in halves[0].rounds else None
         metrics = choice.metrics(self._rounds(searched, columns, choice.rounds, near))
         family, sigmas = columns.union(metrics, searched, choice.kind)
-        traces = gram_moments(family, searched.X, searched.Y, sample_weight=searched.w).traces()
-        weights = 1.0 / np.sqrt(family.n_kernels) / traces
-        history = tuple(np.mean([half.alignments for half in halves], axis=0).tolist()) if halves else ()
-        return FoundKernels(family, weights, sigmas, history)
+        moments = gram_moments(family, searched.X, searched.Y, sample_weight=searched.w)
+        weights = _weigh(self.weights, moments, halves, choice)
+        carried = weights > 0
+        return FoundKernels(
+            family.subset(np.flatnonzero(carried).tolist()),
+            weights[carried],
+            sigmas[carried],
+            tuple(np.mean([half.alignments for half in halves], axis=0).tolist()) if halves else (),
+        )
 
     def _beside_scores(
         self,
@@ -230,8 +246,8 @@ class RFM(SearchingLearner):
         return replace(self, codes=features.codes, code_names=names, scaled=features.scaled)
 
     def searches_sample(self, moments: AlignmentStatistics) -> bool:
-        """Return whether there are more rows than are searched; weights follow from these alone."""
-        return moments.n_rows > self.search_rows and moments.sample_weight is None
+        """Return whether there are more rows than are searched; equal weights follow from these alone."""
+        return moments.n_rows > self.search_rows and self.weights == "unif" and moments.sample_weight is None
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do: gradients are dense."""
@@ -245,6 +261,26 @@ class RFM(SearchingLearner):
                 raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
         if self.scores not in (True, False, "auto"):
             raise ValueError(f"scores must be true, false or auto, got {self.scores!r}.")
-        for name, known in (("metric", ("both", "diagonal", "full")), ("kernels", ("auto", *KINDS))):
+        known_values = {
+            "metric": ("both", "diagonal", "full"),
+            "kernels": ("auto", *KINDS),
+            "weights": tuple(WEIGHTS),
+        }
+        for name, known in known_values.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
+
+
+def _weigh(rule: str, moments: AlignmentStatistics, halves: Sequence[SplitHalf], choice: Choice) -> np.ndarray:
+    """Return weights of the centered base kernels as they are, from those of the same of unit trace."""
+    scales = moments.traces()
+    if rule == "unif" or not halves or not choice.taught:
+        M = NormalisedProducts(moments, np.arange(moments.n_kernels), scales)
+        return np.asarray(WEIGHTS[rule].weigh(M, M.target).weights / scales)
+    products = [half.products(choice) for half in halves]
+    M, a = (np.sum(parts, axis=0) for parts in zip(*products, strict=True))
+    varying = np.flatnonzero(M.diagonal() > 0)
+    weights = np.full(moments.n_kernels, 1.0 / moments.n_kernels)
+    found = WEIGHTS[rule].weigh(M[np.ix_(varying, varying)], a[varying]).weights
+    weights[varying] += found / found.sum()
+    return np.asarray(weights / scales)

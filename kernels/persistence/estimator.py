@@ -47,7 +47,7 @@ ADDED = {
 }
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 
-REMOVED = {("rfm", "effects"), ("rfm", "views"), ("rfm", "weights"), ("rfm", "alone")}
+REMOVED = {("rfm", "effects"), ("rfm", "views"), ("rfm", "alone")}
 """Parameters of learners that older files have and that are no more: what was learned with them is in the kernel."""
 
 FITTED = {"regularisation": number, "n_samples_fit": whole}

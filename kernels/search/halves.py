@@ -9,7 +9,7 @@ from functools import cache, cached_property
 import numpy as np
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.centering import center_gram, mean_over, weighted_by_roots
+from learnkernels.kernels.centering import center_gram, grand_mean, mean_over, weighted_by_roots
 from learnkernels.kernels.families.base import KernelFamily, distinct_rows
 from learnkernels.kernels.families.composed import FamilyUnion
 from learnkernels.kernels.families.distances import CategoricalFamily
@@ -41,6 +41,11 @@ class Choice:
 
     rounds: tuple[int, ...]
     kind: str
+
+    @property
+    def taught(self) -> bool:
+        """Whether a target has shaped the metrics."""
+        return max(self.rounds) > 0
 
     def metrics(self, rounds: Iterable[Round]) -> list[Metric]:
         """Return the metrics that are taken of some rounds."""
@@ -170,6 +175,17 @@ class SplitHalf:
 
         self._positions[kind] = least_along(error, len(ridges), self._positions.get(kind))
         return error(self._positions[kind])
+
+    def products(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
+        """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""
+        X, Y, w = self.test.X, self.test.Y, self.test.w
+        family, _ = self.columns.union(choice.metrics(self.rounds.values()), self.test, choice.kind)
+        rows = np.empty((family.n_kernels, len(X) ** 2))
+        for k, K in enumerate(family.tile(X, X)):
+            rows[k] = weighted_by_roots(center_gram(K / (1.0 - grand_mean(K, w) or 1.0), w), w).ravel()
+        centered = Y - mean_over(Y, w)
+        centered = centered if w is None else centered * np.sqrt(w)[:, None]
+        return rows @ rows.T, rows @ (centered @ centered.T).ravel()
 
     def _of_round(self, number: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the sum of base kernels of unit trace among training rows, and between test and training rows."""

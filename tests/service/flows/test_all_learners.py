@@ -30,7 +30,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"name": "lp-svm", "label": "lp-svm-2", "params": {"norm": 2}},
     ],
     "nkrr": [{"name": "nkrr", "params": {"starts": 1}}],
-    "rfm": [{"name": "rfm", "params": {"rounds": 1}}],  # of rounds the default is no number
+    "rfm": [{"name": "rfm", "params": {"rounds": 1, "weights": "alignf"}}],  # of rounds the default is no number
 }
 """Of the learners that are not run by their bare name."""
 

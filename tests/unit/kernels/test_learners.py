@@ -502,7 +502,7 @@ OUT_OF_RANGE = [
     ("ca", {"max_kernels": 0}, "max_kernels must be at least 1"),
     ("cr", {"tolerance": 0.0}, "tolerance and max_iterations must be positive"),
     ("rfm", {"rank": 0}, "rank must be a whole number of at least 1"),
-    ("rfm", {"metric": "best"}, "metric must be one of both, "),
+    ("rfm", {"weights": "best"}, "weights must be one of unif, "),
 ]
 
 

@@ -315,9 +315,9 @@ def test_a_metric_is_the_base_kernels_on_mapped_rows():
     [
         {},
         {"rounds": 1, "scores": False},
-        {"rounds": 2},
+        {"rounds": 2, "weights": "alignf"},
         {"metric": "diagonal"},
-        {"rounds": 0, "kernels": "laplacian"},
+        {"rounds": 0, "kernels": "laplacian", "weights": "alignf"},
     ],
 )
 def test_what_is_found_is_an_ordinary_learned_kernel(params):
@@ -384,8 +384,14 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
     np.testing.assert_allclose([half.errors([choice])[0] for choice in choices], expected, rtol=NEARLY)
 
 
-def test_alignments_of_rounds_are_those_of_the_half_that_did_not_teach_them():
+def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_them():
     half = telling_half()
+    M, a = half.products(Choice((1,), "both"))
+    union, _ = half.columns.union(half.rounds[1].metrics, half.test, "both")
+    moments = gram_moments(union, half.test.X, half.test.Y)
+    scales = moments.traces() / 30
+    np.testing.assert_allclose(M, moments.products() / np.outer(scales, scales), rtol=1e-8)
+    np.testing.assert_allclose(a, moments.target_products() / scales, rtol=1e-8)
     kernels = [radial_kernel(metric.mapped(half.test.X))[0] for metric in half.rounds[1].metrics]
     centered = half.test.Y - half.test.Y.mean(axis=0)
     K, L = sum(kernels), centered @ centered.T
@@ -531,11 +537,12 @@ def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
 
 def test_some_rows_are_searched_and_all_weighed():
     X, Y = rows(120)
-    learner = RFM(search_rows=50, rounds=0)
+    learner = RFM(search_rows=50, rounds=0, weights="alignf")
     one, two = (learner.find(X, Target.of(Y[:, 0])) for _ in range(2))
     assert one == two
-    best = learn_kernel(learner, None, X, Y[:, 0])
-    assert best.alignment == pytest.approx(gram_moments(one.family, X, Y[:, :1]).alignment(one.weights), rel=1e-9)
+    moments = gram_moments(one.family, X, Y[:, :1])
+    best = learn_kernel("alignf", one.family, X, Y[:, 0])
+    assert moments.alignment(one.weights) == pytest.approx(best.alignment, rel=1e-9)
 
 
 def test_classes_are_learned_and_saved_bit_for_bit_with_the_way_to_the_kernel(tmp_path):
@@ -576,6 +583,7 @@ def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
         ({"search_rows": 3}, "search_rows must be a whole number of at least 10, got 3"),
         ({"metric": "round"}, "metric must be one of both, diagonal, full, got 'round'"),
         ({"kernels": "all"}, f"kernels must be one of {kinds}, got 'all'"),
+        ({"weights": "best"}, "weights must be one of unif, alignf, got 'best'"),
         ({"scores": "never"}, "scores must be true, false or auto, got 'never'"),
     ]
     table = [(partial(RFM(**params).find, X, y), reason) for params, reason in refused]

@@ -507,5 +507,5 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path):
 
 def test_parameters_of_older_files_that_are_no_more_are_left_out():
     data = parameter_to_data(RFM(rounds=1), "learner")
-    data["learner"]["params"]["dict"] |= {"effects": "auto", "weights": "unif", "views": {"tuple": []}}
+    data["learner"]["params"]["dict"] |= {"effects": "auto", "views": {"tuple": []}}
     assert parameter_from_data(data, "learner") == RFM(rounds=1)
