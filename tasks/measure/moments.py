@@ -73,9 +73,10 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, seed: int) -> np.ndar
             assert protocol.choose is not None  # the schema has one of both
             return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **beside)
         return assign_split(target, split.train, split.validation, split.test, seed, **beside)
+    assert protocol.folds is not None  # the schema has one of both
     if dataset.times is not None:
-        return assign_blocks(target, _n_folds(protocol), dataset.times)
-    return assign_folds(target, _n_folds(protocol), seed, dataset.groups)
+        return assign_blocks(target, protocol.folds, dataset.times)
+    return assign_folds(target, protocol.folds, seed, dataset.groups)
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:
@@ -85,13 +86,9 @@ def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Tria
     if protocol.split is not None:
         planned = [split_trial()]
     else:
-        planned = trials_in_time(_n_folds(protocol)) if ordered else trials(_n_folds(protocol))
+        assert protocol.folds is not None
+        planned = trials_in_time(protocol.folds) if ordered else trials(protocol.folds)
     return [replace(trial, refit=protocol.refit) for trial in planned]
-
-
-def _n_folds(protocol: ProtocolConfig) -> int:
-    assert protocol.folds is not None  # the schema has one of both
-    return protocol.folds
 
 
 def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig) -> None:
@@ -211,11 +208,10 @@ def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | Non
     """Return what moments are stored under: a digest of all that they depend on."""
     protocol = config.protocol
     drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
-    nested = [] if protocol.choose is None else [protocol.choose.folds]
     return digest(
         NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
-        _uncentered(config), *nested, *unusual_refit(protocol), *([config.moments.sample] if sampled(config) else []),
-        *([] if trial is None else ["trial", trial.index]),
+        _uncentered(config), *([] if protocol.choose is None else [protocol.choose.folds]), *unusual_refit(protocol),
+        *([config.moments.sample] if sampled(config) else []), *([] if trial is None else ["trial", trial.index]),
     )  # fmt: skip
 
 

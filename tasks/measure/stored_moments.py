@@ -61,9 +61,8 @@ def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: A
     """
     if seconds is None:
         return None
-    share = training.n_rows / whole.n_rows
     power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(whole), 0)
-    return seconds * share**power
+    return seconds * (training.n_rows / whole.n_rows) ** power
 
 
 def load_moments(ref: MomentsRef) -> tuple[AlignmentStatistics, np.ndarray]:
