@@ -22,8 +22,10 @@ from learnkernels.tasks.measure.matrices import (
     require_space,
     write_matrices,
 )
-from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.naming import run_name, step
 from learnkernels.tasks.workers.cluster import DaskPool
+
+_write = step("matrices {index.dataset}")(write_matrices)
 
 
 class Matrices(TypedDict):
@@ -61,6 +63,6 @@ def gram(config: CompareConfig, output: str, dtype: Dtype = "float64", strip_byt
         done = []
         for ref, family, folder, index in jobs:
             progress.start(f"{ref.name}: matrices")
-            done.append(write_matrices(folder, index, family, load_dataset(ref).X, pool, progress.advance))
+            done.append(_write(folder, index, family, load_dataset(ref).X, pool, progress.advance))
         n_bytes = sum(file.stat().st_size for *_, folder, index in jobs for file in index.files(folder))
     return {"folder": output, "size": format_bytes(n_bytes), "stores": done}

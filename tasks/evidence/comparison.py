@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig
+import numpy as np
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, PrecomputedConfig
 from learnkernels.kernels.learners import as_learner
-from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.data.ingest import ingest
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import ingest, warn
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
 from learnkernels.tasks.measure.baseline import SEARCHED, kinds_of
@@ -20,7 +23,7 @@ from learnkernels.tasks.measure.evaluation import (
     predictor_for,
     training_rows,
 )
-from learnkernels.tasks.measure.matrices import rows_for
+from learnkernels.tasks.measure.matrices import StoredMatrices, matrix_folder
 from learnkernels.tasks.measure.moments import compute_moments, planned_trials, require_feasible, rows_of_trial
 from learnkernels.tasks.measure.stored_moments import MomentsRef
 from learnkernels.tasks.own import require_params
@@ -157,3 +160,38 @@ def measure_learners(
     for learner in config.learners:
         progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
         yield evaluate_learner(rows, moments, learner, config, pool, progress.advance)
+
+
+def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, CompareConfig]:
+    """Return the rows that the base kernels of a configuration are functions of, and the configuration for them.
+
+    For families that are computed these are the data set and the configuration as given. Matrices are functions of row
+    positions: the rows are then a data set with the same target whose only feature is the position, and whose digest
+    holds that of the matrices; the configuration names the data set's own folder.
+
+    Raises
+    ------
+    InputError
+        There are no whole matrices of this data set's name, or they were made from other data.
+
+    Notes
+    -----
+    Reads the matrices once, for their checksums.
+    """
+    (first, *_) = config.kernels
+    if not isinstance(first, PrecomputedConfig):
+        return ref, config
+    stored = StoredMatrices(matrix_folder(first.path, ref.name))
+    stored.require_whole()
+    index = stored.about
+    if index.data_digest != ref.digest:
+        raise InputError(
+            f"data set {ref.name}: the matrices in {stored.folder} were made from other data, {index.dataset} with "
+            f"{index.n_rows:,} rows and digest {index.data_digest}, not {ref.n_rows:,} rows and {ref.digest}; "
+            "make them again with 'learnkernels gram', or correct 'path' or the data set."
+        )
+    positions = np.arange(ref.n_rows, dtype=np.float64)[:, None]
+    given = load_dataset(ref)
+    rows = Dataset(positions, given.target, (f"row in matrices {index.id}",), **given.beside)
+    local = PrecomputedConfig(family="precomputed", path=str(stored.folder))
+    return store_dataset(rows, ref.name, ref.source, warn), config.model_copy(update={"kernels": (local,)})

@@ -25,9 +25,7 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.families import KernelFamily, PrecomputedFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset
-from learnkernels.tasks.data.ingest import warn
-from learnkernels.tasks.naming import step
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.own import described
 from learnkernels.tasks.store import atomic_path, digest
 from learnkernels.tasks.workers.cluster import DaskPool
@@ -307,7 +305,6 @@ def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
         )
 
 
-@step("matrices {index.dataset}")
 def write_matrices(
     folder: Path, index: MatrixIndex, family: KernelFamily, X: Rows, pool: DaskPool, advance: Advance
 ) -> str:
@@ -445,41 +442,3 @@ def _write_strip(folder: Path, index: MatrixIndex, start: int, K: np.ndarray) ->
             file.flush()
             os.fsync(file.fileno())
     return _strip_digest(K, slice(None))
-
-
-# Learning from matrices -----------------------------------------------------------------------------------------------
-
-
-def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, CompareConfig]:
-    """Return the rows that the base kernels of a configuration are functions of, and the configuration for them.
-
-    For families that are computed these are the data set and the configuration as given. Matrices are functions of row
-    positions: the rows are then a data set with the same target whose only feature is the position, and whose digest
-    holds that of the matrices; the configuration names the data set's own folder.
-
-    Raises
-    ------
-    InputError
-        There are no whole matrices of this data set's name, or they were made from other data.
-
-    Notes
-    -----
-    Reads the matrices once, for their checksums.
-    """
-    (first, *_) = config.kernels
-    if not isinstance(first, PrecomputedConfig):
-        return ref, config
-    stored = StoredMatrices(matrix_folder(first.path, ref.name))
-    stored.require_whole()
-    index = stored.about
-    if index.data_digest != ref.digest:
-        raise InputError(
-            f"data set {ref.name}: the matrices in {stored.folder} were made from other data, {index.dataset} with "
-            f"{index.n_rows:,} rows and digest {index.data_digest}, not {ref.n_rows:,} rows and {ref.digest}; "
-            "make them again with 'learnkernels gram', or correct 'path' or the data set."
-        )
-    positions = np.arange(ref.n_rows, dtype=np.float64)[:, None]
-    given = load_dataset(ref)
-    rows = Dataset(positions, given.target, (f"row in matrices {index.id}",), **given.beside)
-    local = PrecomputedConfig(family="precomputed", path=str(stored.folder))
-    return store_dataset(rows, ref.name, ref.source, warn), config.model_copy(update={"kernels": (local,)})

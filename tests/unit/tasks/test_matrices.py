@@ -56,7 +56,7 @@ def written(
     folder: Path, index: MatrixIndex | None = None, rows: Any = X, family: KernelFamily = FAMILY, pool: DaskPool = HERE
 ) -> str:
     with disable_run_logger():
-        return write_matrices.fn(folder, begun(folder, index or index_of(family)), family, rows, pool, lambda _: None)
+        return write_matrices(folder, begun(folder, index or index_of(family)), family, rows, pool, lambda _: None)
 
 
 def make(folder: Path, *args: Any, **keys: Any) -> StoredMatrices:
@@ -290,8 +290,8 @@ def test_what_another_run_writes_or_has_written_since_is_seen(tmp_path: Path):
     make(tmp_path / "same")
     before = [files_of(tmp_path / name) for name in ("other", "same")]
     with pytest.raises(InputError, match="whose dtype is float32, not float64"):
-        write_matrices.fn(tmp_path / "other", indexes[0], FAMILY, X, HERE, lambda share: None)
-    said = write_matrices.fn(tmp_path / "same", indexes[1], FAMILY, X, HERE, lambda share: None)
+        write_matrices(tmp_path / "other", indexes[0], FAMILY, X, HERE, lambda share: None)
+    said = write_matrices(tmp_path / "same", indexes[1], FAMILY, X, HERE, lambda share: None)
     assert said.endswith("0 strips written, 9 kept")
     assert [files_of(tmp_path / name) for name in ("other", "same")] == before
 
