@@ -43,7 +43,7 @@ from learnkernels.kernels.learners import (
 )
 from learnkernels.kernels.learners.base import Solution
 from learnkernels.kernels.learners.norm_ball import L1SVM, L2KRR, MOST_ITERATIONS, solve_on_ball
-from learnkernels.kernels.predictors import KernelRidgePath
+from learnkernels.kernels.predictors import ridge_path
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.minimax import InnerProblem, minimise
 from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows
@@ -111,7 +111,7 @@ def speed(m: int, p: int, name: str, repeats: int) -> list[dict[str, Any]]:
         else:
             plain = {
                 "KernelRidge": lambda C=value: KernelRidge(kernel="precomputed", alpha=1 / C).fit(K, labels),
-                "KernelRidgePath": lambda: KernelRidgePath(K, target, REGULARISATIONS),
+                "ridge_path": lambda: ridge_path(K, target, REGULARISATIONS),
             }
         # As the project runs them: BLAS has one thread on so few rows.
         with blas_threads_for(m):

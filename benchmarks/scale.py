@@ -29,7 +29,7 @@ from learnkernels import GaussianFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
+from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.statistics.gram import GramStatistics
 from learnkernels.kernels.statistics.sampled import SAMPLE_ROWS, SampledStatistics, sample_moments
 from learnkernels.kernels.targets import Target
@@ -80,9 +80,9 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
             (kernel,), target, Nystrom(landmarks=M, seed=seed), [Lambda], X=X, training=np.arange(m)
         )
 
-    path = fit()._fitted[0].path
-    Z = path.kernel.rows  # type: ignore[attr-defined]
-    ridge = path.unit / Lambda / float(kernel.combination.coefficients[0])  # type: ignore[attr-defined]
+    Z = fit().paths[0].kernel.rows  # type: ignore[union-attr]
+    unit = np.trace(learned.gram()) / len(sample)  # about that of all rows
+    ridge = unit / Lambda / float(kernel.combination.coefficients[0])
 
     def theirs() -> np.ndarray:
         features = Nystroem(gamma=gamma, n_components=M).fit(X[Z])
@@ -157,7 +157,8 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
         for predictor, used in ((ConjugateGradients(), None), (Nystrom(landmarks=M), M)):
             for Lambda in (1.0, 2.0**12, 2.0**24):
                 fitted, seconds = _fitted(kernel, target, predictor, Lambda)
-                ended = fitted._fitted[0].path.solutions  # type: ignore[attr-defined]
+                ended = fitted.paths[0].solutions
+                assert ended is not None
                 rows.append(
                     row(
                         "residuals", f"{predictor.name}, {case}, Lambda {Lambda:g}", m, len(gammas), seconds=seconds,

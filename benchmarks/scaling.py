@@ -30,8 +30,8 @@ from distributed import LocalCluster
 from benchmarks.history import tell
 from learnkernels import GaussianFamily, learn_kernel
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.predictors.subspace import BLOCK, Subspace, SubspacePasses
+from learnkernels.kernels.predictors import TrainingSet
+from learnkernels.kernels.predictors.landmarks import BLOCK, Subspace, normal_products, passes_over
 from learnkernels.tasks.data.synthetic import friedman
 from learnkernels.tasks.workers.cluster import FAN_IN, SUMS_PER_WORKER, DaskPool
 
@@ -90,14 +90,14 @@ def compute(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
         passes = {}
         for workers in seconds:
             pool = stack.enter_context(DaskPool(DaskConfig.model_validate({"workers": workers})))
-            on = KernelOnRows.of(kernel, X, np.arange(m), pool.workers)
+            on = TrainingSet.of(kernel, X, np.arange(m), pool.workers)
             subspace = Subspace.of(kernel, kernel.X, np.arange(M), np.ones(M))
-            passes[workers] = SubspacePasses(on, subspace, np.zeros((m, 1)))
-            passes[workers].normal(beta, means)  # rows are read, and inner loops compiled
+            passes[workers] = passes_over(on, subspace, np.zeros((m, 1)))
+            passes[workers](normal_products, (beta, means))  # rows are read, and inner loops compiled
         for _ in range(repeats):
             for workers, of in passes.items():
                 started = time.perf_counter()
-                of.normal(beta, means)
+                of(normal_products, (beta, means))
                 seconds[workers].append(time.perf_counter() - started)
     one = statistics.median(seconds[1])
     ratio = statistics.median(a / b for a, b in zip(seconds[1], seconds[2], strict=True))

@@ -4,9 +4,8 @@ Imports: centering, engine, families, learned, learners, learning, parameters, p
 targets.
 """
 
-from learnkernels.kernels.estimators.classifier import KernelLearningClassifier
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
-from learnkernels.kernels.estimators.regressor import KernelLearningRegressor
+from learnkernels.kernels.estimators.supervised import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.estimators.transformer import LearnedKernelTransformer
 
 __all__ = [

@@ -1,13 +1,14 @@
-"""What the three estimators share: parameters as the learners want them, and the kernel that is learned."""
+"""What the estimators share: rows and tables, the kernel that is learned, and a predictor that is linear in it."""
 
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import wraps
 from numbers import Integral
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -127,7 +128,11 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         -------
         self : object
         """
-        for name, make in (("learner", as_learner), ("predictor", as_predictor), ("family", with_params)):
+        for name, make in (
+            ("learner", as_learner),
+            ("predictor", as_predictor),
+            ("family", lambda family, **inner: copy(family).set_params(**inner)),
+        ):
             inner = {key: params.pop(key) for key in list(params) if key.startswith(f"{name}__")}
             value = params.get(name, getattr(self, name, None))
             if inner and value is not None:
@@ -144,33 +149,27 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _validated(self, X: Any, y: Any, **checks: Any) -> tuple[Rows, np.ndarray]:
-        """Return training rows as float64 and their targets, and take note of the features."""
+        """Return training rows, or the features of a table, as float64, and their targets; keep what features are."""
+        table = None
+        if is_table(X):
+            columns, met = read_columns(X), Met()
+            as_array = self.columns is None and all(
+                column.kind == "number" and not column.gaps.any() for column in columns.values()
+            )
+            # Rows of numbers keep their units, and base kernels that are given their columns: as those of an array.
+            said = dict.fromkeys(columns, "number") if as_array and self.family is not None else self.columns
+            table = TableEncoding.of(columns, cast(Any, said), "none" if as_array else "standard")
+            X = table.encode(columns, met)
+            warn_of_cells([*table.sentences(), *met.sentences()])
+        elif self.columns is not None:
+            raise ValueError(
+                f"columns says what columns of a table are, got rows as {type(X).__name__}; give a DataFrame, or leave "
+                "it out."
+            )
         formats = self._sparse_formats()
-        rows = self._read(X)
-        rows, y = validate_data(self, rows, y, accept_sparse=formats, dtype=np.float64, ensure_min_samples=2, **checks)
-        self.take_table(self.table_)
-        return rows, y
-
-    def _read(self, X: Any) -> Any:
-        """Return training rows as they are, or the features of a table, of which note is taken."""
-        self.table_ = None
-        if not is_table(X):
-            if self.columns is not None:
-                raise ValueError(
-                    f"columns says what columns of a table are, got rows as {type(X).__name__}; give a DataFrame, or "
-                    "leave it out."
-                )
-            return X
-        columns, met = read_columns(X), Met()
-        as_array = self.columns is None and all(
-            column.kind == "number" and not column.gaps.any() for column in columns.values()
-        )
-        # Rows of numbers keep their units, and base kernels that are given their columns: as those of an array.
-        said = dict.fromkeys(columns, "number") if as_array and self.family is not None else self.columns
-        self.table_ = TableEncoding.of(columns, cast(Any, said), "none" if as_array else "standard")
-        rows = self.table_.encode(columns, met)
-        warn_of_cells([*self.table_.sentences(), *met.sentences()])
-        return rows
+        X, y = validate_data(self, X, y, accept_sparse=formats, dtype=np.float64, ensure_min_samples=2, **checks)
+        self.take_table(table)
+        return X, y
 
     def take_table(self, table: TableEncoding | None) -> None:
         """Read new rows as this table from now on, whose columns became the features; None for rows of numbers."""
@@ -193,11 +192,11 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         state = check_random_state(self.random_state)
         return int(self.random_state) if isinstance(self.random_state, Integral) else int(state.randint(2**31 - 1))
 
-    def _learned(
-        self, X: Rows, values: np.ndarray, task: Task, regularisation: float, sample_weight: np.ndarray | None
+    def _learn(
+        self, X: Rows, target: Target, regularisation: float, sample_weight: np.ndarray | None = None
     ) -> LearnedKernel:
-        """Return the kernel learned from rows or a sample of them and their target, positions of classes or numbers."""
-        learner, centering = self._checked_learner(X, task), Centering.of(self.centering)
+        """Return the kernel learned from rows or a sample of them."""
+        learner, centering = self._checked_learner(X, target.task), Centering.of(self.centering)
         given = copy(self.family)  # which a search may change
         family = default_family(X) if given is None and learner.takes_family else given
         learner.check(family, sample_weight, centering)
@@ -208,8 +207,9 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             "centering": centering,
         }
         if sample is None:
-            return learn_kernel(learner, family, X, values, task=task, sample_weight=sample_weight, **options)
-        target = Target.of(values, task)
+            return learn_kernel(
+                learner, family, X, target.values, task=target.task, sample_weight=sample_weight, **options
+            )
         if isinstance(learner, SearchingLearner):
             require_sample(sample)
             rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, self._seed)
@@ -271,7 +271,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> np.ndarray:
         """Return what is linear in the kernel between new rows and training rows, shape (n, q)."""
         check_is_fitted(self)
-        dtype, strip = np.dtype(self._precision()), chunk_rows_for(self.kernel_.X.shape[0])
+        dtype = np.dtype(require_precision(getattr(self, "precision", "float64")))
+        strip = chunk_rows_for(self.kernel_.X.shape[0])
         with at_most_threads(MOST_THREADS):
             return self._linear_scores().of(self._read_new(X), dtype, strip)
 
@@ -283,13 +284,9 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             self._linear = linear = LinearScores(kernel, dual, intercept)
         return linear
 
+    @abstractmethod
     def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
         """Return the kernel that new rows are seen by, and what it is multiplied by and added to."""
-        raise NotImplementedError
-
-    def _precision(self) -> Precision:
-        """Return the precision that new rows are compared in."""
-        return "float64"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_linear"}
@@ -307,9 +304,12 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
 
 
-def with_params(family: Any, **params: Any) -> Any:
-    """Return a copy of a family with other parameters."""
-    return copy(family).set_params(**params)
+def require_precision(precision: Any) -> Precision:
+    """Return the precision of predictions; ValueError for one that is none."""
+    if precision not in get_args(Precision):
+        raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}.")
+    chosen: Precision = precision
+    return chosen
 
 
 def warn_of_cells(sentences: Sequence[str]) -> None:

@@ -86,8 +86,12 @@ def default_family(X: Rows) -> GaussianFamily:
     """
     X = as_rows(X)
     m = X.shape[0]
-    if m > MOST_SORTED:
-        X = _some_distinct(X)
+    if m > MOST_SORTED:  # each distinct row at least once, or so many of more, whatever their order and repetitions
+        d = X.shape[1]
+        _, first = np.unique(X @ (np.random.default_rng(0).random(d) / d), return_index=True)
+        if len(first) > MOST_SORTED:
+            first = first[np.random.default_rng(0).choice(len(first), MOST_SORTED, replace=False)]
+        X = X[first]
     first, _ = distinct_rows(X)
     if len(first) < 2:
         raise ValueError(
@@ -131,12 +135,3 @@ def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
     if sparse.issparse(X):
         return "alignf", "rows are sparse, and gradients, from which rfm learns metrics, are dense"
     return "rfm", "no base kernels are given, and rfm finds them in metrics that it learns"
-
-
-def _some_distinct(X: Rows) -> Rows:
-    """Return each distinct row at least once, or `MOST_SORTED` of more, whatever their order and repetitions."""
-    d = X.shape[1]
-    _, first = np.unique(X @ (np.random.default_rng(0).random(d) / d), return_index=True)
-    if len(first) > MOST_SORTED:
-        first = first[np.random.default_rng(0).choice(len(first), MOST_SORTED, replace=False)]
-    return X[first]

@@ -1,38 +1,45 @@
-"""What classifier and regressor share: a predictor that is linear in the learned kernel."""
+"""A classifier and a regressor on a kernel that they learn from the same data."""
 
 from __future__ import annotations
 
 import time
 import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.engine.workers import Workers
-from learnkernels.kernels.estimators.base import AUTO, KernelLearner, Precision, within_n_jobs
+from learnkernels.kernels.estimators.base import AUTO, KernelLearner, Precision, require_precision, within_n_jobs
 from learnkernels.kernels.estimators.defaults import DEFAULTS, default_family
-from learnkernels.kernels.estimators.regularisation import MOST_ROWS, chosen
+from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import as_learner
+from learnkernels.kernels.learners import Learner, as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.predictors import PREDICTORS, Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
-from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
-from learnkernels.kernels.predictors.calibration import assign_calibration_folds
+from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
+from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import Problem, choose_predictor
+from learnkernels.kernels.predictors.regularisation import MOST_ROWS, best_regularisation, given
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
+from learnkernels.kernels.statistics.base import Normalisation
+from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target, Task
 
 WORK_OF_HELD_OUT = 0.5
 """Work of conjugate gradients that begin without some rows, in units of that of all at once, in addition to it."""
-
-MOST_FOLD_ROWS = 10_000
-"""Rows beyond which one fold of them tells how a predictor does on rows that it has not seen."""
 
 STEPS = 10
 """Steps of an iteration between two lines of `verbose`."""
@@ -43,11 +50,18 @@ FIRST_ROWS = 500
 WORTH = 1.5
 """How many times as many rows make a further fit worth its time."""
 
+MOST_RESIDUALS = 999
+"""Residuals that are kept, of more those at even steps of rank: intervals are then right to a thousandth."""
+
+FEW_ROWS = 100
+"""Rows of the kernel of a constant target."""
+
 
 class SupervisedLearner(KernelLearner):
     """Base of both: a predictor on the learned kernel, linear in the kernel between new rows and training rows.
 
-    A subclass has the parameters `predictor`, `precision`, `time_limit` and `verbose` as well.
+    A subclass has the parameters `predictor`, `precision`, `time_limit` and `verbose` as well. Its `fit` checks what it
+    is given and calls `_fit`.
     """
 
     predictor: str | Predictor
@@ -104,10 +118,18 @@ class SupervisedLearner(KernelLearner):
             The kernel is of another learner or was learned for another regularisation, `y` or `X` has another shape,
             `X` is given for a kernel of some rows with weights, or as `fit`.
         """
-        y = np.asarray(y)
-        if X is not None:
-            require_rows_of(kernel, X)
+        y, d = np.asarray(y), kernel.X.shape[1]
         m = kernel.X.shape[0] if X is None else X.shape[0]
+        if X is not None and (len(np.shape(X)) != 2 or X.shape[1] != d or m <= kernel.rows.max()):
+            raise ValueError(
+                f"X must be the rows that the kernel was learned from, more than {kernel.rows.max()} of {d} features, "
+                f"got shape {np.shape(X)}; give all of them, with the same columns."
+            )
+        if kernel.sample_weight is not None and len(kernel.rows) < m:
+            raise ValueError(
+                f"X must be left out for a kernel of {len(kernel.rows)} rows with weights, got {m} rows, whose weights "
+                "are not known."
+            )
         if y.ndim not in (1, 2) or len(y) != m:
             of, take = ("of the kernel", "kernel.rows") if X is None else ("in X", "X")
             raise ValueError(
@@ -122,35 +144,44 @@ class SupervisedLearner(KernelLearner):
             )
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self.n_features_in_ = int(kernel.X.shape[1])
+        self.n_features_in_ = d
         self.take_table(None)
         rows, self.n_samples_fit_ = kernel.rows if X is None else np.arange(m), m
-        return self._fit_predictor(KernelOnRows.of(kernel, X, rows, workers, progress), y)
+        return self._fit_predictor(TrainingSet.of(kernel, X, rows, workers, progress), y)
 
-    def _checked_predictor(self, task: Task) -> Predictor:
-        """Return the predictor; ValueError for one that is unknown, does not serve the task, or has a wrong option."""
-        predictor = as_predictor(self.predictor)
-        predictor.check(task)
-        return predictor
+    def _check_options(self, task: Task) -> None:
+        """Raise ValueError for a precision or a predictor that is none, before any work."""
+        require_precision(self.precision)
+        as_predictor(self.predictor).check(task)
 
-    def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def _regularisation(self) -> float | Literal["auto"]:
+        """Return Lambda as it is given, C or one over the ridge."""
 
-    def _problem(self, y: np.ndarray) -> tuple[np.ndarray, Task, float | Literal["auto"]]:
-        """Return the targets as numbers or positions of classes, the task, and Lambda."""
-        raise NotImplementedError
+    @abstractmethod
+    def _encoded(self, y: np.ndarray) -> Target:
+        """Return the target, and keep what turns scores into predictions of its kind."""
 
-    def _fit_in_time(self, X: Rows, y: np.ndarray, weights: np.ndarray | None) -> Self:
+    @property
+    @abstractmethod
+    def _holds_out(self) -> bool:
+        """Whether scores of rows that a predictor has not seen are asked for."""
+
+    @abstractmethod
+    def _take_held_out(
+        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+    ) -> None:
+        """Keep what follows from scores of rows that the predictor has not seen."""
+
+    def _fit(self, X: Rows, y: np.ndarray, weights: np.ndarray | None) -> Self:
         """Fit on all rows, or with a `time_limit` on growing samples of them while the next fit is expected to end.
 
         The seconds of a fit are taken to grow with the square of its rows, which is more than most do.
         """
-        m, started = len(y), time.perf_counter()
-        if self.time_limit is None:
-            return self._fit_rows(X, y, weights, m)
-        limit, n = positive("time_limit", self.time_limit), min(m, FIRST_ROWS)
-        values, task, _ = self._problem(y)
-        order = nested_samples(Target.of(values, task), self._seed)
+        m, n, started = len(y), len(y), time.perf_counter()
+        if self.time_limit is not None:
+            limit, n = positive("time_limit", self.time_limit), min(m, FIRST_ROWS)
+            order = nested_samples(self._encoded(y), self._seed)
         while n < m:
             rows, begun = np.sort(order[:n]), time.perf_counter()
             self._fit_rows(X[rows], y[rows], None if weights is None else weights[rows], m)
@@ -170,106 +201,66 @@ class SupervisedLearner(KernelLearner):
 
     def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, of: int) -> Self:
         """Learn the kernel, then the predictor, on all or some `of` the rows."""
-        begun, self.n_samples_fit_ = time.perf_counter(), len(y)
-        self._say(f"{len(y):,} of {of:,} rows", begun)
-        kernel = self._learned_for(X, *self._problem(y), weights)
-        self._say(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels", begun)
+        begun, target, value = time.perf_counter(), self._encoded(y), self._regularisation()
+
+        def say(text: str) -> None:
+            if self.verbose:
+                print(f"{type(self).__name__}, {time.perf_counter() - begun:.1f} s: {text}", flush=True)  # noqa: T201
 
         def progress(step: int, residual: float) -> None:
             if step % STEPS == 0:
-                self._say(f"{step} steps to a relative residual of {residual:.1e}", begun)
+                say(f"{step} steps to a relative residual of {residual:.1e}")
 
-        on = KernelOnRows.of(kernel, X, np.arange(len(y)), None, progress if self.verbose else None)
-        self._fit_predictor(on, y)
-        self._say(f"{self.predictor_} is fitted", begun)
+        say(f"{len(y):,} of {of:,} rows")
+        if value == "auto":
+            value, own = 1.0, self._checked_learner(X, target.task).predictor
+            if own is not None:  # what suits base kernels of equal weights
+                some = drawn_rows(len(y), MOST_ROWS, self._seed)
+                family = default_family(X[some]) if self.family is None else self.family
+                options: dict[str, Any] = {"normalise": self.normalise, "centering": self.centering}
+                unif = learn_kernel("unif", family, X[some], target.values[some], task=target.task, **options)
+                training = TrainingSet.of(unif, None, np.arange(len(some)))
+                value = best_regularisation(training, target.take(some), as_predictor(own), self._seed)
+        kernel = self._learn(X, target, value, weights)
+        say(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
+        self.n_samples_fit_ = len(y)
+        training = TrainingSet.of(kernel, X, np.arange(len(y)), None, progress if self.verbose else None)
+        self._fit_predictor(training, y)
+        say(f"{self.predictor_} is fitted")
         return self
 
-    def _say(self, text: str, begun: float) -> None:
-        if self.verbose:
-            print(f"{type(self).__name__}, {time.perf_counter() - begun:.1f} s: {text}", flush=True)  # noqa: T201
-
-    def _learned_for(
-        self, X: Rows, y: np.ndarray, task: Task, value: float | Literal["auto"], weights: np.ndarray | None
-    ) -> LearnedKernel:
-        """Return the kernel learned for a Lambda, or one that depends on none."""
-        if value == "auto":
-            own = self._checked_learner(X, task).predictor
-            value = 1.0 if own is None else self._suits_equal_weights(X, y, task, own)
-        return self._learned(X, y, task, value, weights)
-
-    def _suits_equal_weights(self, X: Rows, y: np.ndarray, task: Task, predictor: str) -> float:
-        """Return the Lambda of a learner that learns anew for each: the one for its base kernels of equal weights."""
-        some = drawn_rows(X.shape[0], MOST_ROWS, self._seed)
-        family = default_family(X[some]) if self.family is None else self.family
-        options: dict[str, Any] = {"normalise": self.normalise, "centering": self.centering}
-        kernel = learn_kernel("unif", family, X[some], y[some], task=task, **options)
-        target = Target.of(y, task).take(some)
-        return chosen(KernelOnRows.of(kernel, None, np.arange(len(some))), target, as_predictor(predictor), self._seed)
-
-    def _solve(
-        self, on: KernelOnRows, target: Target, regularisation: float | Literal["auto"]
-    ) -> tuple[Predictor, Fitted]:
-        """Choose and fit the predictor, and its Lambda where that is left to the data."""
-        kernel = on.kernel
-        if regularisation == "auto" and kernel.regularisation is not None:
-            regularisation = kernel.regularisation
-        if kernel.regularisation is not None and not np.isclose(
-            kernel.regularisation, regularisation, rtol=1e-9, atol=0
-        ):
+    def _fit_predictor(self, training: TrainingSet, y: np.ndarray) -> Self:
+        """Choose and fit the predictor on a learned kernel, and its Lambda where that is left to the data."""
+        target, kernel, value = self._encoded(y), training.kernel, self._regularisation()
+        learned_for = kernel.regularisation
+        if value == "auto" and learned_for is not None:
+            value = learned_for
+        if learned_for is not None and not np.isclose(learned_for, value, rtol=1e-9, atol=0):
             raise ValueError(
-                f"the kernel was learned for a regularisation of {kernel.regularisation:g}, and the estimator has "
-                f"{regularisation:g} (C, or 1 / alpha); give it that of the kernel."
+                f"the kernel was learned for a regularisation of {learned_for:g}, and the estimator has {value:g} (C, "
+                "or 1 / alpha); give it that of the kernel."
             )
-        predictor = self._checked_predictor(target.task)
+        predictor = as_predictor(self.predictor)
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=self._seed)
-        fits = 1.0 + WORK_OF_HELD_OUT * self._leaves_out
-        learner = as_learner(kernel.learner)
-        problem = Problem.of(on, target, 1, learner.predictor, fits, learner.suited)
-        choice = choose_predictor(predictor, problem)
-        self.predictor_, self.predictor_reason_ = choice.predictor.name, choice.reason
-        auto = regularisation == "auto"
-        with blas_threads_for(min(on.n_rows, MOST_ROWS)):
-            self.regularisation_ = chosen(on, target, choice.predictor, self._seed) if auto else float(regularisation)
-        fitted = choice.predictor.fit_on(on, target, [self.regularisation_], fine=True)
-        self.take_coefficients(fitted.kernel, *fitted.coefficients())
-        return choice.predictor, fitted
-
-    @property
-    def _leaves_out(self) -> bool:
-        """Whether scores of rows that a predictor has not seen are asked for."""
-        raise NotImplementedError
-
-    def _left_out(
-        self, on: KernelOnRows, predictor: Predictor, fitted: Fitted, target: Target
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return training rows, and their scores by predictors that have seen neither them nor their copies.
-
-        As they follow from the fit, in closed form or of rows that it left out at first; else by five folds, and where
-        there are more than `MOST_FOLD_ROWS` rows by the first of these. Rows that no predictor can do without have the
-        score of all.
-        """
-        if fitted.left_out is not None:
-            return fitted.left_out()
-        X, weights, C = on.take(np.arange(on.n_rows))[0], on.sample_weight, [self.regularisation_]
-        codes = target.values if target.task == "classification" else np.zeros(on.n_rows, dtype=np.intp)
-        folds = assign_calibration_folds(X, codes)
-        rows, scores = list[np.ndarray](), list[np.ndarray]()
-        for fold in np.unique(folds) if on.n_rows <= MOST_FOLD_ROWS else (0,):
-            held_out, others = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) | (folds < 0))
-            if fitted.gram is None:
-                quiet = replace(on.only(others), progress=None)
-                path = cast(RowsPredictor, predictor).fit(quiet, target.take(others), C, fine=True)
-                scores.append(linear_scores(path, X, held_out))
-            else:
-                w = None if weights is None else weights[others]
-                exact = cast(ExactPredictor, predictor)
-                training = fitted.gram[np.ix_(others, others)]
-                own = exact.fit(training, target.take(others), C, w, True, on.kernel.centering)
-                dual, intercept = own.coefficients()
-                scores.append(fitted.gram[np.ix_(held_out, others)] @ dual + intercept)
-            rows.append(held_out)
-        return np.concatenate(rows), np.concatenate(scores)
+        learner, fits = as_learner(kernel.learner), 1.0 + WORK_OF_HELD_OUT * self._holds_out
+        choice = choose_predictor(predictor, Problem.of(training, target, 1, learner.predictor, fits, learner.suited))
+        predictor, self.predictor_reason_ = choice.predictor, choice.reason
+        self.predictor_ = predictor.name
+        with blas_threads_for(len(target)):
+            if value == "auto":
+                with blas_threads_for(min(len(target), MOST_ROWS)):
+                    value = best_regularisation(training, target, predictor, self._seed)
+            self.regularisation_ = float(value)
+            path = predictor.fit(training, target, [self.regularisation_], fine=True)
+            assert path.kernel is not None
+            self.take_coefficients(path.kernel, *path.coefficients())
+            for name in ("calibration_", "residuals_"):
+                self.__dict__.pop(name, None)
+            if self._holds_out:
+                assert path.held_out is not None
+                self._take_held_out(training, target, predictor, *path.held_out())
+        return self
 
     def take_coefficients(self, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray) -> None:
         """Predict by ``kernel.cross_gram(X) @ dual + intercept`` from now on."""
@@ -293,8 +284,600 @@ class SupervisedLearner(KernelLearner):
     def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
         return self.kernel_, self.dual_coef_, self.intercept_
 
-    def _precision(self) -> Precision:
-        return require_precision(self.precision)
+
+class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
+    """Classifier on a kernel that is learned from the training rows.
+
+    Parameters
+    ----------
+    family : KernelFamily or None, default None
+        Base kernels; None for a learner that finds its own (`rfm`, `ca`, `cr`), and for others Gaussians of seven
+        bandwidths around one over the median squared distance (`default_family`).
+    learner : str or Learner, default "auto"
+        How base kernels are combined. "auto" is `rfm`, which finds them in metrics that it learns and needs no scaled
+        features, or alignf where `family` is given or rows are sparse. Or a name, see `learnkernels learners`, or a
+        learner with its parameters, such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search
+        reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
+    C : float or "auto", default "auto"
+        How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. Called
+        Lambda in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
+        ridge regression, the least log loss of calibrated leave-one-out scores, of at most 1,500 rows. A one-stage
+        learner uses it for its weights, too; "auto" is then what suits its base kernels with equal weights.
+    predictor : str or Predictor, default "auto"
+        "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate gradients; "svm", a support vector
+        machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
+        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is the predictor whose problem
+        the learner solves, krr after rfm up to 5,000 rows, or else a support vector machine up to 20,000 rows, of which
+        the matrix fits the memory, and for more krr-cg or what suits the memory.
+    columns : mapping of str to str or sequence of str, or None, default None
+        What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
+        category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
+        highest. For tables alone.
+    normalise : {"trace", "frobenius", "none"}, default "trace"
+        Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
+        scaled.
+    centering : {"center", "target", "none"}, default "center"
+        Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
+        no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
+        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
+    sample : "auto", "all", int or None, default None
+        Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
+        learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
+        "auto" and warns. The predictor is fitted on all training rows.
+    class_weight : dict, "balanced" or None, default None
+        What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
+    probability : bool, default True
+        Whether to fit probabilities: of krr in closed form, of krr-cg by half of its steps more, by five more fits of
+        other predictors, or by one for more than 10,000 rows. The intercept of a ridge regression of two classes then
+        moves to where both are as probable.
+    precision : {"float64", "float32"}, default "float64"
+        Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
+        of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
+        cancel, and take about half the time.
+    time_limit : float or None, default None
+        Seconds that `fit` may take, about: it fits samples of more and more of the rows while the next one is expected
+        to end in time, keeps the last and warns. A fit in progress is not stopped; the first has 500 rows.
+    verbose : bool, default False
+        Whether to print what is fitted, and the seconds.
+    random_state : int, RandomState or None, default 0
+        Draws samples and, for a predictor that is given by its name, landmarks.
+    n_jobs : int or None, default None
+        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
+        joblib's workers.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, ascending.
+    learner_ : str
+        What `auto` stood for.
+    learner_reason_ : str
+        Why it did; empty where the learner was named.
+    kernel_ : LearnedKernel
+        The kernel.
+    weights_ : ndarray of shape (p,)
+        Its weights, one a base kernel.
+    alignment_ : float
+        Its centered alignment with the target on the training rows.
+    family_ : KernelFamily
+        The base kernels.
+    predictor_ : {"svm", "krr", "krr-cg", "nystrom"}
+        What `auto` stood for.
+    predictor_reason_ : str
+        Why it did; empty where the predictor was named.
+    regularisation_ : float
+        The C that was given or chosen.
+    landmarks_ : ndarray of int of shape (M,)
+        Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
+        learned kernel over these M rows, in place of all m.
+    dual_coef_ : ndarray of shape (m, q)
+        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the scores: for two classes one, above zero for the
+        second; for more, one a class, or one a pair of classes i < j, above zero for j (svm). Rows are those of
+        ``kernel_.X``.
+    intercept_ : ndarray of shape (q,)
+        Their constant part.
+    calibration_ : ndarray of shape (2,)
+        Slope and offset of the sigmoid, with ``probability=True``; of more than two classes all share it.
+    table_ : TableEncoding or None
+        What the columns of a table were taken for, with the features that they became; None for rows of numbers.
+    relevance_ : dict of str to float
+        How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
+    n_samples_fit_ : int
+        Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the features, where the training rows had names.
+
+    Notes
+    -----
+    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3) time for an
+    exact predictor. krr-cg takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or
+    O(m M^2) in all, and O(M^2) memory, with O(m M) for losses other than the squared one. New rows take O(s) time
+    each, where s are the rows with a coefficient: support vectors, landmarks, or all; and memory beside the scores that
+    depends neither on their number nor on s.
+
+    A sample weight of w counts a row as w copies of it, for the kernel, its centering and the predictor; two-stage
+    learners and rfm alone know weights.
+
+    Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
+    share one, so that the most probable of them is the one that `predict` says. Class weights do not count there: a
+    probability is the share of rows as they come. The kernel has seen these rows, and where it was fitted closely to
+    the classes the probabilities are too sure of themselves: `sklearn.calibration.CalibratedClassifierCV` learns the
+    kernel anew a fold instead, and takes five times as long. The only row of a class is scored by a predictor that has
+    seen it.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828. Platt (1999), Advances in Large Margin Classifiers.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from learnkernels import GaussianFamily, KernelLearningClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> print(f"{cross_val_score(KernelLearningClassifier(), X, y).mean():.2f}")
+    0.97
+    >>> model = KernelLearningClassifier(GaussianFamily([0.01, 0.1, 1.0])).fit(X, y)
+    >>> model.learner_, model.weights_.round(2)
+    ('alignf', array([0.  , 0.57, 0.82]))
+    """
+
+    classes_: np.ndarray
+    calibration_: np.ndarray
+
+    def __init__(
+        self,
+        family: KernelFamily | None = None,
+        learner: str | Learner = "auto",
+        C: float | Literal["auto"] = "auto",
+        *,
+        predictor: str | Predictor = "auto",
+        columns: Said | None = None,
+        normalise: Normalisation = "trace",
+        centering: str = "center",
+        sample: Literal["auto", "all"] | int | None = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        probability: bool = True,
+        precision: Precision = "float64",
+        time_limit: float | None = None,
+        verbose: bool = False,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.family = family
+        self.learner = learner
+        self.C = C
+        self.predictor = predictor
+        self.columns = columns
+        self.normalise = normalise
+        self.centering = centering
+        self.sample = sample
+        self.class_weight = class_weight
+        self.probability = probability
+        self.precision = precision
+        self.time_limit = time_limit
+        self.verbose = verbose
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    @within_n_jobs
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn the kernel, then the predictor.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or table of shape (m, d)
+            Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
+            table, may hold categories, dates and gaps: `TableEncoding` has the rules.
+        y : array-like of shape (m,)
+            Labels: text, integers or booleans, at least two different ones.
+        sample_weight : array-like of shape (m,), optional
+            Not negative; a row of weight zero is left out.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, there is one class, or the kernel cannot be learned from these rows.
+        """
+        given("C", self.C)
+        X, y = self._validated(X, y)
+        check_classification_targets(y)
+        X, y, weights = with_weight(X, y, sample_weight)
+        if self.class_weight is not None:
+            of_classes = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
+            X, y, weights = with_weight(X, y, of_classes)
+        self._check_options(self._encoded(y).task)
+        return self._fit(X, y, weights)
+
+    def _regularisation(self) -> float | Literal["auto"]:
+        return given("C", self.C)
+
+    def _encoded(self, y: np.ndarray) -> Target:
+        classes, codes = np.unique(column_or_1d(y), return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
+        self.classes_ = classes
+        return Target("classification", codes, tuple(str(label) for label in classes))
+
+    @property
+    def _holds_out(self) -> bool:
+        return bool(self.probability)
+
+    def _take_held_out(
+        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+    ) -> None:
+        """Fit slope and offset of the sigmoid.
+
+        The intercept of a squared loss moves to where two classes are as probable, by weights that count class weights.
+        """
+        scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
+        weights, codes = None if training.sample_weight is None else training.sample_weight[rows], target.values[rows]
+        calibration = weighted = fit_calibration(scores, codes, weights)
+        if self.class_weight is not None and weights is not None:
+            weights = weights / compute_sample_weight(self.class_weight, self.classes_[target.values])[rows]
+            calibration = fit_calibration(scores, codes, weights)
+        if len(self.classes_) == 2 and predictor.loss == "squared" and min(calibration[0], weighted[0]) > 0:
+            shift = weighted[1] / weighted[0]
+            self.take_coefficients(self.kernel_, self.dual_coef_, self.intercept_ + shift)
+            calibration = calibration - [0.0, calibration[0] * shift]
+        self.calibration_ = calibration
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the scores of new rows.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or table of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        scores : ndarray of shape (n,) or (n, n_classes)
+            For two classes above zero for the second; for more, one a class, of which `predict` takes the largest: from
+            kernel ridge regression the fitted indicators, from support vector machines the number of pairs that the
+            class wins, plus less than a third for how clearly it does, from other losses the class against the rest, or
+            logarithms of odds.
+        """
+        return class_scores(self._scores(X), len(self.classes_), PREDICTORS[self.predictor_].one_vs_one)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of each new row.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or table of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+        """
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    @available_if(lambda self: self.probability)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, with ``probability=True``.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or table of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        P : ndarray of shape (n, n_classes)
+            Columns as `classes_`; rows of sum one.
+
+        Notes
+        -----
+        The most probable class is what `predict` returns, but for two classes with class weights, or of a predictor
+        with another loss than the squared one, whose sigmoid has an offset.
+        """
+        check_is_fitted(self, "calibration_")
+        return probabilities(self.decision_function(X), self.calibration_)
+
+
+class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
+    """Kernel ridge regression on a kernel that is learned from the training rows.
+
+    Parameters
+    ----------
+    family : KernelFamily or None, default None
+        Base kernels; None for a learner that finds its own (`rfm`, `ca`, `cr`), and for others Gaussians of seven
+        bandwidths around one over the median squared distance (`default_family`).
+    learner : str or Learner, default "auto"
+        How base kernels are combined. "auto" is `rfm`, which finds them in metrics that it learns and needs no scaled
+        features, or alignf where `family` is given or rows are sparse. Or a name, see `learnkernels learners`, or a
+        learner with its parameters, such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search
+        reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
+    alpha : float or "auto", default "auto"
+        The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. "auto" takes the one
+        of the least squared leave-one-out residuals, in closed form, of at most 1,500 rows. A one-stage learner uses it
+        for its weights, too; "auto" is then what suits its base kernels with equal weights.
+    predictor : str or Predictor, default "auto"
+        How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
+        landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
+        `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits
+        them and the memory.
+    columns : mapping of str to str or sequence of str, or None, default None
+        What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
+        category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
+        highest. For tables alone.
+    normalise : {"trace", "frobenius", "none"}, default "trace"
+        Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
+        scaled.
+    centering : {"center", "target", "none"}, default "center"
+        Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
+        no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
+        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
+    sample : "auto", "all", int or None, default None
+        Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
+        learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
+        "auto" and warns. The predictor is fitted on all training rows.
+    intervals : bool, default True
+        Whether to fit what `predict_interval` needs: of krr in closed form, of krr-cg by half of its steps more, of
+        nystrom by five more fits, or by one for more than 10,000 rows.
+    precision : {"float64", "float32"}, default "float64"
+        Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
+        of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
+        cancel, and take about half the time.
+    time_limit : float or None, default None
+        Seconds that `fit` may take, about: it fits samples of more and more of the rows while the next one is expected
+        to end in time, keeps the last and warns. A fit in progress is not stopped; the first has 500 rows.
+    verbose : bool, default False
+        Whether to print what is fitted, and the seconds.
+    random_state : int, RandomState or None, default 0
+        Draws samples and, for a predictor that is given by its name, landmarks.
+    n_jobs : int or None, default None
+        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
+        joblib's workers.
+
+    Attributes
+    ----------
+    learner_ : str
+        What `auto` stood for.
+    learner_reason_ : str
+        Why it did; empty where the learner was named.
+    kernel_ : LearnedKernel
+        The kernel.
+    weights_ : ndarray of shape (p,)
+        Its weights, one a base kernel.
+    alignment_ : float
+        Its centered alignment with the target on the training rows.
+    family_ : KernelFamily
+        The base kernels.
+    predictor_ : {"krr", "krr-cg", "nystrom"}
+        What `auto` stood for.
+    predictor_reason_ : str
+        Why it did; empty where the predictor was named.
+    regularisation_ : float
+        Lambda, one over the ridge that was given or chosen.
+    landmarks_ : ndarray of int of shape (M,)
+        Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
+        learned kernel over these M rows, in place of all m.
+    dual_coef_ : ndarray of shape (m, q)
+        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the predictions, one column an output. Rows are those of
+        ``kernel_.X``.
+    intercept_ : ndarray of shape (q,)
+        Their constant part: the mean of the training targets, but for landmarks, around which the kernel is centered.
+    residuals_ : ndarray of shape (n, q)
+        Absolute residuals of rows that the predictor had not seen, ascending for each output, with ``intervals=True``;
+        of more than 999 those at even steps of rank.
+    table_ : TableEncoding or None
+        What the columns of a table were taken for, with the features that they became; None for rows of numbers.
+    relevance_ : dict of str to float
+        How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
+    n_samples_fit_ : int
+        Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the features, where the training rows had names.
+
+    Notes
+    -----
+    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^3) time for krr. krr-cg
+    takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or O(m M^2) in all, and
+    O(M^2) memory. New rows take O(m) or O(M) time each, and memory beside the predictions that does not depend on their
+    number.
+
+    A sample weight of w counts a row as w copies of it, for the kernel, its centering and the ridge; two-stage learners
+    and rfm alone know weights. Several outputs share one kernel, and weigh on it by their size: scale them to one unit.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learnkernels import KernelLearningRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 2))
+    >>> y = np.sin(X[:, 0]) + 0.1 * X[:, 1] ** 2
+    >>> model = KernelLearningRegressor().fit(X[:150], y[:150])
+    >>> model.score(X[150:], y[150:]) > 0.99
+    True
+    """
+
+    _vector: bool
+
+    def __init__(
+        self,
+        family: KernelFamily | None = None,
+        learner: str | Learner = "auto",
+        alpha: float | Literal["auto"] = "auto",
+        *,
+        predictor: str | Predictor = "auto",
+        columns: Said | None = None,
+        normalise: Normalisation = "trace",
+        centering: str = "center",
+        sample: Literal["auto", "all"] | int | None = None,
+        intervals: bool = True,
+        precision: Precision = "float64",
+        time_limit: float | None = None,
+        verbose: bool = False,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.family = family
+        self.learner = learner
+        self.alpha = alpha
+        self.predictor = predictor
+        self.columns = columns
+        self.normalise = normalise
+        self.centering = centering
+        self.sample = sample
+        self.intervals = intervals
+        self.precision = precision
+        self.time_limit = time_limit
+        self.verbose = verbose
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    @within_n_jobs
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn the kernel, then the ridge regression.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or table of shape (m, d)
+            Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
+            table, may hold categories, dates and gaps: `TableEncoding` has the rules.
+        y : array-like of shape (m,) or (m, q)
+            Numbers.
+        sample_weight : array-like of shape (m,), optional
+            Not negative; a row of weight zero is left out.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, or the kernel cannot be learned from these rows.
+
+        Warns
+        -----
+        UserWarning
+            The target is constant, so that it is predicted and no kernel is learned; or cells or columns of a table are
+            not used.
+        """
+        self._regularisation()
+        X, y = self._validated(X, y, multi_output=True, y_numeric=True)
+        X, y, weights = with_weight(X, np.asarray(y, dtype=np.float64), sample_weight)
+        self._check_options("regression")
+        if (y != y[0]).any():
+            return self._fit(X, y, weights)
+        warnings.warn("y is constant, so no kernel is learned and this value is predicted.", UserWarning, stacklevel=3)
+        some = drawn_rows(X.shape[0], FEW_ROWS, self._seed)
+        family = default_family(X[some]) if self.family is None else self.family
+        kernel = learn_kernel("unif", family, X[some], np.arange(len(some)) * 1.0, task="regression")
+        first = np.atleast_1d(y[0])
+        self.predictor_, self.predictor_reason_, self.regularisation_ = "krr", "", 1.0
+        self.take_coefficients(kernel, np.zeros((len(some), len(first))), first)
+        self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(first)))
+        self._vector, self.n_samples_fit_ = y.ndim == 1, len(y)
+        return self
+
+    def _regularisation(self) -> float | Literal["auto"]:
+        alpha = given("alpha", self.alpha)
+        return "auto" if alpha == "auto" else 1.0 / alpha
+
+    def _encoded(self, y: np.ndarray) -> Target:
+        self._vector = y.ndim == 1
+        return Target.of(y, "regression")
+
+    @property
+    def _holds_out(self) -> bool:
+        return bool(self.intervals)
+
+    def _take_held_out(
+        self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
+    ) -> None:
+        residuals = np.sort(np.abs(target.Y[rows] - scores), axis=0)
+        if (n := len(residuals)) > MOST_RESIDUALS:
+            ranks = np.arange(1, MOST_RESIDUALS + 1) * (n + 1) / (MOST_RESIDUALS + 1)
+            residuals = residuals[np.ceil(ranks).astype(np.intp) - 1]
+        self.residuals_ = residuals
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the prediction for each new row.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or table of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,) or (n, q)
+            In units of `y`.
+        """
+        scores = self._scores(X)
+        return scores[:, 0] if self._vector else scores
+
+    @available_if(lambda self: self.intervals)  # type: ignore[untyped-decorator]
+    def predict_interval(self, X: Any, alpha: float = 0.1) -> np.ndarray:
+        r"""Return an interval for each new row that holds its target with probability ``1 - alpha``.
+
+        .. math:: f(x) \pm r_{(\lceil (n + 1)(1 - \alpha) \rceil)}
+
+        with r the absolute residuals of n training rows, each of a predictor that has not seen the row.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or table of shape (n_new, d)
+            New rows.
+        alpha : float, default 0.1
+            Share of new targets that may be outside; at least 1 / (n + 1).
+
+        Returns
+        -------
+        bounds : ndarray of shape (n_new, 2) or (n_new, 2, q)
+            Lower and upper bound, in units of `y`.
+
+        Raises
+        ------
+        ValueError
+            alpha is not between 0 and 1, or too small for the number of training rows.
+
+        Notes
+        -----
+        Of one width for all rows: right on average over rows such as the training rows, and not for each part of them.
+        The kernel has seen all rows. Sample weights do not count.
+
+        References
+        ----------
+        Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507, section 1.2, for the jackknife.
+        """
+        check_is_fitted(self, "residuals_")
+        width, n = self.half_width(alpha), len(self.residuals_)
+        if width is None:
+            raise ValueError(
+                f"alpha must be between {1 / (n + 1):.3g}, as {n:,} residuals are known, and 1, got {alpha!r}."
+            )
+        scores = self._scores(X)
+        bounds = np.stack([scores - width, scores + width], axis=1)
+        return bounds[:, :, 0] if self._vector else bounds
+
+    def half_width(self, alpha: float) -> np.ndarray | None:
+        """Return half of the width of `predict_interval`, shape (q,); None where no residual is so large."""
+        residuals = getattr(self, "residuals_", np.empty((0, 1)))
+        place = int(np.ceil((len(residuals) + 1) * (1.0 - alpha))) if 0 < alpha < 1 else len(residuals) + 1
+        return np.asarray(residuals[place - 1]) if place <= len(residuals) else None
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:
@@ -307,49 +890,15 @@ def nested_samples(target: Target, seed: int) -> np.ndarray:
     return by_class[np.argsort(position / of_class, kind="stable")]
 
 
-def require_precision(precision: Any) -> Precision:
-    """Return the precision of predictions; ValueError for one that is none."""
-    if precision not in get_args(Precision):
-        raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}.")
-    chosen: Precision = precision
-    return chosen
-
-
-def require_rows_of(kernel: LearnedKernel, X: Any) -> None:
-    """Raise ValueError if a kernel cannot have been learned on some of these rows, or cannot be moved to all of them.
-
-    Neither values nor memory of `X` are touched.
-    """
-    d = kernel.X.shape[1]
-    if len(np.shape(X)) != 2 or X.shape[1] != d or X.shape[0] <= kernel.rows.max():
-        raise ValueError(
-            f"X must be the rows that the kernel was learned from, more than {kernel.rows.max()} of {d} features, got "
-            f"shape {np.shape(X)}; give all of them, with the same columns."
-        )
-    if kernel.sample_weight is not None and len(kernel.rows) < X.shape[0]:
-        raise ValueError(
-            f"X must be left out for a kernel of {len(kernel.rows)} rows with weights, got {X.shape[0]} rows, whose "
-            "weights are not known."
-        )
-
-
-def linear_scores(path: RowsPath, X: Rows, rows: np.ndarray) -> np.ndarray:
-    """Return the scores of some rows of X, less the kernel's origin, that are linear in it, shape (n, q)."""
-    dual, intercept = path.coefficients()
-    kernel = replace(path.kernel, origin=np.zeros_like(path.kernel.origin))
-    return LinearScores(kernel, dual, intercept).of(X[rows])
-
-
-def without_zero_weights(
-    X: Rows, y: np.ndarray, weights: np.ndarray | None
-) -> tuple[Rows, np.ndarray, np.ndarray | None]:
+def with_weight(X: Rows, y: np.ndarray, sample_weight: Any) -> tuple[Rows, np.ndarray, np.ndarray | None]:
     """Return rows, targets and weights less those of weight zero; no weights where all that are left are one.
 
     Raises
     ------
     ValueError
-        Fewer than two rows are left.
+        Weights are no numbers of at least zero, one a row, or fewer than two rows are left.
     """
+    weights = as_sample_weight(sample_weight, len(y), zero=True)
     if weights is None:
         return X, y, None
     kept = np.flatnonzero(weights)

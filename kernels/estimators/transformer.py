@@ -21,7 +21,7 @@ from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.statistics.base import Normalisation
 from learnkernels.kernels.tables.encoding import Said
-from learnkernels.kernels.targets import Task, task_of
+from learnkernels.kernels.targets import Target, Task, task_of
 
 Method = Literal["nystroem", "eigen"]
 
@@ -188,8 +188,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         self._require()
         X, y = self._validated(X, y, multi_output=True)
-        task, values = self._target(np.asarray(y))
-        kernel = self._learned(X, values, task, positive("regularisation", self.regularisation), None)
+        kernel = self._learn(X, self._target(np.asarray(y)), positive("regularisation", self.regularisation))
         m = kernel.X.shape[0]
         most = min(int(self.n_components), m)
         with blas_threads_for(m):
@@ -233,20 +232,19 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if self.task is not None and self.task not in get_args(Task):
             raise ValueError(f"task must be one of {', '.join(get_args(Task))} or None, got {self.task!r}.")
 
-    def _target(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
-        """Return the task, and positions of classes or numbers."""
+    def _target(self, y: np.ndarray) -> Target:
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
         task = self.task or task_of(y)
         if task == "regression":
-            return task, np.asarray(y, dtype=np.float64)
+            return Target(task, np.asarray(y, dtype=np.float64))
         classes, codes = np.unique(y, return_inverse=True)
         if y.ndim != 1 or kind.startswith("continuous"):
             raise ValueError(f"y must be one column of labels for classification, got a target of type {kind}.")
         if len(classes) < 2:
             raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
-        return task, codes
+        return Target(task, codes, tuple(str(label) for label in classes))
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the features of new rows.

@@ -5,16 +5,16 @@ Imports: centering, engine, families, learned, parameters, solvers, targets.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from learnkernels.kernels.parameters import as_object
-from learnkernels.kernels.predictors.base import Fitted, Predictor, RegularisationPath, RowsPath
+from learnkernels.kernels.predictors.base import Predictor, RegularisationPath, TrainingSet
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice
-from learnkernels.kernels.predictors.krr import KRR, KernelRidgePath
-from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, ConjugateRidgePath
-from learnkernels.kernels.predictors.nystrom import Nystrom, NystromPath
-from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.predictors.svm import SVM, SupportVectorPath
+from learnkernels.kernels.predictors.krr import KRR, ridge_path
+from learnkernels.kernels.predictors.krr_cg import ConjugateGradients
+from learnkernels.kernels.predictors.nystrom import Nystrom
+from learnkernels.kernels.predictors.svm import SVM
 
 PREDICTORS: dict[str, type[Predictor]] = {
     predictor.name: predictor for predictor in (KRR, ConjugateGradients, Nystrom, SVM, Auto)
@@ -40,22 +40,28 @@ def _predictor_class(name: str) -> type[Predictor]:
     return PREDICTORS[name]
 
 
+RENAMED = {"KernelOnRows": "TrainingSet", "KernelRidgePath": "ridge_path"}
+"""Names that this version still has, and what they are now."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{name} is now {RENAMED[name]}; the old name goes with the next version.", FutureWarning, 2)
+    return globals()[RENAMED[name]]
+
+
 __all__ = [
     "KRR",
     "PREDICTORS",
     "SVM",
     "Auto",
     "ConjugateGradients",
-    "ConjugateRidgePath",
-    "Fitted",
-    "KernelOnRows",
-    "KernelRidgePath",
     "Nystrom",
-    "NystromPath",
     "Predictor",
     "PredictorChoice",
     "RegularisationPath",
-    "RowsPath",
-    "SupportVectorPath",
+    "TrainingSet",
     "as_predictor",
+    "ridge_path",
 ]

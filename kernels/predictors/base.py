@@ -1,139 +1,240 @@
-"""What a predictor of the second stage is: an object with its options, fitted on a learned kernel and training rows."""
+"""What a predictor of the second stage is fitted on, what it is, and what comes of it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import combinations
 from numbers import Integral
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.engine.combined_gram import CombinedGram
+from learnkernels.kernels.engine.workers import RowSource, Threads, Workers
+from learnkernels.kernels.families.base import Rows, move
 from learnkernels.kernels.learned import LearnedKernel, checked_rows
 from learnkernels.kernels.parameters import Parameterised, positive
-from learnkernels.kernels.predictors.rows import KernelOnRows, usable_gram
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds, class_scores
 from learnkernels.kernels.predictors.scoring import LinearScores
+from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions
 from learnkernels.kernels.targets import Target, Task
 
+MOST_FOLD_ROWS = 10_000
+"""Rows beyond which one fold of them is held out, and not each of five in turn."""
 
-class RegularisationPath(Protocol):
-    """Predictors fitted on one kernel, one a regularisation."""
-
-    def __len__(self) -> int:
-        """Return L, the number of regularisations."""
-        ...
-
-    def predict(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions in the terms of the target, one row a regularisation."""
-        ...
-
-    def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions from scores of each regularisation, shape (L, n, r)."""
-        ...
-
-    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual, shape (m, r), and intercept, shape (r,), at a position of the grid: scores are linear in them.
-
-        One column an output, a class, or a pair of classes; a single one for two classes, above zero for the second.
-        """
-        ...
+DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
+"""What ``auto`` stands for, on few rows and for a learner without a predictor of its own."""
 
 
-class RowsPath(RegularisationPath, Protocol):
-    """Predictors fitted on rows and never on their Gram matrix.
+@dataclass(frozen=True)
+class TrainingSet:
+    """What predictors are fitted on: a learned kernel, and training rows with their weights.
 
     Attributes
     ----------
     kernel : LearnedKernel
-        Whose `cross_gram` they take: over all training rows, or over a few that stand for them.
-    notes : tuple of str
-        What was done, for a log.
+        Its weights and scales count; it may have been learned on some of the rows.
+    X : ndarray or CSR matrix of shape (n, d)
+        Rows among which the training rows are; may be mapped from a file.
+    positions : ndarray of int of shape (m,)
+        Of the training rows in `X`.
+    origin : ndarray of shape (d,)
+        What rows of `X` are to be moved by.
+    rows : ndarray of int of shape (m,)
+        Positions of the training rows in the data set.
+    sample_weight : ndarray of shape (m,) or None
+        Their weights.
+    own : bool
+        Whether these are the rows that the kernel was learned on, in their order.
+    workers : Workers
+        Who does the passes.
+    progress : callable or None
+        Told, by a predictor that iterates, its steps and the largest residual.
     """
 
     kernel: LearnedKernel
-    notes: tuple[str, ...]
+    X: Rows
+    positions: np.ndarray
+    origin: np.ndarray
+    rows: np.ndarray
+    sample_weight: np.ndarray | None
+    own: bool
+    workers: Workers
+    progress: Progress | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kernel: LearnedKernel,
+        X: Rows | None,
+        rows: np.ndarray,
+        workers: Workers | None = None,
+        progress: Progress | None = None,
+    ) -> TrainingSet:
+        """Return a kernel on the training rows of a predictor.
+
+        Parameters
+        ----------
+        kernel : LearnedKernel
+            One with sample weights must have been learned on these rows.
+        X : ndarray or CSR matrix of shape (n, d) or None
+            The data set; None where the training rows are those that the kernel was learned on.
+        rows : ndarray of int of shape (m,)
+            Positions of the training rows in it.
+        workers : Workers, optional
+            By default threads of this process.
+        progress : callable, optional
+            Told of the steps of predictors that iterate.
+
+        Raises
+        ------
+        ValueError
+            The kernel was learned on other rows, and there is no data set to take the training rows from.
+        """
+        own = len(rows) == len(kernel.rows) and bool((rows == kernel.rows).all())
+        workers, weights = workers or Threads(), kernel.sample_weight
+        if own:
+            still = np.zeros(kernel.X.shape[1])
+            return cls(kernel, kernel.X, np.arange(len(rows)), still, rows, weights, True, workers, progress)
+        if X is None:
+            raise ValueError(
+                f"the kernel was learned on {len(kernel.rows)} rows, and {len(rows)} others train the predictor; give "
+                "X."
+            )
+        return cls(kernel, X, rows, kernel.origin, rows, None, False, workers, progress)
+
+    @property
+    def n_rows(self) -> int:
+        """m, the number of training rows."""
+        return len(self.rows)
+
+    @property
+    def n_features(self) -> int:
+        """d, the number of features."""
+        return int(self.X.shape[1])
+
+    @cached_property
+    def source(self) -> RowSource:
+        """The training rows, moved, where the workers find them."""
+        return self.workers.hold(self.X, None if self.own else self.positions, self.origin)
+
+    def take(self, some: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
+        """Return some or all training rows, moved, and their positions in the data set."""
+        some = np.arange(self.n_rows) if some is None else some
+        return move(self.X[self.positions[some]], self.origin), self.rows[some]
+
+    def subset(self, some: np.ndarray) -> TrainingSet:
+        """Return the training set of some of these rows."""
+        weights = None if self.sample_weight is None else self.sample_weight[some]
+        return replace(
+            self, positions=self.positions[some], rows=self.rows[some], sample_weight=weights, own=False
+        )  # fmt: skip
+
+    @property
+    def shares(self) -> np.ndarray:
+        """What each training row counts in the mean that is subtracted of all, shape (m,)."""
+        return self.kernel.centering.shares(self.n_rows, self.sample_weight)
+
+    def whole_kernel(self) -> LearnedKernel:
+        """Return the kernel over all training rows; one pass over their pairs where it was learned on others."""
+        if self.own:
+            return self.kernel
+        gram = CombinedGram(self.kernel.combination, self.source, self.workers)
+        row_means = gram.matvec(self.shares[:, None])[:, 0]
+        X, rows = self.take()
+        return replace(self.kernel, X=X, rows=rows, row_means=row_means, sample_weight=self.sample_weight)
 
 
-class LinearPath:
-    """Predictors that are linear in a kernel, one a regularisation.
+@dataclass(frozen=True, eq=False)
+class RegularisationPath:
+    """Predictors whose scores are linear in one kernel, one a regularisation.
 
-    Parameters
+    Attributes
     ----------
     target : Target
-        What the target is like, for predictions.
+        What the target is like, for predictions; without rows.
     dual : ndarray of shape (L, m, q)
-        Coefficients, one set a regularisation.
-    intercept : ndarray of shape (q,) or (L, q)
+        Coefficients: one column an output, a class, or a pair of classes; a single one for two classes, above zero for
+        the second.
+    intercept : ndarray of shape (L, q)
+    kernel : LearnedKernel or None
+        Over all training rows, or over a few that stand for them: ``kernel.cross_gram(X) @ dual + intercept`` are the
+        scores. None where predictors are fitted on a matrix alone.
+    pairs_of : ndarray of int or None
+        Positions of the classes whose pairs have a column each; None where columns are those of the target.
+    notes : tuple of str
+        What was done, for a log.
+    solutions : ShiftedSolutions or None
+        How conjugate gradients ended, with the residuals that were reached.
+    held_out : callable or None
+        Returns positions of training rows, and their scores by predictors that have seen neither them nor their copies,
+        shape (n, q); of a single regularisation that is fitted for its scores.
     """
 
-    def __init__(self, target: Target, dual: np.ndarray, intercept: np.ndarray) -> None:
-        self._target, self.dual, self.intercept = target, dual, intercept
+    target: Target
+    dual: np.ndarray
+    intercept: np.ndarray
+    kernel: LearnedKernel | None = None
+    pairs_of: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+    solutions: ShiftedSolutions | None = None
+    held_out: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
 
-    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
-        return self.dual[position], self.intercept if self.intercept.ndim == 1 else self.intercept[position]
-
-    def predict(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q)."""
-        return self.decode(K_cross @ self.dual + np.atleast_2d(self.intercept)[:, None])
-
-    def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions from scores of each regularisation, shape (L, n, q)."""
-        return self._target.decode(scores)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "target", self.target.take([]))
+        object.__setattr__(self, "intercept", np.broadcast_to(self.intercept, (len(self), self.dual.shape[2])))
 
     def __len__(self) -> int:
         return len(self.dual)
 
-
-@dataclass(frozen=True)
-class Fitted:
-    """Predictors of one kernel, one a regularisation, and the kernel that they see new rows by.
-
-    Attributes
-    ----------
-    kernel : LearnedKernel
-        Over all training rows, or over a few that stand for them.
-    new_rows : ndarray of shape (m, m) or float
-        ``kernel.cross_gram(X) @ new_rows``, or times it, is what `path` predicts from.
-    path : RegularisationPath
-    gram : ndarray of shape (m, m) or None
-        The matrix that `path` was fitted on, where it was on one.
-    notes : tuple of str
-        What was done, for a log.
-    left_out : callable or None
-        Returns positions of training rows, and their scores by predictors that have seen neither them nor their copies,
-        shape (n, q); where they follow from the fit of one regularisation.
-    """
-
-    kernel: LearnedKernel
-    new_rows: np.ndarray | float
-    path: RegularisationPath
-    gram: np.ndarray | None = None
-    notes: tuple[str, ...] = ()
-    left_out: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
-
-    def predict(self, X_new: Any) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row a regularisation."""
-        return self.path.decode(self.scores(X_new))
+    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
+        return self.dual[position], self.intercept[position]
 
     def scores(self, X_new: Any) -> np.ndarray:
-        """Return scores of new rows, one set a regularisation, shape (L, n, r)."""
+        """Return scores of new rows, one set a regularisation, shape (L, n, q)."""
+        assert self.kernel is not None
         scores = self._scores.of(checked_rows(self.kernel, X_new))
-        return scores.reshape(len(scores), len(self.path), -1).transpose(1, 0, 2)
+        return scores.reshape(len(scores), len(self), -1).transpose(1, 0, 2)
 
     @cached_property
     def _scores(self) -> LinearScores:
         """Those of all regularisations side by side."""
-        duals, intercepts = zip(*map(self.coefficients, range(len(self.path))), strict=True)
-        return LinearScores(self.kernel, np.concatenate(duals, axis=1), np.concatenate(intercepts))
+        assert self.kernel is not None
+        return LinearScores(self.kernel, np.concatenate(self.dual, axis=1), np.concatenate(self.intercept))
 
-    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual and intercept of a regularisation, for ``kernel.cross_gram(X) @ dual + intercept``."""
-        dual, intercept = self.path.coefficients(position)
-        return np.dot(self.new_rows, dual), intercept
+    def predict(self, X_new: Any) -> np.ndarray:
+        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+        return self.decode(self.scores(X_new))
+
+    def predict_from(self, K_cross: np.ndarray) -> np.ndarray:
+        """Return predictions from the kernel between new rows and those of `dual`, one row a regularisation."""
+        return self.decode(K_cross @ self.dual + self.intercept[:, None])
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return predictions from scores of shape (L, n, q); of pairs the class that wins most, the first of equals."""
+        classes = self.pairs_of
+        if classes is None:
+            return self.target.decode(scores)
+        if len(classes) == 2:
+            return classes[(scores[..., 0] > 0).astype(np.intp)]
+        votes = np.zeros((*scores.shape[:2], len(classes)), dtype=np.intp)
+        for j, (first, second) in enumerate(combinations(range(len(classes)), 2)):
+            votes[..., first] += scores[..., j] <= 0
+            votes[..., second] += scores[..., j] > 0
+        return classes[votes.argmax(axis=-1)]
+
+    def class_scores(self, X_new: Any) -> list[np.ndarray]:
+        """Return the scores that classes are compared by, one array of shape (n,) or (n, n_classes) a regularisation.
+
+        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        """
+        n_classes = len(self.target.classes)
+        return [class_scores(one, n_classes, self.pairs_of is not None) for one in self.scores(X_new)]
 
 
 class Predictor(Parameterised, ABC):
@@ -164,21 +265,29 @@ class Predictor(Parameterised, ABC):
     by_rows: ClassVar[bool] = False
     one_vs_one: ClassVar[bool] = False
     on_landmarks: ClassVar[bool] = False
+    loss: str
+
+    def candidates(self) -> dict[str, Predictor]:
+        """Return the predictors that it may stand for, with their options, by name."""
+        return {self.name: self}
 
     @abstractmethod
-    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
+    def fit(
+        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+    ) -> RegularisationPath:
         """Fit on training rows, once a regularisation.
 
         Parameters
         ----------
-        on : KernelOnRows
+        training : TrainingSet
             A learned kernel and m training rows.
         target : Target
             Of the training rows.
         grid : sequence of float
             Values of Lambda, ascending: C, or one over the ridge, for a kernel of mean diagonal one.
         fine : bool, default False
-            Whether scores are to have all digits that are read; a comparison asks for errors alone.
+            Whether scores are to have all digits that are read, and those of rows that are held out are wanted of a
+            single regularisation; a comparison asks for errors alone.
         """
 
     def check(self, task: Task) -> None:
@@ -195,42 +304,105 @@ class Predictor(Parameterised, ABC):
             positive("tolerance", tolerance)
 
 
-DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
-"""What ``auto`` stands for, on few rows and for a learner without a predictor of its own."""
-
-
 class ExactPredictor(Predictor):
     """A predictor on the Gram matrix of all training rows, which is formed: O(m^2) memory."""
 
     @abstractmethod
-    def fit(
+    def fit_matrix(
         self,
         K: np.ndarray,
         target: Target,
         grid: Sequence[float],
         sample_weight: np.ndarray | None = None,
-        fine: bool = False,
         centering: Centering = Centering.CENTER,
+        fine: bool = False,
     ) -> RegularisationPath:
         """Fit on a Gram matrix of mean diagonal one, centered, or else without intercept."""
 
-    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
+    def fit(
+        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+    ) -> RegularisationPath:
         """Fit on the matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
-        kernel = on.whole_kernel()
+        kernel = training.whole_kernel()
         K, new_rows = usable_gram(kernel)
-        return Fitted(kernel, new_rows, self.fit(K, target, grid, kernel.sample_weight, fine, kernel.centering), K)
+        weights, centering = kernel.sample_weight, kernel.centering
+        path = self.fit_matrix(K, target, grid, weights, centering, fine)
+
+        def scores(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
+            w, among = None if weights is None else weights[others], K[np.ix_(others, others)]
+            dual, intercept = self.fit_matrix(among, target.take(others), grid, w, centering, fine).coefficients()
+            return np.asarray(K[np.ix_(held_out, others)] @ dual + intercept)
+
+        return replace(
+            path,
+            kernel=kernel,
+            dual=np.stack([np.dot(new_rows, one) for one in path.dual]),
+            held_out=partial(held_out_scores, training, target, scores) if fine and len(grid) == 1 else None,
+        )
 
 
-class RowsPredictor(Predictor):
-    """A predictor that passes over the training rows and never forms the matrix of all of them."""
+def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
+    r"""Return the Gram matrix that a predictor is fitted on, and what a cross-Gram matrix is multiplied by for it.
 
-    by_rows = True
+    Parameters
+    ----------
+    kernel : LearnedKernel
+        Not modified.
 
-    @abstractmethod
-    def fit(self, on: KernelOnRows, target: Target, grid: Sequence[float], fine: bool = False) -> RowsPath:
-        """Fit on rows."""
+    Returns
+    -------
+    K : ndarray of shape (m, m)
+        Positive semi-definite and, of a kernel that was learned for no regularisation in particular, of mean diagonal
+        one.
+    new_rows : ndarray of shape (m, m) or float
+        ``kernel.cross_gram(X) @ new_rows``, or times it, is the same kernel between new rows and the training rows.
 
-    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
-        """Fit on rows."""
-        path = self.fit(on, target, grid, fine)
-        return Fitted(path.kernel, 1.0, path, None, path.notes)
+    Notes
+    -----
+    With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and U the eigenvectors of :math:`D K D` of positive
+    eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}` and the matrix for new rows :math:`D U U^\top D^{-1}`: what
+    rows that are repeated w times give. The mean diagonal is weighted likewise. O(m^3) for a kernel with negative
+    weights, and O(m^2) for others.
+    """
+    K, weights = kernel.gram(), kernel.sample_weight
+    projection = None
+    if kernel.indefinite:
+        root = np.ones(len(K)) if weights is None else np.sqrt(weights)
+        eigenvalues, Q = np.linalg.eigh(K if weights is None else K * root * root[:, None])
+        Q = Q[:, eigenvalues > 0]
+        projection = (Q * root[:, None]) @ (Q / root[:, None]).T
+        Q /= root[:, None]
+        K = (Q * eigenvalues[eigenvalues > 0]) @ Q.T
+    unit = 1.0
+    if kernel.regularisation is None:
+        unit = float(np.trace(K) / len(K) if weights is None else np.average(K.diagonal(), weights=weights))
+    K /= unit  # which nobody else has
+    return K, 1.0 / unit if projection is None else projection / unit
+
+
+def held_out_scores(
+    training: TrainingSet, target: Target, scores: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return training rows, and their scores by predictors that are fitted without them and their copies.
+
+    Parameters
+    ----------
+    training : TrainingSet
+        A learned kernel and m training rows.
+    target : Target
+        Of these rows.
+    scores : callable
+        Returns the scores of some rows by a predictor that is fitted on others, both by position.
+
+    Notes
+    -----
+    Each of five folds is held out in turn, and of more than `MOST_FOLD_ROWS` rows the first one alone. Rows that no
+    predictor can do without have the score of one of all rows.
+    """
+    codes = target.values if target.task == "classification" else np.zeros(len(target), dtype=np.intp)
+    folds = assign_calibration_folds(training.take()[0], codes)
+    rows, found = list[np.ndarray](), list[np.ndarray]()
+    for fold in np.unique(folds) if len(folds) <= MOST_FOLD_ROWS else (0,):
+        rows.append(np.flatnonzero(folds == fold))
+        found.append(scores(rows[-1], np.flatnonzero((folds != fold) | (folds < 0))))
+    return np.concatenate(rows), np.concatenate(found)

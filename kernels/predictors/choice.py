@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from learnkernels.kernels.families.base import n_mapped
-from learnkernels.kernels.predictors.base import DEFAULTS, Fitted, Predictor
+from learnkernels.kernels.predictors.base import DEFAULTS, Predictor, RegularisationPath, TrainingSet
 from learnkernels.kernels.predictors.krr import KRR
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, sketched
 from learnkernels.kernels.predictors.landmarks import MEMORY, Sampling
 from learnkernels.kernels.predictors.nystrom import Loss, Nystrom
-from learnkernels.kernels.predictors.rows import KernelOnRows
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.targets import Target, Task
 
@@ -136,7 +135,7 @@ class Problem:
     @classmethod
     def of(
         cls,
-        on: KernelOnRows,
+        training: TrainingSet,
         target: Target,
         n_regularisations: int,
         own: str | None = None,
@@ -144,19 +143,19 @@ class Problem:
         suited: str | None = None,
     ) -> Problem:
         """Return the problem of a learned kernel on training rows."""
-        family = on.kernel.combination.evaluated[0]
+        family = training.kernel.combination.evaluated[0]
         return cls(
             target.task,
             own,
-            n_rows=on.n_rows,
+            n_rows=training.n_rows,
             n_kernels=family.n_kernels,
-            n_features=n_mapped(family, on.n_features),
+            n_features=n_mapped(family, training.n_features),
             n_columns=target.Y.shape[1] * n_regularisations,
             n_seeds=family.n_seeds,
             single=n_regularisations == 1,
             fits=fits,
-            power=on.kernel.degree != 1,
-            indefinite=on.kernel.indefinite,
+            power=training.kernel.degree != 1,
+            indefinite=training.kernel.indefinite,
             suited=suited,
         )
 
@@ -197,19 +196,27 @@ class Auto(Predictor):
     tolerance: float | None = None
     seed: int | None = None
 
+    def candidates(self) -> dict[str, Predictor]:
+        """Return the predictors that it may stand for, with their options, by name."""
+        rough = ConjugateGradients(ROUGH if self.tolerance is None else self.tolerance, self.seed)
+        return {one.name: one for one in (KRR(), SVM(), rough, Nystrom(**self.get_params()))}
+
     def check(self, task: Task) -> None:
         """Raise ValueError for an option that is out of its range, whichever predictor is chosen."""
-        self._nystrom().check(task)
+        self.candidates()[Nystrom.name].check(task)
 
-    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
+    def fit(
+        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+    ) -> RegularisationPath:
         """Fit what suits these rows and this kernel; which learner learned it is not known here."""
-        chosen = self.choose(Problem.of(on, target, len(grid))).predictor
-        return chosen.fit_on(on, target, grid, fine=fine)
+        chosen = self.choose(Problem.of(training, target, len(grid))).predictor
+        return chosen.fit(training, target, grid, fine=fine)
 
     def choose(self, problem: Problem) -> PredictorChoice:
         """Return the predictor for a problem, and why it is that one; ValueError for a learner's own that is none."""
         m, own = problem.n_rows, problem.own or problem.suited or DEFAULTS[problem.task]
-        fitting: dict[str, Predictor] = {one.name: one for one in (KRR(), SVM()) if problem.task in one.tasks}
+        candidates = self.candidates()
+        fitting = {name: one for name, one in candidates.items() if not one.by_rows and problem.task in one.tasks}
         if own not in fitting:
             raise ValueError(
                 f"the learner's own predictor must be {' or '.join(fitting)} for a {problem.task}, got {own!r}; "
@@ -217,14 +224,14 @@ class Auto(Predictor):
             )
         exact = fitting[own]
         ridge_rows = RIDGE_ROWS if problem.single else RIDGES_ROWS
-        alone = own == "svm" and problem.single and not problem.indefinite and m > EXACT_ROWS
+        alone = exact.one_vs_one and problem.single and not problem.indefinite and m > EXACT_ROWS
         matrices = (SINGLE_MATRICES if alone else EXACT_MATRICES) * 8 * m**2
         rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
         held = 8 * m * (2 * sketched(m) + 6 * problem.n_columns)
-        labelled = own == "svm" and problem.own is None and problem.single and m > SINGLE_ROWS
+        labelled = exact.one_vs_one and problem.own is None and problem.single and m > SINGLE_ROWS
         asked = self.landmarks is not None or self.loss != "squared"  # of landmarks
         asked = asked and problem.task == "classification" and problem.own is None
-        conjugate = (own == "krr" or labelled) and held <= self.memory
+        conjugate = (exact.loss == "squared" or labelled) and held <= self.memory
         conjugate = conjugate and not (problem.indefinite or problem.power or asked)
         most = SINGLE_ROWS if alone or labelled else ridge_rows if conjugate else EXACT_ROWS
         if m <= most and matrices <= self.memory:
@@ -240,13 +247,10 @@ class Auto(Predictor):
         flops = problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))
         if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS:
             reason = f"krr-cg, conjugate gradients on all pairs of rows: {too_large}"
-            tolerance = ROUGH if self.tolerance is None else self.tolerance
-            return PredictorChoice(ConjugateGradients(tolerance, self.seed), reason)
+            return PredictorChoice(candidates[ConjugateGradients.name], reason)
         pairs = ", and passes over all pairs of rows too long" if conjugate else ""
-        return PredictorChoice(self._nystrom(), f"nystrom, landmarks in place of all rows: {too_large}{pairs}")
-
-    def _nystrom(self) -> Nystrom:
-        return Nystrom(self.landmarks, self.memory, self.sampling, self.loss, self.tolerance, self.seed)
+        reason = f"nystrom, landmarks in place of all rows: {too_large}{pairs}"
+        return PredictorChoice(candidates[Nystrom.name], reason)
 
 
 def choose_predictor(predictor: Predictor, problem: Problem) -> PredictorChoice:

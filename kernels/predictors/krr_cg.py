@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.families.base import distinct_rows
-from learnkernels.kernels.predictors.base import Fitted, LinearPath, RowsPredictor
-from learnkernels.kernels.predictors.landmarks import uniform_landmarks
-from learnkernels.kernels.predictors.nystrom import tell_of
-from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, solve_shifted
+from learnkernels.kernels.predictors.base import Predictor, RegularisationPath, TrainingSet
+from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
 from learnkernels.kernels.targets import Target
 
 TOLERANCE = 1e-8
@@ -37,8 +35,14 @@ HELD_OUT = 1000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ConjugateGradients(RowsPredictor):
-    """Kernel ridge regression by conjugate gradients: the numbers of `KRR` without its matrix.
+class ConjugateGradients(Predictor):
+    r"""Kernel ridge regression by conjugate gradients: the numbers of `KRR` without its matrix.
+
+    .. math:: \Bigl(D K_c D + \tfrac u\Lambda I\Bigr) \, D^{-1} \alpha_\Lambda = D (Y - \bar Y), \qquad
+              h(x) = k_c(x)^\top \alpha_\Lambda + \bar Y
+
+    with D the roots of the sample weights and u the mean diagonal of the kernel, or one if it was learned for a
+    regularisation: for all regularisations and outputs at once. There is no intercept where the kernel is not centered.
 
     Parameters
     ----------
@@ -49,95 +53,24 @@ class ConjugateGradients(RowsPredictor):
 
     Notes
     -----
-    Some tens of passes over the pairs of m training rows and O(m) memory; see `ConjugateRidgePath`.
+    Some tens of passes over the pairs of m training rows. A step is one pass, O(m^2 (d + p + L q)) time, with the base
+    kernels combined within a tile. The preconditioner is a Nystroem approximation of the matrix from up to `SKETCH` of
+    its columns: O(m SKETCH^2) once, and O(SKETCH^3) for each regularisation. Memory O(m (SKETCH + L q)). Scores of rows
+    that are held out are those of a regression without them, from which that of all rows begins.
     """
 
     name = "krr-cg"
     summary = "kernel ridge regression by conjugate gradients"
-    loss: ClassVar[str] = "squared"
+    by_rows = True
+    loss = "squared"
 
     tolerance: float | None = None
     seed: int | None = None
 
-    def fit(self, on: KernelOnRows, target: Target, grid: Sequence[float], fine: bool = False) -> ConjugateRidgePath:
-        """Fit on rows."""
-        return self._path(on, target, grid)
-
-    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
-        """Fit on rows; one regularisation whose scores are shown first without some rows, which tell how they err."""
-        if not fine or len(grid) > 1:
-            return super().fit_on(on, target, grid, fine=fine)
-        held_out = held_out_rows(on, self.seed or 0)
-        path = self._path(on, target, grid, held_out)
-        return Fitted(path.kernel, 1.0, path, None, path.notes, lambda: (held_out, path.held_out_scores))
-
-    def _path(
-        self, on: KernelOnRows, target: Target, grid: Sequence[float], held_out: np.ndarray | None = None
-    ) -> ConjugateRidgePath:
-        tolerance = TOLERANCE if self.tolerance is None else self.tolerance
-        return ConjugateRidgePath(on, target, grid, seed=self.seed or 0, tolerance=tolerance, held_out=held_out)
-
-
-def held_out_rows(on: KernelOnRows, seed: int) -> np.ndarray:
-    """Return positions of training rows, a fifth of all and at most about `HELD_OUT`, with all their copies."""
-    first, which = distinct_rows(on.take(np.arange(on.n_rows))[0])
-    n = min(HELD_OUT, -(-len(first) // 5))
-    some = np.random.default_rng(seed).choice(len(first), n, replace=False)
-    return np.flatnonzero(np.isin(which, some))
-
-
-class ConjugateRidgePath(LinearPath):
-    r"""Kernel ridge regressions with an intercept, one a regularisation, from products with the Gram matrix alone.
-
-    .. math:: \Bigl(D K_c D + \tfrac u\Lambda I\Bigr) \, D^{-1} \alpha_\Lambda = D (Y - \bar Y), \qquad
-              h(x) = k_c(x)^\top \alpha_\Lambda + \bar Y
-
-    with D the roots of the sample weights and u the mean diagonal of the kernel, or one if it was learned for a
-    regularisation: the solutions of `KernelRidgePath`, for all regularisations and outputs at once; as there without
-    intercept where the kernel is not centered.
-
-    Attributes
-    ----------
-    kernel : LearnedKernel
-        Over all training rows: ``kernel.cross_gram(X) @ dual + intercept`` are the predictions.
-    held_out_scores : ndarray of shape (n, L q)
-        Of the rows that were held out, by the regression without them.
-    dual : ndarray of shape (L, m, q)
-    intercept : ndarray of shape (q,)
-    unit : float
-        u.
-    solutions : ShiftedSolutions
-        How conjugate gradients ended, with the residuals that were reached.
-    notes : tuple of str
-        What was done, for a log.
-    """
-
-    def __init__(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        *,
-        seed: int = 0,
-        tolerance: float = TOLERANCE,
-        held_out: np.ndarray | None = None,
-    ) -> None:
-        """Fit.
-
-        Parameters
-        ----------
-        on : KernelOnRows
-            A learned kernel, a sum of base kernels of weights that are not negative, and m training rows.
-        target : Target
-            Of the training rows.
-        grid : sequence of float
-            Values of Lambda, ascending.
-        seed : int, default 0
-            Of the columns that the preconditioner is made from.
-        tolerance : float, default 1e-8
-            Largest relative residual.
-        held_out : ndarray of int, optional
-            Positions of rows that have no part in a first regression, from which the one of all rows begins.
+    def fit(
+        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+    ) -> RegularisationPath:
+        """Fit on rows.
 
         Raises
         ------
@@ -148,53 +81,45 @@ class ConjugateRidgePath(LinearPath):
         -----
         ConvergenceWarning
             The tolerance was not reached; the residual that was is named.
-
-        Notes
-        -----
-        A step is one pass over the pairs of rows, O(m^2 (d + p + L q)) time, with the base kernels combined within a
-        tile. The preconditioner is a Nystroem approximation of the matrix from up to `SKETCH` of its columns:
-        O(m SKETCH^2) once, and O(SKETCH^3) for each regularisation. Memory O(m (SKETCH + L q)).
         """
-        kernel = on.kernel
+        kernel, m, q = training.kernel, training.n_rows, target.Y.shape[1]
         if kernel.degree != 1 or kernel.indefinite:
             what = "has negative weights" if kernel.indefinite else f"is a power of degree {kernel.degree}"
             raise ValueError(
                 f"predictor krr-cg serves sums of base kernels, and this kernel {what}; use krr or nystrom."
             )
+        tolerance, seed = TOLERANCE if self.tolerance is None else self.tolerance, self.seed or 0
         if not 0 < tolerance < 1:
             raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
-        self._target, w = target, on.sample_weight
-        gram = CombinedGram(kernel.combination, on.source, on.workers)
-        self.kernel = on.whole_kernel()
-        row_means = self.kernel.row_means
-        self.unit = 1.0
+        gram = CombinedGram(kernel.combination, training.source, training.workers)
+        kernel, w, unit = training.whole_kernel(), training.sample_weight, 1.0
         if kernel.regularisation is None:
-            self.unit = float(mean_over(gram.diagonal(), w) - mean_over(row_means, w))
-        self.intercept = kernel.centering.target_mean(target.Y, w)
-        dtype = np.float32 if tolerance >= SINGLE else np.float64
-        centered = _CenteredGram(gram, row_means, on.shares, None if w is None else np.sqrt(w)[:, None], dtype)
-        q, shifts = target.Y.shape[1], np.repeat(self.unit / np.asarray(grid), target.Y.shape[1])
-        precondition = _preconditioner(centered, on, seed)
-        right, start, steps = np.tile(centered.rooted(target.Y - self.intercept), len(grid)), None, 0
-        if held_out is not None:
-            kept = np.ones((on.n_rows, 1))
-            kept[held_out] = 0.0
-            of_others = precondition.without(held_out)
+            unit = float(mean_over(gram.diagonal(), w) - mean_over(kernel.row_means, w))
+        mean = kernel.centering.target_mean(target.Y, w)
+        centered = _CenteredGram(training, gram, kernel.row_means, np.float32 if tolerance >= SINGLE else np.float64)
+        drawn = np.sort(np.random.default_rng(seed).choice(m, sketched(m), replace=False))
+        C = centered.columns(drawn)
+        precondition = Preconditioner(C, C[drawn])
+        right, shifts = np.tile(centered.root * (target.Y - mean), len(grid)), np.repeat(unit / np.asarray(grid), q)
+        start, steps, held_out = None, 0, None
+        if fine and len(grid) == 1:
+            rows, kept = held_out_rows(training, seed), np.ones((m, 1))
+            kept[rows] = 0.0
+            of_others = precondition.without(rows)
             without = solve_shifted(
                 lambda V: kept * centered.matvec(V),
                 kept * right,
                 shifts,
                 lambda R, of: kept * of_others(R, of),
                 tolerance=2.0 * tolerance,
-                progress=on.progress,
+                progress=training.progress,
                 most=MOST_ITERATIONS,
             )
             steps, products = without.iterations, centered.matvec(without.solutions)
-            roots = 1.0 if centered.root is None else centered.root[held_out]
-            self.held_out_scores = products[held_out] / roots + self.intercept
+            held_out = rows, products[rows] / centered.root[rows] + mean
             start = without.solutions, right - products - without.solutions * shifts
-        progress = on.progress
-        self.solutions = solve_shifted(
+        progress = training.progress
+        found = solve_shifted(
             centered.matvec,
             right,
             shifts,
@@ -204,37 +129,38 @@ class ConjugateRidgePath(LinearPath):
             progress=None if progress is None else lambda step, worst: progress(steps + step, worst),
             start=start,
         )
-        dual = centered.rooted(self.solutions.solutions)
-        self.dual = np.ascontiguousarray(dual.reshape(on.n_rows, len(grid), q).transpose(1, 0, 2))
-        self.notes = tell_of(self.solutions, grid, q)
+        dual = (centered.root * found.solutions).reshape(m, len(grid), q).transpose(1, 0, 2)
+        return RegularisationPath(
+            target,
+            np.ascontiguousarray(dual),
+            mean,
+            kernel,
+            notes=(convergence_note(found, np.repeat(grid, q)),),
+            solutions=found,
+            held_out=None if held_out is None else lambda: held_out,
+        )
 
 
 class _CenteredGram:
-    """``D H K H' D`` for the weights D^2 / W of the rows' mean, from products with K in a precision."""
+    """``D H K H' D`` for the roots D of the rows' weights, from products with K in a precision."""
 
-    def __init__(
-        self, gram: CombinedGram, row_means: np.ndarray, shares: np.ndarray, root: np.ndarray | None, dtype: Any
-    ) -> None:
-        self._gram, self._row_means, self._shares = gram, row_means, shares[:, None]
-        self.root, self._dtype = root, dtype
-
-    def rooted(self, V: np.ndarray) -> np.ndarray:
-        """Return ``D V``."""
-        return V if self.root is None else V * self.root
+    def __init__(self, training: TrainingSet, gram: CombinedGram, row_means: np.ndarray, dtype: Any) -> None:
+        self._training, self._gram, self._row_means, self._dtype = training, gram, row_means, dtype
+        self._shares, w = training.shares[:, None], training.sample_weight
+        self.root = np.ones((training.n_rows, 1)) if w is None else np.sqrt(w)[:, None]
 
     def matvec(self, V: np.ndarray) -> np.ndarray:
-        V = self.rooted(V)
+        V = self.root * V
         KV = self._gram.matvec(V - self._shares * V.sum(axis=0), self._dtype)
-        return self.rooted(KV - (self._shares * KV).sum(axis=0))
+        return np.asarray(self.root * (KV - (self._shares * KV).sum(axis=0)))
 
-    def columns(self, positions: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return some columns, those of `positions`, whose rows are `rows`, shape (m, s)."""
-        K = self._gram.columns(rows)
+    def columns(self, some: np.ndarray) -> np.ndarray:
+        """Return some columns, shape (m, s)."""
+        K = self._gram.columns(self._training.take(some)[0])
         K -= self._row_means[:, None]
-        K -= self._row_means[positions] - float(self._shares[:, 0] @ self._row_means)
-        if self.root is not None:
-            K *= self.root
-            K *= self.root[positions, 0]
+        K -= self._row_means[some] - float(self._shares[:, 0] @ self._row_means)
+        K *= self.root
+        K *= self.root[some, 0]
         return K
 
 
@@ -243,8 +169,35 @@ def sketched(m: int) -> int:
     return max(1, min(SKETCH, m // 4, SKETCH_VALUES // m))
 
 
-def _preconditioner(gram: _CenteredGram, on: KernelOnRows, seed: int) -> Preconditioner:
-    """Return a preconditioner from some columns of the matrix."""
-    positions = uniform_landmarks(on.n_rows, sketched(on.n_rows), np.random.default_rng(seed)).positions
-    C = gram.columns(positions, on.take(positions)[0])
-    return Preconditioner(C, C[positions])
+def held_out_rows(training: TrainingSet, seed: int) -> np.ndarray:
+    """Return positions of training rows, a fifth of all and at most about `HELD_OUT`, with all their copies."""
+    first, which = distinct_rows(training.take()[0])
+    n = min(HELD_OUT, -(-len(first) // 5))
+    some = np.random.default_rng(seed).choice(len(first), n, replace=False)
+    return np.flatnonzero(np.isin(which, some))
+
+
+def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
+    """Return a sentence about how conjugate gradients ended, and warn where the tolerance was not reached.
+
+    Parameters
+    ----------
+    solutions : ShiftedSolutions
+        A column for each value and output.
+    values : ndarray of shape (c,)
+        Lambda of each column.
+    """
+    worst = int(solutions.residuals.argmax())
+    reached = float(solutions.residuals[worst])
+    if solutions.converged:
+        steps = "1 step" if solutions.iterations == 1 else f"{solutions.iterations} steps"
+        return f"conjugate gradients: {steps} to a relative residual of {reached:.1e}"
+    from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
+
+    text = (
+        f"conjugate gradients ended after {solutions.iterations} steps at a relative residual of {reached:.1e}, for "
+        f"Lambda = {values[worst]:g}, above the tolerance of {solutions.tolerance:g}; use a smaller Lambda, or a "
+        "larger tolerance."
+    )
+    warnings.warn(text, ConvergenceWarning, stacklevel=4)
+    return text

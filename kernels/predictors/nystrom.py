@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.predictors.base import LinearPath, RowsPredictor
+from learnkernels.kernels.predictors.base import Predictor, RegularisationPath, TrainingSet, held_out_scores
+from learnkernels.kernels.predictors.krr_cg import convergence_note
 from learnkernels.kernels.predictors.landmarks import (
     MEMORY,
     SAMPLINGS,
     SQUARES,
-    Landmarks,
+    KernelSums,
     Sampling,
+    Subspace,
+    centered_products,
+    kernel_sums,
     landmarks_for,
     leverage_landmarks,
+    mean_feature,
+    normal_products,
+    passes_over,
+    refined,
+    row_features,
     uniform_landmarks,
 )
-from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.predictors.subspace import (
-    KernelSums,
-    Subspace,
-    SubspacePasses,
-    centered_products,
-    mean_feature,
-    refined,
-)
-from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
+from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from learnkernels.kernels.targets import Target, Task
 
 Loss = Literal["squared", "hinge", "logistic"]
@@ -60,32 +60,54 @@ LINEAR_ITERATIONS = 2000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Nystrom(RowsPredictor):
-    """Kernel ridge regression, or a linear classifier, on landmarks: a few of the training rows.
+class Nystrom(Predictor):
+    r"""Kernel ridge regression, or a linear classifier, on landmarks: a few of the training rows.
+
+    .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
+              \beta_\Lambda = \arg\min_\beta \sum_i w_i \lVert y_i - f(x_i) \rVert^2
+              + \tfrac u\Lambda \, \beta^\top K_{ZZ} \beta
+
+    where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` its mean over all training rows, a
+    streamed sum, and u the mean diagonal of the kernel, or one if it was learned for a regularisation. With all rows as
+    landmarks this is kernel ridge regression on the centered kernel. Of a kernel that is not centered both means are
+    zero: there is no intercept, and scikit-learn's linear models are fitted without one.
 
     Parameters
     ----------
     landmarks : int or None, default None
-        Their number M; None for as many as the memory allows, and no more than help.
+        Their number M; more than there are rows means all rows. None for as many as help and fit the memory, up to
+        twice as many of one regularisation as of a path of them.
     memory : int
         Bytes that the fit may take beside the data set.
     sampling : {"uniform", "leverage"}, default "uniform"
         How landmarks are drawn: all rows alike, or by their ridge leverage scores.
     loss : {"squared", "hinge", "logistic"}, default "squared"
-        Of a classification: ridge regression on one column a class, scikit-learn's `LinearSVC`, or its
-        `LogisticRegression`.
+        Of a classification: ridge regression on one column a class, or scikit-learn's `LinearSVC` (squared hinge, one
+        class against the rest) or `LogisticRegression` on the landmarks' features, all of which are then held.
     tolerance : float or None, default None
-        Largest relative residual; None for 1e-6 where predictors are compared, and 1e-9 where their scores are shown.
+        Largest relative residual of the normal equations in an orthonormal basis of the subspace; None for 1e-6 where
+        predictors are compared, and 1e-9 where their scores are shown.
     seed : int or None, default None
         Of the drawing; None for the caller's, or 0.
 
     Notes
     -----
-    O(m M) time a pass over m training rows, or O(m M^2) in all, and O(M^2) memory; see `NystromPath`.
+    O(m M (d + p)) time for a pass through the m training rows, one for sums, then one a step of conjugate gradients for
+    all regularisations and outputs. O(M^3) for the eigenvectors that are the preconditioner, and as much again to make
+    it from ten rows a landmark, where that saves more steps than it costs. Memory O(M^2) and blocks of rows, and m M
+    for the losses of scikit-learn. Scores of rows that are held out take five more fits, or one for more than 10,000
+    rows.
+
+    References
+    ----------
+    Rudi, Carratino, Rosasco (2017), FALKON: An Optimal Large Scale Kernel Method, NIPS 30, sections 3 and 4: the
+    preconditioner from the landmarks alone; here in their eigenvectors, where it is diagonal and one serves the whole
+    grid. Williams, Seeger (2001), NIPS 13, for the features.
     """
 
     name = "nystrom"
     summary = "kernel ridge regression, or a linear classifier, on landmarks"
+    by_rows = True
     on_landmarks = True
 
     landmarks: int | None = None
@@ -97,82 +119,20 @@ class Nystrom(RowsPredictor):
 
     def check(self, task: Task) -> None:
         """Raise ValueError for an option that is out of its range, or a loss that does not serve the task."""
+        if self.tolerance is not None and not 0 < self.tolerance < 1:
+            raise ValueError(f"tolerance must be between 0 and 1, got {self.tolerance}.")
         super().check(task)
-        _require_options(task, self.landmarks, self.sampling, self.loss, self.tolerance or TOLERANCE)
+        if self.sampling not in SAMPLINGS:
+            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {self.sampling!r}.")
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}.")
+        if self.loss != "squared" and task != "classification":
+            raise ValueError(f"loss {self.loss} serves classification, and this is a {task}; use loss squared.")
 
-    def fit(self, on: KernelOnRows, target: Target, grid: Sequence[float], fine: bool = False) -> NystromPath:
-        """Fit on rows."""
-        default = FINE_TOLERANCE if fine else TOLERANCE
-        tolerance = default if self.tolerance is None else self.tolerance
-        seed = 0 if self.seed is None else self.seed
-        given = {**self.get_params(), "memory": int(self.memory), "tolerance": tolerance, "seed": seed}
-        return NystromPath(on, target, grid, **given)
-
-
-class NystromPath(LinearPath):
-    r"""Predictors in the span of M landmarks, one a regularisation.
-
-    .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
-              \beta_\Lambda = \arg\min_\beta \sum_i w_i \lVert y_i - f(x_i) \rVert^2
-              + \tfrac u\Lambda \, \beta^\top K_{ZZ} \beta
-
-    where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` its mean over all training rows, a
-    streamed sum, and u the mean diagonal of the kernel, or one if it was learned for a regularisation. With all rows as
-    landmarks this is kernel ridge regression on the centered kernel. Of a kernel that is not centered both means are
-    zero: there is no intercept, and scikit-learn's linear models are fitted without one.
-
-    Attributes
-    ----------
-    kernel : LearnedKernel
-        Over the landmarks and centered on them: ``kernel.cross_gram(X) @ dual + intercept`` are the scores.
-    dual : ndarray of shape (L, M, q)
-        Coefficients, one set a regularisation.
-    intercept : ndarray of shape (L, q)
-    unit : float
-        u.
-    solutions : ShiftedSolutions or None
-        How conjugate gradients ended, with the residuals; None for other losses than the squared one.
-    notes : tuple of str
-        What was done, for a log.
-    """
-
-    def __init__(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        *,
-        landmarks: int | None = None,
-        memory: int = MEMORY,
-        sampling: Sampling = "uniform",
-        loss: Loss = "squared",
-        seed: int = 0,
-        tolerance: float = TOLERANCE,
-    ) -> None:
-        """Fit.
-
-        Parameters
-        ----------
-        on : KernelOnRows
-            A learned kernel, a sum of base kernels and no power, and m training rows.
-        target : Target
-            Of the training rows.
-        grid : sequence of float
-            Values of Lambda, ascending.
-        landmarks : int, optional
-            M; more than there are rows means all rows. By default `landmarks_for` the memory, up to twice as many of
-            one regularisation as of a path of them.
-        memory : int
-            Bytes that the fit may take beside the data set.
-        sampling : {"uniform", "leverage"}, default "uniform"
-            How landmarks are drawn.
-        loss : {"squared", "hinge", "logistic"}, default "squared"
-            Of a classification: ridge regression on one column a class, or scikit-learn's `LinearSVC` (squared hinge,
-            one class against the rest) or `LogisticRegression` on the landmarks' features, all of which are then held.
-        seed : int, default 0
-            Of the drawing.
-        tolerance : float, default 1e-6
-            Largest relative residual of the normal equations in an orthonormal basis of the subspace.
+    def fit(
+        self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
+    ) -> RegularisationPath:
+        """Fit on rows.
 
         Raises
         ------
@@ -183,101 +143,82 @@ class NystromPath(LinearPath):
         -----
         ConvergenceWarning
             The tolerance was not reached; the residual that was is named.
-
-        Notes
-        -----
-        O(m M (d + p)) time for a pass through the rows, one for sums, then one a step of conjugate gradients for all
-        regularisations and outputs. O(M^3) for the eigenvectors that are the preconditioner, and as much again to make
-        it from ten rows a landmark, where that saves more steps than it costs. Memory O(M^2) and blocks of rows, and
-        m M for the losses of scikit-learn.
-
-        References
-        ----------
-        Rudi, Carratino, Rosasco (2017), FALKON: An Optimal Large Scale Kernel Method, NIPS 30, sections 3 and 4: the
-        preconditioner from the landmarks alone; here in their eigenvectors, where it is diagonal and one serves
-        the whole grid. Williams, Seeger (2001), NIPS 13, for the features.
         """
-        if on.kernel.degree != 1:
+        self.check(target.task)
+        tolerance = (FINE_TOLERANCE if fine else TOLERANCE) if self.tolerance is None else self.tolerance
+        path = self._fit(training, target, grid, tolerance)
+        if not fine or len(grid) > 1:
+            return path
+
+        def scores(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
+            quiet = replace(training.subset(others), progress=None)
+            part = self._fit(quiet, target.take(others), grid, tolerance)
+            assert part.kernel is not None
+            kernel = replace(part.kernel, origin=np.zeros_like(part.kernel.origin))
+            return replace(part, kernel=kernel).scores(training.take(held_out)[0])[0]
+
+        return replace(path, held_out=partial(held_out_scores, training, target, scores))
+
+    def _fit(
+        self, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float
+    ) -> RegularisationPath:
+        kernel, Y, memory, seed = training.kernel, target.Y, int(self.memory), self.seed or 0
+        if kernel.degree != 1:
             raise ValueError(
-                f"predictor nystrom serves sums of base kernels, got a kernel of degree {on.kernel.degree}; use "
+                f"predictor nystrom serves sums of base kernels, got a kernel of degree {kernel.degree}; use "
                 "predictor krr."
             )
-        _require_options(target.task, landmarks, sampling, loss, tolerance)
-        self._target, rng = target.take([]), np.random.default_rng(seed)  # what it is like, for predictions
-        Y, q = target.Y, target.Y.shape[1]
-        M = landmarks if landmarks is not None else landmarks_for(
-            on.n_rows, on.n_features, q * len(grid), memory, loss != "squared",
-            held_kernel=loss == "squared" and len(grid) == 1,
-        )  # fmt: skip
-        drawn = _drawn(on, min(M, on.n_rows), sampling, rng)
-        subspace = Subspace.of(on.kernel, *on.take(drawn.positions), drawn.counts)
-        mean_target = on.kernel.centering.target_mean(Y, on.sample_weight)
-        if loss == "squared" and _refining_pays(on, subspace, q * len(grid)):
-            subspace = refined(on, subspace, REFINING_ROWS * len(drawn), rng)
+        (m, q), rng, M = Y.shape, np.random.default_rng(seed), self.landmarks
+        if M is None:
+            held = self.loss == "squared" and len(grid) == 1
+            M = landmarks_for(m, training.n_features, q * len(grid), memory, self.loss != "squared", held_kernel=held)
+        draw = leverage_landmarks if self.sampling == "leverage" and m > M else uniform_landmarks
+        drawn, counts = draw(training, min(M, m), rng)
+        subspace = Subspace.of(kernel, *training.take(drawn), counts)
+        mean_target = kernel.centering.target_mean(Y, training.sample_weight)
+        if self.loss == "squared" and _refining_pays(training, subspace, q * len(grid)):
+            subspace = refined(training, subspace, REFINING_ROWS * len(drawn), rng)
         left = memory - 8 * SQUARES * len(drawn) ** 2
-        passes = SubspacePasses(on, subspace, Y, mean_target, left if loss == "squared" else 0)
-        sums = passes.sums(products=on.kernel.indefinite)
-        self.kernel, self.solutions = subspace.kernel, None
-        mean = mean_feature(subspace, sums)
-        self.unit = _unit(on.kernel, subspace, sums, mean)
-        if loss == "squared":
-            self.solutions = _solve(passes, subspace, sums, mean, self.unit / np.asarray(grid), tolerance, on.progress)
-            weights = self.solutions.solutions.reshape(-1, len(grid), q).transpose(1, 0, 2)
+        over_rows = passes_over(training, subspace, Y, mean_target, left if self.loss == "squared" else 0)
+        sums: KernelSums = over_rows(kernel_sums, kernel.indefinite)
+        mean, solutions = mean_feature(subspace, sums), None
+        unit, rank = _unit(kernel, subspace, sums, mean), subspace.basis.shape[1]
+        notes: tuple[str, ...] = (f"{len(drawn):,} landmarks of {m:,} training rows",)
+        if len(drawn) < m:
+            notes = (f"{notes[0]}, drawn {'uniformly' if self.sampling == 'uniform' else 'by leverage scores'}",)
+        if rank < len(drawn) - 1:
+            notes = (f"{notes[0]}, of which {rank} are independent directions",)
+        if self.loss == "squared":
+            means = mean + subspace.offset
+            solutions = solve_shifted(
+                lambda V: np.asarray(subspace.basis.T @ over_rows(normal_products, (subspace.basis @ V, means @ V))),
+                np.tile(subspace.basis.T @ sums.targets, len(grid)),
+                np.repeat(unit / np.asarray(grid), q),
+                lambda R, shifts: R / (subspace.theta[:, None] + shifts),
+                tolerance=tolerance,
+                most=MOST_ITERATIONS,
+                progress=training.progress,
+            )
+            weights = solutions.solutions.reshape(-1, len(grid), q).transpose(1, 0, 2)
             intercepts = np.broadcast_to(mean_target, (len(grid), q))
+            notes = (*notes, convergence_note(solutions, np.repeat(grid, q)))
         else:
-            weights, intercepts = _linear_models(passes.features() - mean, on, target, grid, loss, self.unit, seed)
-        self.dual = np.ascontiguousarray(subspace.basis @ weights)
-        self.intercept = intercepts - (mean @ weights)
-        ended = () if self.solutions is None else tell_of(self.solutions, grid, q)
-        self.notes = (_describe(drawn, on, subspace, sampling), *ended)
+            features = over_rows(row_features, None).joined() - mean
+            weights, intercepts = _linear_models(features, training, target, grid, self.loss, unit, seed)
+        dual = np.ascontiguousarray(subspace.basis @ weights)
+        intercepts = intercepts - (mean @ weights)
+        return RegularisationPath(target, dual, intercepts, subspace.kernel, notes=notes, solutions=solutions)
 
 
-def tell_of(solutions: ShiftedSolutions, grid: Sequence[float], n_outputs: int) -> tuple[str, ...]:
-    """Return a sentence about how conjugate gradients ended, and warn where the tolerance was not reached."""
-    worst = int(solutions.residuals.argmax())
-    reached = float(solutions.residuals[worst])
-    if solutions.converged:
-        steps = "1 step" if solutions.iterations == 1 else f"{solutions.iterations} steps"
-        return (f"conjugate gradients: {steps} to a relative residual of {reached:.1e}",)
-    from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
-
-    text = (
-        f"conjugate gradients ended after {solutions.iterations} steps at a relative residual of {reached:.1e}, for "
-        f"Lambda = {grid[worst // n_outputs]:g}, above the tolerance of {solutions.tolerance:g}; use a smaller Lambda, "
-        "or a larger tolerance."
-    )
-    warnings.warn(text, ConvergenceWarning, stacklevel=4)
-    return (text,)
-
-
-def _require_options(task: Task, landmarks: int | None, sampling: str, loss: str, tolerance: float) -> None:
-    if landmarks is not None and landmarks < 2:
-        raise ValueError(f"landmarks must be at least 2, got {landmarks}.")
-    if sampling not in SAMPLINGS:
-        raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {sampling!r}.")
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}.")
-    if loss != "squared" and task != "classification":
-        raise ValueError(f"loss {loss} serves classification, and this is a {task}; use loss squared.")
-    if not 0 < tolerance < 1:
-        raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
-
-
-def _drawn(on: KernelOnRows, n_landmarks: int, sampling: Sampling, rng: np.random.Generator) -> Landmarks:
-    if sampling == "leverage" and n_landmarks < on.n_rows:
-        return leverage_landmarks(on, n_landmarks, rng)
-    return uniform_landmarks(on.n_rows, n_landmarks, rng)
-
-
-def _refining_pays(on: KernelOnRows, subspace: Subspace, n_columns: int) -> bool:
+def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) -> bool:
     """Return whether a preconditioner from more rows costs less than the steps it saves, in flops of matrix products.
 
     An exponential counts as forty, a base kernel in the first-level cache as ten.
     """
-    (M, r), d = subspace.basis.shape, on.n_features
+    (M, r), d = subspace.basis.shape, training.n_features
     value = 40 + 2 * d + 10 * subspace.kernel.family.n_kernels
-    refining = min(on.n_rows, REFINING_ROWS * M) * (value + 3 * r) * M + 15 * r**3
-    return refining < SAVED_ITERATIONS * on.n_rows * M * (value + 4 * n_columns)
+    refining = min(training.n_rows, REFINING_ROWS * M) * (value + 3 * r) * M + 15 * r**3
+    return refining < SAVED_ITERATIONS * training.n_rows * M * (value + 4 * n_columns)
 
 
 def _unit(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.ndarray) -> float:
@@ -294,43 +235,25 @@ def _unit(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.
     return float(around_landmarks - mean @ mean)
 
 
-def _solve(
-    passes: SubspacePasses,
-    subspace: Subspace,
-    sums: KernelSums,
-    mean: np.ndarray,
-    ridges: np.ndarray,
-    tolerance: float,
-    progress: Progress | None,
-) -> ShiftedSolutions:
-    """Return the weights of the features for each ridge and output, shape (r, L q), by conjugate gradients."""
-    right = subspace.basis.T @ sums.targets
-    B = np.tile(right, len(ridges))
-    shifts = np.repeat(ridges, right.shape[1])
-    means = mean + subspace.offset
-
-    def apply(V: np.ndarray) -> np.ndarray:
-        return np.asarray(subspace.basis.T @ passes.normal(subspace.basis @ V, means @ V))
-
-    def precondition(R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-        return R / (subspace.theta[:, None] + shifts)
-
-    return solve_shifted(
-        apply, B, shifts, precondition, tolerance=tolerance, most=MOST_ITERATIONS, progress=progress
-    )  # fmt: skip
-
-
 def _linear_models(
-    Phi: np.ndarray, on: KernelOnRows, target: Target, grid: Sequence[float], loss: Loss, unit: float, seed: int
+    Phi: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float], loss: Loss, unit: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return weights of the features, shape (L, r, q), and intercepts, shape (L, q), by scikit-learn."""
+    from sklearn.linear_model import LogisticRegression  # here, because it brings pandas along
+    from sklearn.svm import LinearSVC
+
     Phi /= np.sqrt(unit)
     n_classes = len(target.classes)
     weights = np.zeros((len(grid), Phi.shape[1], 1 if n_classes == 2 else n_classes))
     intercepts = np.full((len(grid), weights.shape[2]), ABSENT)
+    intercept = training.kernel.centering.intercept
     for step, C in enumerate(grid):
-        unfitted = _linear_model(loss, C, seed, on.kernel.centering.intercept)
-        model = unfitted.fit(Phi, target.values, sample_weight=on.sample_weight)
+        if loss == "hinge":
+            scaling: dict[str, Any] = {"intercept_scaling": 10.0} if intercept else {"fit_intercept": False}
+            model = LinearSVC(C=C, max_iter=LINEAR_ITERATIONS, random_state=seed, **scaling)
+        else:
+            model = LogisticRegression(C=C, max_iter=LINEAR_ITERATIONS, fit_intercept=intercept)
+        model.fit(Phi, target.values, sample_weight=training.sample_weight)
         columns = np.asarray(model.classes_)
         if n_classes == 2:
             columns = np.zeros(1, dtype=np.intp)
@@ -338,21 +261,3 @@ def _linear_models(
             intercepts[step, columns[0]], columns = 0.0, columns[1:]
         weights[step][:, columns], intercepts[step, columns] = model.coef_.T / np.sqrt(unit), model.intercept_
     return weights, intercepts
-
-
-def _linear_model(loss: Loss, C: float, seed: int, intercept: bool) -> Any:
-    if loss == "hinge":
-        from sklearn.svm import LinearSVC
-
-        options: dict[str, Any] = {"intercept_scaling": 10.0} if intercept else {"fit_intercept": False}
-        return LinearSVC(C=C, max_iter=LINEAR_ITERATIONS, random_state=seed, **options)
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression(C=C, max_iter=LINEAR_ITERATIONS, fit_intercept=intercept)
-
-
-def _describe(drawn: Landmarks, on: KernelOnRows, subspace: Subspace, sampling: Sampling) -> str:
-    rank = subspace.basis.shape[1]
-    independent = "" if rank >= len(drawn) - 1 else f", of which {rank} are independent directions"
-    how = "" if len(drawn) == on.n_rows else f", drawn {'uniformly' if sampling == 'uniform' else 'by leverage scores'}"
-    return f"{len(drawn):,} landmarks of {on.n_rows:,} training rows{how}{independent}"

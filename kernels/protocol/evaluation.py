@@ -1,20 +1,24 @@
-"""Errors of what was learned: one fold chooses candidate and regularisation, another one tests the choice."""
+"""Predictors that are compared, and their errors: one fold chooses candidate and regularisation, another one tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.predictors import Predictor, RegularisationPath, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.folds import Trial, count_rows
-from learnkernels.kernels.protocol.hypotheses import AlignedHypotheses, Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
 
 RUN = 1 << 16
@@ -22,6 +26,145 @@ RUN = 1 << 16
 
 EDGE_GAIN = 1e-3
 """Relative gain over the next value from which a choice at the edge of the grid asks for a wider one."""
+
+
+class Hypotheses(Protocol):
+    """Predictors of one learner, one a regularisation; `KernelPredictors` and `KernelEnsemble` are such.
+
+    Attributes
+    ----------
+    grid : sequence of float
+        Values of Lambda, ascending.
+    """
+
+    @property
+    def grid(self) -> Sequence[float]: ...
+
+    def predict(self, X_new: Rows) -> np.ndarray:
+        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
+
+        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        """
+
+
+class KernelPredictors:
+    """Predictors on learned kernels, one a regularisation.
+
+    Attributes
+    ----------
+    kernels : sequence of LearnedKernel
+        One for the whole grid, or one a value of it, as `learn_path` gives them.
+    grid : sequence of float
+        Values of Lambda.
+    paths : list of RegularisationPath
+        The predictors of each kernel.
+    notes : tuple of str
+        What a predictor that is fitted on rows says of its fit: landmarks, residuals.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[LearnedKernel],
+        target: Target,
+        predictor: str | Predictor,
+        grid: Sequence[float],
+        *,
+        X: Rows | None = None,
+        training: np.ndarray | None = None,
+        workers: Workers | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Fit.
+
+        Parameters
+        ----------
+        kernels : sequence of LearnedKernel
+            All over the same training rows. A kernel that was learned for no regularisation in particular is first
+            scaled to mean diagonal one, so that one grid suits all learners; one that was, has its own scale.
+        target : Target
+            Of all rows of the data set.
+        predictor : str or Predictor
+            One that serves the task.
+        grid : sequence of float
+            Values of Lambda, ascending.
+        X : ndarray or CSR matrix of shape (n, d), optional
+            All rows of the data set, which may be mapped from a file: needed where the kernels were learned on some of
+            the training rows. Not modified.
+        training : ndarray of int, optional
+            Positions of the training rows; by default those the kernels were learned on.
+        workers : Workers, optional
+            Who does the passes of a predictor that is fitted on rows; by default threads of this process.
+        progress : callable, optional
+            Told, by a predictor that is fitted on rows, the steps of its iterations and the largest residual.
+
+        Notes
+        -----
+        Of exact predictors O(m^2) memory and, for kernel ridge regression, O(m^3) time in the number m of training
+        rows, a kernel; of those fitted on rows see their own cost. A kernel with negative weights is replaced by its
+        projection onto the positive semi-definite ones, new rows alike.
+        """
+        self.kernels, self.grid = kernels, grid
+        rows = kernels[0].rows if training is None else training
+        of_rows, chosen = target.take(rows), as_predictor(predictor)
+        self.paths: list[RegularisationPath] = []
+        with blas_threads_for(len(rows)):
+            for kernel in kernels:
+                values = grid if kernel.regularisation is None else [kernel.regularisation]
+                training_set = TrainingSet.of(kernel, X, rows, workers, progress)
+                self.paths.append(chosen.fit(training_set, of_rows, values))
+        self.notes = tuple(dict.fromkeys(note for path in self.paths for note in path.notes))
+
+    def predict(self, X_new: Rows) -> np.ndarray:
+        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+        return np.concatenate([path.predict(X_new) for path in self.paths])
+
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
+
+        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        """
+        return np.array([scores for path in self.paths for scores in path.class_scores(X_new)])
+
+    def only(self, position: int) -> KernelPredictors:
+        """Return the predictor of one value of Lambda alone; of many kernels one, so that new rows cost one's."""
+        if len(self.kernels) == 1:
+            return self
+        one = copy(self)
+        one.kernels, one.grid = self.kernels[position : position + 1], self.grid[position : position + 1]
+        one.paths = self.paths[position : position + 1]
+        return one
+
+    def validation_alignment(self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None) -> float:
+        """Return the centered alignment of the kernels among new rows with the target, their mean where they are many.
+
+        Parameters
+        ----------
+        X_new : ndarray or CSR matrix of shape (n, d)
+            New rows. Not modified.
+        target_new : Target
+            Of these rows.
+        sample_weight : ndarray of shape (n,), optional
+            Of these rows; each counts once by default.
+
+        Returns
+        -------
+        alignment : float
+            Centered on the new rows.
+
+        Raises
+        ------
+        ValueError
+            The target is constant on the new rows.
+        """
+        if not np.ptp(target_new.Y, axis=0).any():
+            raise ValueError(
+                f"the target is constant on the {len(target_new)} rows that a choice by alignment looks at; give more "
+                "rows to validate, or choose by error."
+            )
+        return float(np.mean([kernel.alignment_with(X_new, target_new, sample_weight) for kernel in self.kernels]))
 
 
 @dataclass(frozen=True)
@@ -93,264 +236,214 @@ class Selection:
     @property
     def edge(self) -> bool:
         """Whether it lies on the grid's edge and the error was still falling there."""
-        return _still_falling(self.errors[self.candidate], self.position)
+        errors, at = self.errors[self.candidate], self.position
+        if len(errors) < 2 or 0 < at < len(errors) - 1:
+            return False
+        neighbour = errors[1 if at == 0 else -2]
+        return bool(neighbour - errors[at] > EDGE_GAIN * neighbour)
 
 
-def evaluate(
-    candidates: Sequence[Hypotheses],
-    X: Rows,
-    target: Target,
-    training: np.ndarray,
-    folds: np.ndarray,
-    trial: Trial,
-    by: Literal["error", "alignment"] = "error",
-    metric: Metric | None = None,
-    sample_weight: np.ndarray | None = None,
-) -> FoldResult:
-    """Return the test error in one trial, with candidate and regularisation chosen on the validation fold.
+@dataclass(frozen=True)
+class Evaluation:
+    """Rows with their folds, and how errors on them are measured.
 
-    Parameters
+    Probabilities come from scores by one sigmoid, which is fitted on the rows that choose: these train no predictor.
+
+    Attributes
     ----------
-    candidates, X, target, folds, trial, by, metric, sample_weight
-        As for `select_by_validation`.
-    training : ndarray of int
-        Positions of the training rows.
-
-    Returns
-    -------
-    result : FoldResult
+    X : ndarray or CSR matrix of shape (n, d)
+        All rows. Not modified.
+    target : Target
+        Of all rows.
+    folds : ndarray of shape (n,)
+        Fold of each row.
+    metric : Metric or None
+        What errors are measured by; the task's own by default.
+    sample_weight : ndarray of shape (n,) or None
+        Weights of all rows, for errors and for the choice by alignment; each counts once by default.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
     """
-    selection = select_by_validation(candidates, X, target, folds, trial, by, metric, sample_weight)
-    of = candidates[selection.candidate]
-    return outcome(of, selection.position, selection, X, target, training, folds, trial, metric, sample_weight)
 
-
-def select_by_validation(
-    candidates: Sequence[Hypotheses],
-    X: Rows,
-    target: Target,
-    folds: np.ndarray,
-    trial: Trial,
-    by: Literal["error", "alignment"] = "error",
-    metric: Metric | None = None,
-    sample_weight: np.ndarray | None = None,
-) -> Selection:
-    """Return candidate and regularisation of the lowest error on a trial's validation fold.
-
-    Parameters
-    ----------
-    candidates : sequence of Hypotheses
-        Fitted on the trial's training folds; one for each setting of the learner's parameters that is tried.
-    X : ndarray or CSR matrix of shape (n, d)
-        All rows. Not modified.
-    target : Target
-        Of all rows.
-    folds : ndarray of shape (n,)
-        Fold of each row.
-    trial : Trial
-        Which folds train, validate and test.
-    by : {"error", "alignment"}, default "error"
-        What chooses the candidate on the validation fold: its error, together with the regularisation, or
-        its `validation_alignment`, and the regularisation then by the error. The latter needs `AlignedHypotheses`.
-    metric : Metric, optional
-        What errors are measured by; the task's own by default.
-    sample_weight : ndarray of shape (n,), optional
-        Weights of all rows, for errors and for the choice by alignment; each counts once by default.
-
-    Returns
-    -------
-    selection : Selection
-        Smoothed where what is chosen is fitted anew, see `best_on_grid`: elsewhere ties go to the smallest Lambda, the
-        strongest regularisation, and among those to the first candidate. Ties of the alignment go to the first one.
-
-    Raises
-    ------
-    ValueError
-        `by` is unknown, or asks for the alignment of candidates that have none.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5. Afkanpour, Szepesvari, Bowling (2013), Machine
-    Learning 91:305-324, appendix B.2, for the choice by alignment.
-    """
-    if by not in ("error", "alignment"):
-        raise ValueError(f"by must be error or alignment, got {by!r}.")
-    if trial.validation is None:
-        raise ValueError("a trial without a validation fold has nothing to choose by; use select_by_cross_validation.")
-    with blas_threads_for(count_rows(folds, trial.training)):
-        validation = np.flatnonzero(folds == trial.validation)
-        considered = list(range(len(candidates)))
-        if by == "alignment":
-            considered = [_most_aligned(candidates, X, target, validation, sample_weight)]
-        errors = np.full((len(candidates), len(candidates[0].grid)), np.nan)
-        sigmoids = np.full((*errors.shape, 2), np.nan)
-        measured = _Measured.of(target, metric, sample_weight)
-        for c in considered:
-            told = [measured.told(candidates[c], X, validation)]
-            sigmoids[c] = measured.sigmoids(told, [validation])
-            errors[c] = measured.errors(told, [validation], sigmoids[c])
-    return Selection.of(errors, candidates[0].grid, sigmoids, smooth=trial.refit)
-
-
-def select_by_cross_validation(
-    fits: Iterable[tuple[Trial, Sequence[Hypotheses]]],
-    X: Rows,
-    target: Target,
-    folds: np.ndarray,
-    metric: Metric | None = None,
-    sample_weight: np.ndarray | None = None,
-) -> Selection:
-    """Return candidate and regularisation of the lowest mean error over the folds that validate each other.
-
-    Parameters
-    ----------
-    fits : iterable of (Trial, sequence of Hypotheses)
-        Each of `inner_trials` with the candidates that were fitted on its training folds, the same ones in the same
-        order. Consumed one at a time, so that no more than one set of predictors need be alive.
-    X : ndarray or CSR matrix of shape (n, d)
-        All rows. Not modified.
-    target : Target
-        Of all rows.
-    folds : ndarray of shape (n,)
-        Fold of each row.
-    metric, sample_weight
-        As for `evaluate`.
-
-    Returns
-    -------
-    selection : Selection
-        Of the means over the folds.
-    """
-    told, parts, grid = [], [], []
-    measured = _Measured.of(target, metric, sample_weight)
-    for trial, candidates in fits:
-        parts.append(np.flatnonzero(folds == trial.validation))
-        grid = list(candidates[0].grid)
-        with blas_threads_for(count_rows(folds, trial.training)):
-            told.append([measured.told(of, X, parts[-1]) for of in candidates])
-    of_candidates = list(zip(*told, strict=True))
-    sigmoids = np.array([measured.sigmoids(one, parts) for one in of_candidates])
-    errors = [measured.errors(one, parts, own) for one, own in zip(of_candidates, sigmoids, strict=True)]
-    return Selection.of(np.array(errors), grid, sigmoids)
-
-
-def outcome(
-    fitted: Hypotheses,
-    position: int,
-    selection: Selection,
-    X: Rows,
-    target: Target,
-    training: np.ndarray,
-    folds: np.ndarray,
-    trial: Trial,
-    metric: Metric | None = None,
-    sample_weight: np.ndarray | None = None,
-) -> FoldResult:
-    """Return the test error of what was chosen.
-
-    Parameters
-    ----------
-    fitted : Hypotheses
-        The chosen candidate, fitted on the trial's training folds.
-    position : int
-        Of the chosen regularisation on the grid of `fitted`.
-    selection : Selection
-        What was chosen, and by which errors.
-    X, target, training, folds, trial, metric, sample_weight
-        As for `evaluate`.
-    """
-    rows = np.flatnonzero(folds == trial.test)
-    test = target.take(rows)
-    if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
-        fitted, position = fitted.only(position), 0
-    measured = _Measured.of(target, metric, sample_weight)
-    with blas_threads_for(len(training)):
-        told = [measured.told(fitted, X, rows)[[position]]]
-    return FoldResult(
-        error=float(measured.errors(told, [rows], selection.sigmoid[None])[0]),
-        trivial_error=measured.metric.trivial_error(
-            test, target.take(training), _of(sample_weight, rows), _of(sample_weight, training)
-        ),
-        candidate=selection.candidate,
-        position=selection.position,
-        validation_errors=selection.errors[selection.candidate],
-        candidate_errors=selection.errors,
-        regularisation=selection.regularisation,
-        edge=selection.edge,
-        n_train=len(training),
-        n_test=len(test),
-    )
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """How errors are measured on some of the rows.
-
-    Probabilities come from scores by one sigmoid, which is fitted on the rows that choose: these train no predictor.
-    """
-
+    X: Rows
     target: Target
-    metric: Metric
-    sample_weight: np.ndarray | None
+    folds: np.ndarray
+    metric: Metric | None = None
+    sample_weight: np.ndarray | None = None
 
-    @classmethod
-    def of(cls, target: Target, metric: Metric | None, sample_weight: np.ndarray | None) -> _Measured:
-        return cls(target, metric or metric_for(None, target), sample_weight)
+    def result(
+        self,
+        candidates: Sequence[Hypotheses],
+        training: np.ndarray,
+        trial: Trial,
+        by: Literal["error", "alignment"] = "error",
+    ) -> FoldResult:
+        """Return the test error in one trial, with candidate and regularisation chosen on the validation fold.
 
-    def told(self, of: Hypotheses, X: Rows, rows: np.ndarray) -> np.ndarray:
-        """Return what hypotheses say of some rows, scores or predictions, one row a regularisation."""
-        tell = of.predict if self.metric.told == "predictions" else of.scores
-        if len(rows) <= RUN:
-            return tell(X[rows])
-        return np.concatenate([tell(X[run]) for run in np.split(rows, range(RUN, len(rows), RUN))], axis=1)
+        Parameters
+        ----------
+        candidates, trial, by
+            As for `select`.
+        training : ndarray of int
+            Positions of the training rows.
+        """
+        selection = self.select(candidates, trial, by)
+        return self.outcome(candidates[selection.candidate], selection.position, selection, training, trial)
 
-    def sigmoids(self, told: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
-        """Return slope and offset of the sigmoid over some parts of the rows, shape (L, 2); NaN where none is used."""
-        length = len(told[0])
-        if self.metric.told != "probabilities":
-            return np.full((length, 2), np.nan)
-        rows = np.concatenate(parts)
-        codes, w = self.target.values[rows], _of(self.sample_weight, rows)
-        return np.array([fit_calibration(np.concatenate([one[i] for one in told]), codes, w) for i in range(length)])
+    def select(
+        self, candidates: Sequence[Hypotheses], trial: Trial, by: Literal["error", "alignment"] = "error"
+    ) -> Selection:
+        """Return candidate and regularisation of the lowest error on a trial's validation fold.
 
-    def errors(self, told: Sequence[np.ndarray], parts: Sequence[np.ndarray], sigmoids: np.ndarray) -> np.ndarray:
-        """Return the mean error over some parts of the rows, along the grid, shape (L,)."""
+        Parameters
+        ----------
+        candidates : sequence of Hypotheses
+            Fitted on the trial's training folds; one for each setting of the learner's parameters that is tried.
+        trial : Trial
+            Which folds train, validate and test.
+        by : {"error", "alignment"}, default "error"
+            What chooses the candidate on the validation fold: its error, together with the regularisation, or
+            its `validation_alignment`, and the regularisation then by the error. The latter needs candidates with
+            kernels.
+
+        Returns
+        -------
+        selection : Selection
+            Smoothed where what is chosen is fitted anew, see `best_on_grid`: elsewhere ties go to the smallest Lambda,
+            the strongest regularisation, and among those to the first candidate. Ties of the alignment go to the first
+            one.
+
+        Raises
+        ------
+        ValueError
+            `by` is unknown, or asks for the alignment of candidates that have none.
+
+        References
+        ----------
+        Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, appendix B.2, for the choice by alignment.
+        """
+        if by not in ("error", "alignment"):
+            raise ValueError(f"by must be error or alignment, got {by!r}.")
+        if trial.validation is None:
+            raise ValueError("a trial without a validation fold has nothing to choose by; choose by cross-validation.")
+        with blas_threads_for(count_rows(self.folds, trial.training)):
+            rows = np.flatnonzero(self.folds == trial.validation)
+            considered = list(range(len(candidates)))
+            if by == "alignment":
+                considered = [self._most_aligned(candidates, rows)]
+            errors = np.full((len(candidates), len(candidates[0].grid)), np.nan)
+            sigmoids = np.full((*errors.shape, 2), np.nan)
+            for c in considered:
+                errors[c], sigmoids[c] = self._errors([self._responses(candidates[c], rows)], [rows])
+        return Selection.of(errors, candidates[0].grid, sigmoids, smooth=trial.refit)
+
+    def select_by_cross_validation(self, fits: Iterable[tuple[Trial, Sequence[Hypotheses]]]) -> Selection:
+        """Return candidate and regularisation of the lowest mean error over the folds that validate each other.
+
+        Parameters
+        ----------
+        fits : iterable of (Trial, sequence of Hypotheses)
+            Each of `inner_trials` with the candidates that were fitted on its training folds, the same ones in the same
+            order. Consumed one at a time, so that no more than one set of predictors need be alive.
+
+        Returns
+        -------
+        selection : Selection
+            Of the means over the folds.
+        """
+        responses, parts, grid = [], [], []
+        for trial, candidates in fits:
+            parts.append(np.flatnonzero(self.folds == trial.validation))
+            grid = list(candidates[0].grid)
+            with blas_threads_for(count_rows(self.folds, trial.training)):
+                responses.append([self._responses(of, parts[-1]) for of in candidates])
+        errors, sigmoids = zip(*(self._errors(of, parts) for of in zip(*responses, strict=True)), strict=True)
+        return Selection.of(np.array(errors), grid, np.array(sigmoids))
+
+    def outcome(
+        self, fitted: Hypotheses, position: int, selection: Selection, training: np.ndarray, trial: Trial
+    ) -> FoldResult:
+        """Return the test error of what was chosen.
+
+        Parameters
+        ----------
+        fitted : Hypotheses
+            The chosen candidate, fitted on the training rows.
+        position : int
+            Of the chosen regularisation on the grid of `fitted`.
+        selection : Selection
+            What was chosen, and by which errors.
+        training : ndarray of int
+            Positions of the training rows.
+        trial : Trial
+            Whose test fold is measured on.
+        """
+        rows = np.flatnonzero(self.folds == trial.test)
+        if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
+            fitted, position = fitted.only(position), 0
+        with blas_threads_for(len(training)):
+            responses = [self._responses(fitted, rows)[[position]]]
+        (error,), _ = self._errors(responses, [rows], selection.sigmoid[None])
+        return FoldResult(
+            error=float(error),
+            trivial_error=self._metric.trivial_error(
+                self.target.take(rows), self.target.take(training), self._weights(rows), self._weights(training)
+            ),
+            candidate=selection.candidate,
+            position=selection.position,
+            validation_errors=selection.errors[selection.candidate],
+            candidate_errors=selection.errors,
+            regularisation=selection.regularisation,
+            edge=selection.edge,
+            n_train=len(training),
+            n_test=len(rows),
+        )
+
+    @property
+    def _metric(self) -> Metric:
+        return self.metric or metric_for(None, self.target)
+
+    def _weights(self, rows: np.ndarray) -> np.ndarray | None:
+        return None if self.sample_weight is None else self.sample_weight[rows]
+
+    def _responses(self, of: Hypotheses, rows: np.ndarray) -> np.ndarray:
+        """Return scores or predictions of some rows, one row a regularisation."""
+        respond = of.predict if self._metric.response == "predictions" else of.scores
+        runs = np.split(rows, range(RUN, len(rows), RUN))
+        return np.concatenate([respond(self.X[run]) for run in runs], axis=1)
+
+    def _errors(
+        self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray], sigmoids: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean error over some parts of the rows, shape (L,), and the sigmoids of probabilities, (L, 2).
+
+        Sigmoids that are not given are fitted on these parts; NaN where none is used.
+        """
+        metric, likely = self._metric, self._metric.response == "probabilities"
+        if sigmoids is None:
+            sigmoids = np.full((len(responses[0]), 2), np.nan)
+            if likely:
+                rows = np.concatenate(parts)
+                codes, w = self.target.values[rows], self._weights(rows)
+                for i in range(len(sigmoids)):
+                    sigmoids[i] = fit_calibration(np.concatenate([one[i] for one in responses]), codes, w)
         errors = np.empty((len(parts), len(sigmoids)))
-        for i, (of_part, rows) in enumerate(zip(told, parts, strict=True)):
-            held_out, w = self.target.take(rows), _of(self.sample_weight, rows)
+        for i, (of_part, rows) in enumerate(zip(responses, parts, strict=True)):
+            held_out, w = self.target.take(rows), self._weights(rows)
             for j, (one, sigmoid) in enumerate(zip(of_part, sigmoids, strict=True)):
-                said = probabilities(one, sigmoid) if self.metric.told == "probabilities" else one
-                errors[i, j] = self.metric.measure(held_out, said, w)
-        return np.asarray(errors.mean(axis=0))
+                errors[i, j] = metric.measure(held_out, probabilities(one, sigmoid) if likely else one, w)
+        return np.asarray(errors.mean(axis=0)), sigmoids
 
-
-def _of(sample_weight: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    """Return the weights of some rows, where there are weights."""
-    return None if sample_weight is None else sample_weight[rows]
-
-
-def _most_aligned(
-    candidates: Sequence[Hypotheses], X: Rows, target: Target, rows: np.ndarray, sample_weight: np.ndarray | None
-) -> int:
-    """Return the position of the first candidate of highest alignment on the rows; one without a number comes last."""
-    alignments = []
-    for position, of in enumerate(candidates):
-        if not isinstance(of, AlignedHypotheses):
-            raise ValueError(
-                f"a choice by alignment needs candidates with a kernel, got {type(of).__name__} at {position}; "
-                "choose by error."
-            )
-        alignments.append(of.validation_alignment(X[rows], target.take(rows), _of(sample_weight, rows)))
-    return int(np.nan_to_num(alignments, nan=-np.inf).argmax())
-
-
-def _still_falling(errors: np.ndarray, best: int) -> bool:
-    """Return whether the best is at an edge of the grid and clearly better than its neighbour."""
-    if len(errors) < 2 or 0 < best < len(errors) - 1:
-        return False
-    neighbour = errors[1 if best == 0 else -2]
-    return bool(neighbour - errors[best] > EDGE_GAIN * neighbour)
+    def _most_aligned(self, candidates: Sequence[Hypotheses], rows: np.ndarray) -> int:
+        """Return the position of the first candidate of highest alignment on the rows; one without a number is last."""
+        alignments = []
+        for position, of in enumerate(candidates):
+            if not hasattr(of, "validation_alignment"):
+                raise ValueError(
+                    f"a choice by alignment needs candidates with a kernel, got {type(of).__name__} at {position}; "
+                    "choose by error."
+                )
+            alignments.append(of.validation_alignment(self.X[rows], self.target.take(rows), self._weights(rows)))
+        return int(np.nan_to_num(alignments, nan=-np.inf).argmax())

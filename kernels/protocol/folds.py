@@ -311,8 +311,7 @@ def _drawn_beside(
     if held_out is None:
         if test is None:
             raise ValueError("test must be a number of rows where the data set does not say which rows test.")
-        every = {**sizes, "test": test}
-        return _drawn(target, every, seed, groups) if times is None else _last(target, every, times)
+        return _drawn(target, {**sizes, "test": test}, seed, groups, times)
     free, held = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     wanted = len(held) if test is None else test
     if not 2 <= wanted <= len(held):
@@ -342,66 +341,50 @@ def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     return units, rows
 
 
-def _drawn(target: Target, sizes: Mapping[str, int], seed: int, groups: np.ndarray | None) -> np.ndarray:
-    """Return which part each row is drawn for, training rows first, or -1 for rows that are not used."""
+def _drawn(
+    target: Target, sizes: Mapping[str, int], seed: int, groups: np.ndarray | None, times: np.ndarray | None = None
+) -> np.ndarray:
+    """Return which part each row is drawn for, training rows first, or -1 for rows that are not used.
+
+    Of times nothing is drawn: the last rows are of the last part.
+    """
     _require_sizes(target, sizes)
-    if groups is None and target.task == "regression":  # of which there may be tens of millions: 5 bytes each
-        order, parts, start = np.random.default_rng(seed).permutation(_numbers(len(target))), _unused(len(target)), 0
-        for part, size in enumerate(sizes.values()):
-            parts[order[start : start + size]] = part
-            start += size
+    m, ends = len(target), np.cumsum(list(sizes.values()))
+    if groups is None and times is None and target.task == "regression":  # of which there may be tens of millions
+        order = np.random.default_rng(seed).permutation(np.arange(m, dtype=np.int32 if m < 1 << 31 else np.intp))
+        parts = np.full(m, -1, dtype=np.int8)
+        for part, some in enumerate(np.split(order, ends)[:-1]):
+            parts[some] = part
         return parts
-    units, rows = _units(len(target), groups)
+    units, rows = _units(m, groups if times is None else times)
+    if len(rows) < len(sizes) and times is not None:
+        raise ValueError(
+            f"rows of one time stay together, so {' and '.join(sizes)} need a time each, got {len(rows)} in all."
+        )
     if len(rows) < len(sizes):
         raise ValueError(f"{' and '.join(sizes)} need a group each, got {len(rows)} in all; draw rows of more groups.")
     order = np.random.default_rng(seed).permutation(len(rows))
-    if target.task == "classification":
-        classes = _frequent(target, units, groups)[order]
-        counts = np.bincount(classes, rows[order], minlength=len(target.classes))
+    if times is not None:
+        order, ends = np.arange(len(rows))[::-1], np.cumsum(list(sizes.values())[::-1])
+    elif target.task == "classification":
+        n_classes, classes = len(target.classes), target.values
+        if groups is not None:  # the most frequent class of each, the first of equally frequent ones
+            held = np.bincount(units * n_classes + classes, minlength=len(rows) * n_classes)
+            classes = held.reshape(len(rows), n_classes).argmax(axis=1)
+        classes = classes[order]
+        counts = np.bincount(classes, rows[order], minlength=n_classes)
         place = np.empty(len(order))
-        for k in range(len(counts)):
+        for k in range(n_classes):
             of_class = rows[order][classes == k]
             place[classes == k] = np.cumsum(of_class) - of_class / 2
         # Of classes at one place the rarest goes first, and not a random one: the counts are those of every seed.
         order = order[np.lexsort((classes, counts[classes], place / counts[classes]))]
     drawn = np.empty(len(rows), dtype=np.intp)
-    drawn[order] = _parts(rows[order], np.cumsum(list(sizes.values())))
-    parts = drawn[units]
-    _require_classes(target, np.flatnonzero(parts == 0))
-    return parts
-
-
-def _numbers(m: int) -> np.ndarray:
-    """Return the numbers of m rows, in as few bytes as hold them; they are drawn alike."""
-    return np.arange(m, dtype=np.int32 if m <= np.iinfo(np.int32).max else np.intp)
-
-
-def _unused(m: int) -> np.ndarray:
-    """Return the part of m rows of which none is used."""
-    return np.full(m, -1, dtype=np.int8)
-
-
-def _frequent(target: Target, units: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
-    """Return the most frequent class of each unit, the first of equally frequent ones."""
-    if groups is None:
-        return target.values
-    n_units, n_classes = int(units.max()) + 1, len(target.classes)
-    counts = np.bincount(units * n_classes + target.values, minlength=n_units * n_classes)
-    return counts.reshape(n_units, n_classes).argmax(axis=1)
-
-
-def _last(target: Target, sizes: Mapping[str, int], times: np.ndarray) -> np.ndarray:
-    """Return what part each row is of, the last rows of the last one, or -1 for earlier rows than are asked for."""
-    _require_sizes(target, sizes)
-    distinct, of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
-    if len(distinct) < len(sizes):
-        raise ValueError(
-            f"rows of one time stay together, so {' and '.join(sizes)} need a time each, got {len(distinct)} in all."
-        )
-    backwards = _parts(counts[::-1], np.cumsum(list(sizes.values())[::-1]))[::-1]
-    parts = np.where(backwards < 0, -1, len(sizes) - 1 - backwards)[of_row]
-    _require_classes(target, np.flatnonzero(parts == 0))
-    return parts
+    drawn[order] = _parts(rows[order], ends)
+    if times is not None:
+        drawn = np.where(drawn < 0, -1, len(sizes) - 1 - drawn)
+    _require_classes(target, np.flatnonzero(drawn[units] == 0))
+    return drawn[units]
 
 
 def _require_sizes(target: Target, sizes: Mapping[str, int]) -> None:

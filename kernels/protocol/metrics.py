@@ -15,7 +15,7 @@ from learnkernels.kernels.registry import Measured
 from learnkernels.kernels.targets import Target, Task
 
 Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
-"""The error of what is told, from the target of the same rows and their weights, where they have some."""
+"""The error of a response, from the target of the same rows and their weights, where they have some."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,8 @@ class Metric:
         Whether one class, the second, is what is looked for.
     constant : callable
         Return the best constant of a regression from training targets and their weights.
-    two : bool
-        Whether it is for two classes alone.
     needs : str
-        What rows it is defined on must hold; empty for all rows.
+        What rows it is defined on must hold; empty for all rows. Of two classes alone if it is both of them.
     weighable : bool
         Whether rows may have weights.
     """
@@ -53,12 +51,11 @@ class Metric:
     measure: Measure
     positive: bool = False
     constant: Callable[[np.ndarray, np.ndarray | None], np.ndarray] = mean_over
-    two: bool = False
     needs: str = ""
     weighable: bool = True
 
     @property
-    def told(self) -> Measured:
+    def response(self) -> Measured:
         """What it is measured on."""
         return registry.METRICS[self.name]
 
@@ -66,6 +63,11 @@ class Metric:
     def default(self) -> bool:
         """Whether it is what a task is measured by where nobody says so."""
         return self.name == DEFAULT[self.task]
+
+    @property
+    def two(self) -> bool:
+        """Whether it is for two classes alone."""
+        return self.needs == BOTH
 
     def shown(self, target: Target) -> str:
         """Return what tables call the error on a data set; of a metric that looks for one class with its name."""
@@ -113,9 +115,9 @@ class Metric:
         if self.task == "regression":
             best = self.constant(training.values, training_weight)
             return self.measure(test, np.broadcast_to(best, test.values.shape), test_weight)
-        if self.told == "scores":
+        if self.response == "scores":
             return self.measure(test, np.zeros(len(test)), test_weight)
-        if self.told == "probabilities":
+        if self.response == "probabilities":
             counts = np.bincount(training.values, training_weight, len(training.classes))
             return self.measure(test, np.tile(counts / counts.sum(), (len(test), 1)), test_weight)
         constants = [np.full(len(training), k) for k in range(len(training.classes))]
@@ -141,42 +143,22 @@ def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metr
 # scikit-learn is imported where it is used, because it brings pandas along.
 
 
-def _lacking(test: Target, told: np.ndarray, w: np.ndarray | None, of: str, **options: Any) -> float:
-    """Return what a score of scikit-learn lacks to one."""
+def _error(test: Target, response: np.ndarray, w: np.ndarray | None, of: str, **options: Any) -> float:
+    """Return an error as a function of scikit-learn has it."""
     import sklearn.metrics
 
-    return 1 - float(getattr(sklearn.metrics, of)(test.values, told, sample_weight=w, **options))
+    return float(getattr(sklearn.metrics, of)(test.values, response, sample_weight=w, **options))
 
 
-def _share(name: str, words: str, of: str, average: str = "", **keys: Any) -> Metric:
-    """Return a measure of shares of the rows, of one class or averaged over them."""
-    options: dict[str, Any] = {"zero_division": 0.0, **({"average": average} if average else {})}
-    one = not average
-    needs = BOTH if one else ""
-    measure = partial(_lacking, of=of, **options)
-    return Metric(
-        name, "classification", f"1 - {name}", f"one minus {words}", measure, positive=one, two=one, needs=needs, **keys
-    )
+def _lacking(test: Target, response: np.ndarray, w: np.ndarray | None, of: str, **options: Any) -> float:
+    """Return what a score of scikit-learn lacks to one."""
+    return 1 - _error(test, response, w, of, **options)
 
 
-def _curve(name: str, words: str, **options: Any) -> Metric:
-    """Return a measure of areas under ROC curves of several classes, on probabilities."""
-
-    def measure(test: Target, told: np.ndarray, w: np.ndarray | None) -> float:
-        labels = np.arange(len(test.classes))
-        ranks = told[:, 1] if len(labels) == 2 else told
-        known: dict[str, Any] = {} if len(labels) == 2 else {"labels": labels, **options}
-        return _lacking(test, ranks, w, "roc_auc_score", **known)
-
-    return Metric(
-        name,
-        "classification",
-        f"1 - {name}",
-        f"one minus {words}",
-        measure,
-        needs=EVERY,
-        weighable=options["multi_class"] == "ovr",
-    )
+def _area(test: Target, response: np.ndarray, w: np.ndarray | None, **options: Any) -> float:
+    if len(test.classes) == 2:
+        return _lacking(test, response[:, 1], w, "roc_auc_score")
+    return _lacking(test, response, w, "roc_auc_score", labels=np.arange(len(test.classes)), **options)
 
 
 def _balanced(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
@@ -184,46 +166,17 @@ def _balanced(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> floa
     return _lacking(test, predicted, w, "recall_score", **options)
 
 
-def _correlation(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
-    return _lacking(test, predicted, w, "matthews_corrcoef")
+def _log_loss(test: Target, response: np.ndarray, w: np.ndarray | None) -> float:
+    return _error(test, response, w, "log_loss", labels=np.arange(len(test.classes)))
 
 
-def _log_loss(test: Target, told: np.ndarray, w: np.ndarray | None) -> float:
-    from sklearn.metrics import log_loss
-
-    return float(log_loss(test.values, told, sample_weight=w, labels=np.arange(len(test.classes))))
-
-
-def _brier(test: Target, told: np.ndarray, w: np.ndarray | None) -> float:
-    squares = ((told - np.eye(len(test.classes))[test.values]) ** 2).sum(axis=1)
+def _brier(test: Target, response: np.ndarray, w: np.ndarray | None) -> float:
+    squares = ((response - np.eye(len(test.classes))[test.values]) ** 2).sum(axis=1)
     return float(mean_over(squares, w)) / (2 if len(test.classes) == 2 else 1)
-
-
-def _absolute(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
-    return float(np.mean(mean_over(np.abs(predicted - test.values), w)))
-
-
-def _relative(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
-    return float(np.mean(mean_over(np.abs(predicted - test.values) / _sizes(test.values), w)))
-
-
-def _sizes(values: np.ndarray) -> np.ndarray:
-    """Return sizes of numbers that something can be divided by."""
-    return np.asarray(np.maximum(np.abs(values), np.finfo(np.float64).eps))
-
-
-def _typical(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
-    from sklearn.metrics import median_absolute_error
-
-    return float(median_absolute_error(test.values, predicted, sample_weight=w))
 
 
 def _largest(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
     return float(np.abs(predicted - test.values).max())
-
-
-def _squared(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
-    return float(np.mean(mean_over((predicted - test.values) ** 2, w)))
 
 
 def _median(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
@@ -235,7 +188,7 @@ def _median(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
 
 def _relative_median(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
     """Return the constant of the least mean relative error: a median whose weights fall as numbers grow."""
-    weights = 1 / _sizes(values)
+    weights = 1 / np.maximum(np.abs(values), np.finfo(np.float64).eps)
     if w is not None:
         weights = (weights.T * w).T
     return np.quantile(values, 0.5, axis=0, weights=weights, method="inverted_cdf")
@@ -250,47 +203,54 @@ BOTH, EVERY, VARYING = "both classes", "every class", "different values of the t
 
 DEFAULT: dict[Task, str] = {"classification": "accuracy", "regression": "neg_root_mean_squared_error"}
 
-_OF_CLASSES = (
+
+def _score(name: str, words: str, measure: str | Measure, task: Task = "classification", **keys: Any) -> Metric:
+    """Return what a score, or a function of scikit-learn by name, lacks to one."""
+    measure = partial(_lacking, of=measure) if isinstance(measure, str) else measure
+    return Metric(name, task, f"1 - {name}", f"one minus {words}", measure, **keys)
+
+
+def _share(name: str, words: str, of: str, average: str | None = None) -> Metric:
+    """Return a measure of shares of the rows: of the second of two classes, or averaged over classes."""
+    options: dict[str, Any] = {"zero_division": 0.0, **({"average": average} if average else {})}
+    return _score(name, words, partial(_lacking, of=of, **options), positive=not average, needs="" if average else BOTH)
+
+
+def _areas(name: str, words: str, multi_class: str, average: str = "macro") -> Metric:
+    """Return a measure of areas under ROC curves of several classes, on probabilities."""
+    measure = partial(_area, multi_class=multi_class, average=average)
+    words = f"the mean area under the ROC curves of each {words}"
+    return _score(name, words, measure, needs=EVERY, weighable=multi_class == "ovr")
+
+
+def _number(name: str, error: str, words: str, measure: str | Measure, constant: Any = mean_over) -> Metric:
+    """Return an error of a regression, or a function of scikit-learn by name."""
+    measure = partial(_error, of=measure) if isinstance(measure, str) else measure
+    return Metric(name, "regression", error, words, measure, constant=constant)
+
+
+_LOG_LOSS = "mean negative logarithm of the probability of the right class"
+
+_BRIER = "mean squared error of the probabilities"
+
+_RELATIVE = "mean absolute error as a share of the target"
+
+_R2 = "R2, the squared error over that of the mean of the test rows"
+
+_ALL = (
     Metric("accuracy", "classification", "misclassification", "misclassified share", Target.error),
-    Metric(
-        "balanced_accuracy",
-        "classification",
-        "1 - balanced_accuracy",
-        "one minus the mean recall of the classes",
-        _balanced,
-    ),
-    Metric(
-        "roc_auc",
-        "classification",
-        "1 - roc_auc",
-        "one minus the area under the ROC curve",
-        partial(_lacking, of="roc_auc_score"),
-        two=True,
-        needs=BOTH,
-    ),
-    _curve("roc_auc_ovr", "the mean area under the ROC curves of each class", multi_class="ovr"),
-    _curve(
-        "roc_auc_ovr_weighted",
-        "the mean area under the ROC curves of each class by its rows",
-        multi_class="ovr",
-        average="weighted",
-    ),
-    _curve("roc_auc_ovo", "the mean area under the ROC curves of each pair of classes", multi_class="ovo"),
-    _curve(
-        "roc_auc_ovo_weighted",
-        "the mean area under the ROC curves of each pair of classes by its rows",
-        multi_class="ovo",
-        average="weighted",
-    ),
-    Metric(
+    _score("balanced_accuracy", "the mean recall of the classes", _balanced),
+    _score("roc_auc", "the area under the ROC curve", "roc_auc_score", needs=BOTH),
+    _areas("roc_auc_ovr", "class", "ovr"),
+    _areas("roc_auc_ovr_weighted", "class by its rows", "ovr", "weighted"),
+    _areas("roc_auc_ovo", "pair of classes", "ovo"),
+    _areas("roc_auc_ovo_weighted", "pair of classes by its rows", "ovo", "weighted"),
+    _score(
         "average_precision",
-        "classification",
-        "1 - average_precision",
-        "one minus the average precision",
-        partial(_lacking, of="average_precision_score"),
-        positive=True,
-        two=True,
+        "the average precision",
+        "average_precision_score",
         needs=BOTH,
+        positive=True,
     ),
     _share("f1", "the F1 score", "f1_score"),
     _share("f1_macro", "the mean F1 score of the classes", "f1_score", "macro"),
@@ -303,62 +263,28 @@ _OF_CLASSES = (
     _share("jaccard", "the Jaccard index", "jaccard_score"),
     _share("jaccard_macro", "the mean Jaccard index of the classes", "jaccard_score", "macro"),
     _share("jaccard_weighted", "the mean Jaccard index of the classes by their rows", "jaccard_score", "weighted"),
-    Metric(
-        "matthews_corrcoef",
-        "classification",
-        "1 - matthews_corrcoef",
-        "one minus the correlation of classes and predictions",
-        _correlation,
+    _score("matthews_corrcoef", "the correlation of classes and predictions", "matthews_corrcoef"),
+    Metric("neg_log_loss", "classification", "log_loss", _LOG_LOSS, _log_loss),
+    Metric("neg_brier_score", "classification", "brier_score", _BRIER, _brier),
+    _number("neg_root_mean_squared_error", "rmse", "root mean squared error", Target.error),
+    _number("neg_mean_absolute_error", "mae", "mean absolute error", "mean_absolute_error", _median),
+    _number("neg_median_absolute_error", "median_ae", "median absolute error", "median_absolute_error", _median),
+    _number(
+        "neg_mean_absolute_percentage_error", "mape", _RELATIVE, "mean_absolute_percentage_error", _relative_median
     ),
-    Metric(
-        "neg_log_loss",
-        "classification",
-        "log_loss",
-        "mean negative logarithm of the probability of the right class",
-        _log_loss,
-    ),
-    Metric(
-        "neg_brier_score",
-        "classification",
-        "brier_score",
-        "mean squared error of the probabilities",
-        _brier,
-    ),
-)
-
-_OF_NUMBERS = (
-    Metric("neg_root_mean_squared_error", "regression", "rmse", "root mean squared error", Target.error),
-    Metric("neg_mean_absolute_error", "regression", "mae", "mean absolute error", _absolute, constant=_median),
-    Metric("neg_median_absolute_error", "regression", "median_ae", "median absolute error", _typical, constant=_median),
-    Metric(
-        "neg_mean_absolute_percentage_error",
-        "regression",
-        "mape",
-        "mean absolute error as a share of the target",
-        _relative,
-        constant=_relative_median,
-    ),
-    Metric("neg_max_error", "regression", "max_error", "largest absolute error", _largest, constant=_middle),
-    Metric("neg_mean_squared_error", "regression", "mse", "mean squared error", _squared),
-    Metric(
-        "r2",
-        "regression",
-        "1 - r2",
-        "one minus R2, the squared error over that of the mean of the test rows",
-        partial(_lacking, of="r2_score"),
-        needs=VARYING,
-    ),
-    Metric(
+    _number("neg_max_error", "max_error", "largest absolute error", _largest, _middle),
+    _number("neg_mean_squared_error", "mse", "mean squared error", "mean_squared_error"),
+    _score("r2", _R2, "r2_score", "regression", needs=VARYING),
+    _score(
         "explained_variance",
+        "the explained share of the variance",
+        "explained_variance_score",
         "regression",
-        "1 - explained_variance",
-        "one minus the explained share of the variance",
-        partial(_lacking, of="explained_variance_score"),
         needs=VARYING,
     ),
 )
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in (*_OF_CLASSES, *_OF_NUMBERS)}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 """By scikit-learn's names of the scores. Each error is smaller where the score is larger."""
 
 

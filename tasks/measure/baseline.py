@@ -189,7 +189,7 @@ def _fitted(
         candidate, position = best_on_grid(errors, smooth=job.trial.refit and job.kind == GRID_SEARCH)
         chosen = {name: of[at] for (name, of), at in zip(values.items(), (candidate, position), strict=False)}
         best, sigmoid = estimator.set_params(**chosen), None
-        if metric.told == "probabilities" and not hasattr(best, "predict_proba"):
+        if metric.response == "probabilities" and not hasattr(best, "predict_proba"):
             scores = [best.fit(chosen_from[of], y[of]).decision_function(chosen_from[held]) for of, held in parts]
             sigmoid = fit_calibration(np.concatenate(scores), np.concatenate([y[held] for _, held in parts]), None)
         best.fit(X[training], target.values[training])
@@ -246,9 +246,9 @@ def _choosing(trial: Trial, folds: np.ndarray) -> Choosing:
 
 def _told(estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | None) -> np.ndarray:
     """Return what an estimator says of rows: predictions, scores, or probabilities, its own where it has some."""
-    if metric.told == "predictions":
+    if metric.response == "predictions":
         return np.asarray(estimator.predict(X))
-    if metric.told == "probabilities" and sigmoid is None:
+    if metric.response == "probabilities" and sigmoid is None:
         return np.asarray(estimator.predict_proba(X))
     scores = np.asarray(estimator.decision_function(X))
     return scores if sigmoid is None else probabilities(scores, sigmoid)
@@ -259,7 +259,7 @@ def _scoring(metric: Metric, target: Target) -> Any:
 
     def score(estimator: Any, X: Rows, y: np.ndarray) -> float:
         sigmoid = None
-        if metric.told == "probabilities" and not hasattr(estimator, "predict_proba"):
+        if metric.response == "probabilities" and not hasattr(estimator, "predict_proba"):
             sigmoid = fit_calibration(np.asarray(estimator.decision_function(X)), y, None)
         return -metric.measure(replace(target, values=y), _told(estimator, X, metric, sigmoid), None)
 

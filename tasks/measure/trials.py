@@ -23,15 +23,8 @@ from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.protocol.evaluation import (
-    FoldResult,
-    Selection,
-    outcome,
-    select_by_cross_validation,
-    select_by_validation,
-)
+from learnkernels.kernels.protocol.evaluation import Evaluation, FoldResult, Hypotheses, KernelPredictors, Selection
 from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
-from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation
@@ -179,7 +172,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = (workers or Threads()).reading(dataset.X), dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial.final)
-    metric, weights, row = metric_for(job.metric, target), dataset.weights, learner_class(job.learner.name)
+    metric, row = metric_for(job.metric, target), learner_class(job.learner.name)
+    evaluation = Evaluation(X, target, folds, metric, dataset.weights)
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
         one = as_predictor(job.predictor, **job.options)
@@ -202,16 +196,15 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
                 yield inner, [of for _, of in fitted(*inner_rows, settings, job.grid)]
 
         if job.chosen is None:
-            selection = select_by_cross_validation(fits(), X, target, folds, metric, weights)
+            selection = evaluation.select_by_cross_validation(fits())
         else:
             selection = Selection.of(np.array(job.chosen), job.grid)
     else:
         choosing = _measured_on(moments, folds, trial.training) if trial.refit else (measured, training)
         candidates = fitted(*choosing, settings, job.grid)
-        hypotheses_of, by = [of for _, of in candidates], job.learner.tune_by
-        selection = select_by_validation(hypotheses_of, X, target, folds, trial, by, metric, weights)
+        selection = evaluation.select([of for _, of in candidates], trial, job.learner.tune_by)
         (learned, hypotheses), position = candidates[selection.candidate], selection.position
-        del candidates, hypotheses_of  # of the rows that trained, before others are fitted
+        del candidates  # of the rows that trained, before others are fitted
     if trial.validation is None or trial.refit:
         chosen, value, position = settings[selection.candidate], [selection.regularisation], 0
         one = as_learner(job.learner.name, chosen)
@@ -219,7 +212,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
             hypotheses = predictors(learned, training, value)
         else:
             ((learned, hypotheses),) = fitted(measured, training, [chosen], value)
-    result = outcome(hypotheses, position, selection, X, target, training, folds, trial, metric, weights)
+    result = evaluation.outcome(hypotheses, position, selection, training, trial)
     return {
         **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
         "learner": job.learner.title,

@@ -21,9 +21,8 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families.base import KernelFamily
 from learnkernels.kernels.learners import Problem, Solution
 from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.protocol.evaluation import evaluate
+from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
@@ -175,7 +174,7 @@ def _one_by_one(
     for k, unit in enumerate(np.eye(family.n_kernels)):
         kernel = problem.kernel("one base kernel", Solution(unit[problem.usable]))
         predictors = KernelPredictors([kernel], target, DEFAULTS[target.task], grid)
-        result = evaluate([predictors], dataset.X, target, training.rows, folds, trial)
+        result = Evaluation(dataset.X, target, folds).result([predictors], training.rows, trial)
         found.append(
             {
                 "kernel": family.names[k],

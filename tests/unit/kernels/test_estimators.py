@@ -43,16 +43,15 @@ from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import (
     Auto,
     ConjugateGradients,
-    KernelOnRows,
-    KernelRidgePath,
     Nystrom,
+    TrainingSet,
     as_predictor,
+    ridge_path,
     svm,
 )
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
-from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
+from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
@@ -177,8 +176,7 @@ def test_a_machine_that_interior_points_solve_scores_alike(monkeypatch):
     models = [KernelLearningClassifier(FAMILY, C=10.0).fit(X, y) for y in (TWO, FOUR)]
     monkeypatch.setattr(svm, "MAX_ITERATIONS", 3)
     for usual, y in zip(models, (TWO, FOUR), strict=True):
-        path = SupportVectorPath(unit_gram(usual.kernel_)[0], Target.of(y), [10.0])
-        assert isinstance(path.machines[0], ExactMachine)
+        assert svm._fit(unit_gram(usual.kernel_)[0], Target.of(y).values, 10.0, None, 1e-3).exact
         exact = clone(usual).fit(X, y)
         np.testing.assert_allclose(exact.decision_function(X), usual.decision_function(X), rtol=0, atol=MACHINES)
         np.testing.assert_allclose(exact.intercept_, usual.intercept_, rtol=0, atol=MACHINES)
@@ -198,7 +196,7 @@ def test_a_kernel_with_negative_weights_is_projected(weighted):
         model = KernelLearningClassifier(DIFFERENCE, "alignf-linear", 1.0, predictor=predictor, probability=False)
         model.fit(X, y, sample_weight=w)
         assert model.kernel_.indefinite
-        dual, intercept = as_predictor(predictor).fit(K, Target.of(y[again]), [1.0], fine=True).coefficients()
+        dual, intercept = as_predictor(predictor).fit_matrix(K, Target.of(y[again]), [1.0], fine=True).coefficients()
         scores = model.kernel_.cross_gram(X[again]) @ model.dual_coef_ + model.intercept_
         np.testing.assert_allclose(scores, K @ dual + intercept, rtol=0, atol=MACHINES)
 
@@ -337,11 +335,11 @@ def test_weighted_ridge_regressions_of_a_path_are_those_of_copies():
     kernel = learn_kernel("align", FAMILY, X, y, sample_weight=w)
     K, which = kernel.gram(), np.repeat(np.arange(60), w)
     grid = [0.1, 1.0, 30.0]
-    path = KernelRidgePath(K, Target.of(y), grid, sample_weight=w)
+    path = ridge_path(K, Target.of(y), grid, sample_weight=w)
     for position, value in enumerate(grid):
         expected = ridge_predictions(K[np.ix_(which, which)], y[which], value, K[:, which])
-        np.testing.assert_allclose(path.predict(K)[position], expected, rtol=0, atol=SOLVES)
-        dual, intercept = KernelRidgePath(K, Target.of(y), [value], sample_weight=w).coefficients()
+        np.testing.assert_allclose(path.predict_from(K)[position], expected, rtol=0, atol=SOLVES)
+        dual, intercept = ridge_path(K, Target.of(y), [value], sample_weight=w).coefficients()
         np.testing.assert_allclose(K @ dual + intercept, expected[:, None], rtol=0, atol=SOLVES)
 
 
@@ -557,7 +555,7 @@ def test_probabilities_are_fitted_on_scores_of_held_out_rows(predictor, y):
     folds = np.arange(len(X)) if predictor == "krr" else folds  # in closed form, each row by itself
     scores, told = np.empty(Y.shape), np.arange(len(X))
     if predictor is CG:  # some rows, of a regression that takes the means of all
-        told = held_out_rows(KernelOnRows.of(kernel, X, np.arange(len(X))), 0)
+        told = held_out_rows(TrainingSet.of(kernel, X, np.arange(len(X))), 0)
         others = np.setdiff1d(np.arange(len(X)), told)
         alpha = np.linalg.solve(K[np.ix_(others, others)] + np.eye(len(others)) / 2.0, (Y - Y.mean(axis=0))[others])
         scores[told] = K[np.ix_(told, others)] @ alpha + Y.mean(axis=0)

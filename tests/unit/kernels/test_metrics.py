@@ -16,7 +16,7 @@ from learnkernels.conf.schema.base import MetricName
 from learnkernels.kernels.learners import Problem, as_learner
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
-from learnkernels.kernels.protocol.evaluation import evaluate, outcome, select_by_cross_validation
+from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import (
     assign_folds,
     assign_nested_split,
@@ -24,7 +24,6 @@ from learnkernels.kernels.protocol.folds import (
     nested_split_trial,
     trials,
 )
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.protocol.metrics import METRICS, in_words, metric_for
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
@@ -58,10 +57,10 @@ class Told:
 def said(metric, target, rng):
     """Something that a metric can be measured on."""
     n, k = len(target), len(target.classes)
-    if metric.told == "probabilities":
+    if metric.response == "probabilities":
         odds = rng.random((n, k))
         return odds / odds.sum(axis=1, keepdims=True)
-    return rng.normal(size=n) if metric.task == "regression" or metric.told == "scores" else rng.integers(0, k, n)
+    return rng.normal(size=n) if metric.task == "regression" or metric.response == "scores" else rng.integers(0, k, n)
 
 
 @pytest.mark.parametrize("target", [NUMBERS, TWO, THREE], ids=["numbers", "two classes", "three classes"])
@@ -127,7 +126,7 @@ def test_the_trivial_error_of_classes_is_that_of_the_most_frequent_one_or_of_sha
     told = {"predictions": np.ones(15, dtype=int), "scores": np.zeros(15), "probabilities": shares}
     served = [metric for metric in METRICS.values() if metric.task == "classification"]
     found = {metric.name: metric.trivial_error(test, training) for metric in served}
-    assert found == pytest.approx({metric.name: metric.measure(test, told[metric.told], None) for metric in served})
+    assert found == pytest.approx({metric.name: metric.measure(test, told[metric.response], None) for metric in served})
     share, p = test.values.mean(), shares[0]
     known = {
         "accuracy": 1 - share,
@@ -233,14 +232,14 @@ def test_probabilities_come_by_a_sigmoid_of_the_rows_that_choose(nested):
     folds = assign_nested_split(target, 100, 50, 3, 0) if nested else assign_folds(target, 3, 0)
     trial = nested_split_trial(3) if nested else trials(3)[0]
     fitted = partial(machines, X, target, folds, grid=[0.5, 2.0, 8.0])
-    of, training = fitted(trial.training)
+    (of, training), evaluation = fitted(trial.training), Evaluation(X, target, folds, metric)
     if nested:
         choosing = [(inner, fitted(inner.training)[0]) for inner in inner_trials(trial)]
-        selection = select_by_cross_validation(((inner, [one]) for inner, one in choosing), X, target, folds, metric)
-        result = outcome(of, selection.position, selection, X, target, training, folds, trial, metric)
+        selection = evaluation.select_by_cross_validation((inner, [one]) for inner, one in choosing)
+        result = evaluation.outcome(of, selection.position, selection, training, trial)
     else:
         choosing = [(trial, of)]
-        result = evaluate([of], X, target, training, folds, trial, metric=metric)
+        result = evaluation.result([of], training, trial)
     told = [(one, np.flatnonzero(folds == inner.validation)) for inner, one in choosing]
     scores = np.concatenate([of.scores(X[rows])[result.position] for of, rows in told])
     labels = np.concatenate([target.values[rows] for _, rows in told])
@@ -262,7 +261,7 @@ def test_the_metric_chooses_and_is_measured():
         ("f1", lambda y, predicted: 1 - of_sklearn.f1_score(y, predicted), predictions),
         (None, lambda y, predicted: np.mean(y != predicted), predictions),
     ):
-        result = evaluate([of], X, target, rows, folds, trial, metric=metric_for(name, target))
+        result = Evaluation(X, target, folds, metric_for(name, target)).result([of], rows, trial)
         expected = [error(target.values[validation], one[validation]) for one in told]
         np.testing.assert_allclose(result.validation_errors, expected, rtol=1e-12)
         assert result.position == int(np.argmin(expected))

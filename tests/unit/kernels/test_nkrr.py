@@ -16,8 +16,8 @@ from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams, Ti
 from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.learners.base import Solution
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
-from learnkernels.kernels.predictors import KernelOnRows
-from learnkernels.kernels.predictors.krr import KRR, KernelRidgePath, few_monomials
+from learnkernels.kernels.predictors import TrainingSet, ridge_path
+from learnkernels.kernels.predictors.krr import KRR, few_monomials
 from learnkernels.kernels.solvers.monomial_ridge import Monomials, has_few_monomials, monomial_count, monomial_ridge
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
@@ -285,19 +285,18 @@ def test_the_regression_on_a_power_of_few_monomials_is_that_on_its_matrix(center
     y = X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=90)
     kernel = learn_kernel(NKRR(degree=3, offset=offset), FeatureFamily(3), X, y, centering=centering)
     grid, target, K = [0.1, 1.0, 30.0], Target.of(y[kernel.rows], "regression"), kernel.gram()
-    on = KernelOnRows.of(kernel, None, kernel.rows)
-    few = KRR().fit_on(on, target, grid)
-    assert few.gram is None
-    whole = KernelRidgePath(K, target, grid, None, kernel.centering)
+    on = TrainingSet.of(kernel, None, kernel.rows)
+    few = KRR().fit(on, target, grid)
+    whole = ridge_path(K, target, grid, None, kernel.centering)
     new = rng.normal(size=(7, 3))
-    np.testing.assert_allclose(few.predict(new), whole.predict(kernel.cross_gram(new)), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(few.predict(new), whole.predict_from(kernel.cross_gram(new)), rtol=1e-6, atol=1e-8)
     # A kernel that was learned for no regularization in particular is scaled to a mean diagonal of one.
-    free = KernelOnRows.of(replace(kernel, regularisation=None), None, kernel.rows)
-    expected = KernelRidgePath(K / np.trace(K) * 90, target, grid, None, kernel.centering).dual
-    np.testing.assert_allclose(KRR().fit_on(free, target, grid).path.dual, expected, rtol=1e-6, atol=1e-8)
+    free = TrainingSet.of(replace(kernel, regularisation=None), None, kernel.rows)
+    expected = ridge_path(K / np.trace(K) * 90, target, grid, None, kernel.centering).dual
+    np.testing.assert_allclose(KRR().fit(free, target, grid).dual * np.trace(K) / 90, expected, rtol=1e-6, atol=1e-8)
     w, factor = rng.uniform(0.5, 2.0, 90), few_monomials(on)
-    one = KernelRidgePath.on_factor(factor, target, grid, w, kernel.centering)
-    other = KernelRidgePath(factor @ factor.T, target, grid, w, kernel.centering)
+    one = ridge_path(factor, target, grid, w, kernel.centering, factor=True)
+    other = ridge_path(factor @ factor.T, target, grid, w, kernel.centering)
     np.testing.assert_allclose(one.dual, other.dual, rtol=1e-6, atol=1e-8)
 
 

@@ -11,13 +11,21 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from learnkernels import GaussianFamily, center_gram, learn_kernel
+from learnkernels.kernels import predictors
 from learnkernels.kernels.centering import center_cross_gram
-from learnkernels.kernels.predictors import KRR, PREDICTORS, SVM, Auto, ConjugateGradients, Nystrom, as_predictor
+from learnkernels.kernels.predictors import (
+    KRR,
+    PREDICTORS,
+    SVM,
+    Auto,
+    ConjugateGradients,
+    Nystrom,
+    TrainingSet,
+    as_predictor,
+    ridge_path,
+)
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import ROUGH, PredictorChoice, Problem, choose_predictor
-from learnkernels.kernels.predictors.krr import KernelRidgePath
-from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.predictors.svm import SupportVectorPath
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
@@ -48,12 +56,12 @@ def labels(X: np.ndarray, names) -> np.ndarray:
 def test_the_ridge_path_solves_each_system_from_the_mean_to_interpolation(outputs):
     K, K_cross, X = centered_problem()
     y = np.sin(X[:, 0]) + 5.0 if outputs is None else np.sin(X @ np.ones((3, outputs)) * [1, 2, 3]) + 5.0
-    predicted = KernelRidgePath(K, Target.of(y), GRID).predict(K_cross)
+    predicted = ridge_path(K, Target.of(y), GRID).predict_from(K_cross)
     for value, prediction in zip(GRID, predicted, strict=True):
         np.testing.assert_allclose(prediction, ridge_predictions(K, y, value, K_cross), rtol=SOLVES)
         model = KernelRidge(alpha=1 / value, kernel="precomputed").fit(K, y - y.mean(axis=0))
         np.testing.assert_allclose(prediction, model.predict(K_cross) + y.mean(axis=0), rtol=0, atol=SOLVES)
-    strong, weak = KernelRidgePath(K, Target.of(y), [1e-12, 1e12]).predict(K)
+    strong, weak = ridge_path(K, Target.of(y), [1e-12, 1e12]).predict_from(K)
     np.testing.assert_allclose(strong - y.mean(axis=0), np.zeros(y.shape), rtol=0, atol=1e-9)
     # 1 / Lambda against the smallest eigenvalue of K other than that of the constant, about 1e-6.
     np.testing.assert_allclose(weak, y, rtol=0, atol=1e-4)
@@ -66,18 +74,18 @@ def test_classes_along_a_path_are_those_of_one_fit_a_regularisation(names):
     target = Target.of(y)
     for array in (K, K_cross, target.values):
         array.flags.writeable = False
-    ridges, machines = (predictor.fit(K, target, GRID).predict(K_cross) for predictor in (KRR(), SVM()))
+    ridges, machines = (one.fit_matrix(K, target, GRID).predict_from(K_cross) for one in (KRR(), SVM()))
     for value, by_ridge, by_machine in zip(GRID, ridges, machines, strict=True):
         scores = ridge_predictions(K, target.Y, value, K_cross)
         expected = (scores[:, 0] > 0).astype(int) if len(names) == 2 else scores.argmax(axis=1)
         np.testing.assert_array_equal(by_ridge, expected)
         expected = SVC(kernel="precomputed", C=value).fit(K, target.values).predict(K_cross)
         np.testing.assert_array_equal(by_machine, expected)
-    assert target.error(KernelRidgePath(K, target, [1e6]).predict(K)[0]) == 0.0
+    assert target.error(ridge_path(K, target, [1e6]).predict_from(K)[0]) == 0.0
     # Classes without training rows keep their positions.
     more = Target.of(np.array([names[0] + "bsent", *y])).take(np.arange(1, 41))
     positions = [more.classes.index(name) for name in names]
-    np.testing.assert_array_equal(SupportVectorPath(K, more, GRID).predict(K_cross), np.array(positions)[machines])
+    np.testing.assert_array_equal(SVM().fit_matrix(K, more, GRID).predict_from(K_cross), np.array(positions)[machines])
 
 
 # Every predictor -----------------------------------------------------------------------------------------------------
@@ -87,10 +95,10 @@ def test_a_seed_that_is_left_out_is_zero():
     X = np.random.default_rng(3).normal(size=(200, 3))
     y = np.sin(X[:, 0]) + X[:, 1]
     kernel = learn_kernel("unif", GaussianFamily([0.1, 0.5]), X, y)
-    on = KernelOnRows.of(kernel, None, kernel.rows)
+    on = TrainingSet.of(kernel, None, kernel.rows)
     for given in (ConjugateGradients(), Nystrom(landmarks=20), Auto(landmarks=20, memory=1 << 18)):
         assert given.seed is None
-        fits = [one.fit_on(on, Target.of(y), [1.0]) for one in (given, clone(given).set_params(seed=0))]
+        fits = [one.fit(on, Target.of(y), [1.0]) for one in (given, clone(given).set_params(seed=0))]
         np.testing.assert_array_equal(*(one.predict(X[:5]) for one in fits))
 
 
@@ -176,8 +184,14 @@ def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
     X = np.random.default_rng(3).normal(size=(30, 4))
     y = np.column_stack([X[:, 0], X[:, 1] ** 2])
     kernel = learn_kernel("nkrr", GaussianFamily([0.1, 0.5]), X, y[:, 0])
-    problem = Problem.of(KernelOnRows.of(kernel, None, kernel.rows), Target.of(y), 5, "krr")
+    problem = Problem.of(TrainingSet.of(kernel, None, kernel.rows), Target.of(y), 5, "krr")
     assert problem == Problem("regression", "krr", 30, 2, 4, 10, n_seeds=2, power=True, indefinite=False)
+
+
+def test_earlier_names_warn():
+    for name, now in (("KernelRidgePath", ridge_path), ("KernelOnRows", TrainingSet)):
+        with pytest.warns(FutureWarning, match=f"{name} is now {now.__name__}"):
+            assert getattr(predictors, name) is now
 
 
 def test_a_predictor_is_known_by_its_name_and_options_or_is_one_already():
@@ -207,7 +221,7 @@ def test_what_is_no_predictor_of_the_task_or_has_options_out_of_range_is_refused
         ("nystrom", {"landmark": 3}, "parameters of Nystrom must be among its own, landmarks, .*got 'landmark'"),
         ("krr", {"predictor": 0}, "parameters of KRR must be among its own, none, got 'predictor'"),
         ("krr", {"seed": 0}, "parameters of KRR must be among its own, none, got 'seed'"),
-        (KernelRidgePath, {}, r"must be a name such as 'auto' or a Predictor such as Nystrom\(landmarks=1000\)"),
+        (TrainingSet, {}, r"must be a name such as 'auto' or a Predictor such as Nystrom\(landmarks=1000\)"),
     ]
     require_refusals((partial(choice, 100, task, own, one), said) for one, task, own, said in table)
     require_refusals((partial(as_predictor, one, **options), said) for one, options, said in named)

@@ -10,7 +10,7 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.predictors import as_predictor
-from learnkernels.kernels.protocol.evaluation import evaluate, outcome, select_by_cross_validation
+from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import (
     Trial,
     assign_folds,
@@ -21,7 +21,6 @@ from learnkernels.kernels.protocol.folds import (
     split_trial,
     trials,
 )
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, ridge_predictions, support_vector_predictions
 from tests.refusals import require_refusals
@@ -231,7 +230,9 @@ def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Tri
 
 
 def run_trial(kernel, X, target, folds, trial, predictor, grid):
-    return evaluate([KernelPredictors([kernel], target, predictor, grid)], X, target, kernel.rows, folds, trial)
+    return Evaluation(X, target, folds).result(
+        [KernelPredictors([kernel], target, predictor, grid)], kernel.rows, trial
+    )
 
 
 @pytest.mark.parametrize(
@@ -311,7 +312,7 @@ def test_the_validation_fold_chooses_and_ties_go_to_the_strongest_regularisation
         ([(3, 2, 1), (1, 5, 6)], 1, 0, True),  # and one between regularisations to the stronger
     ):
         candidates = [GivenPredictions(*numbers) for numbers in errors]
-        result = evaluate(candidates, np.zeros((30, 1)), target, np.arange(18), folds, trial)
+        result = Evaluation(np.zeros((30, 1)), target, folds).result(candidates, np.arange(18), trial)
         assert (result.candidate, result.position, result.edge) == (candidate, position, edge), errors
         assert result.regularisation == candidates[candidate].grid[position]
         assert result.error == errors[candidate][position]
@@ -332,7 +333,7 @@ class GivenAlignment(GivenPredictions):
 
 def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_error_the_regularisation():
     X, (target, folds, trial) = np.arange(30.0)[:, None], first_trial()
-    given = X, target, np.arange(18), folds, trial
+    evaluation, given = Evaluation(X, target, folds), (np.arange(18), trial)
     validation = np.flatnonzero(folds == trial.validation)
     errors = [(6, 3, 4), (9, 5, 5), (2, 1, 2)]  # by the error the last would be chosen
     for alignments, candidate in (
@@ -342,21 +343,21 @@ def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_erro
         ((np.nan, -0.3, np.nan), 1),
     ):
         candidates = [GivenAlignment(a, *numbers) for a, numbers in zip(alignments, errors, strict=True)]
-        result = evaluate(candidates, *given, by="alignment")
+        result = evaluation.result(candidates, *given, by="alignment")
         assert (result.candidate, result.position) == (candidate, 1)
         assert (result.error, result.regularisation) == (errors[candidate][1], 2.0)
         np.testing.assert_array_equal(result.validation_errors, errors[candidate])
         for of in candidates:
             np.testing.assert_array_equal(of.seen[0][:, 0], validation)
             np.testing.assert_array_equal(of.seen[1].values, target.values[validation])
-        by_error = evaluate(candidates, *given)
+        by_error = evaluation.result(candidates, *given)
         assert (by_error.candidate, by_error.position) == (2, 1)
 
 
 def test_learning_and_choosing_refuse_what_they_cannot_do():
     target, folds, trial = first_trial()
     candidates = [GivenAlignment(0.5, 1, 2), GivenPredictions(1, 2)]
-    choose = partial(evaluate, candidates, np.zeros((30, 1)), target, np.arange(18), folds)
+    choose = partial(Evaluation(np.zeros((30, 1)), target, folds).result, candidates, np.arange(18))
     without = "needs candidates with a kernel, got GivenPredictions at 1; choose by error"
     X, two = small_data("two classes")
     learn = partial(learn_from_moments, family=FAMILY, X=X, moments=gram_moments(FAMILY, X, two.Y))
@@ -395,13 +396,12 @@ def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned
     training = target.take(kernels[0].rows)
     for kernel, value in zip(kernels, values, strict=True):
         assert kernel.regularisation == value
-        K, fitted = kernel.gram(), as_predictor(learner.predictor).fit(kernel.gram(), training, [value])
+        K, fitted = kernel.gram(), as_predictor(learner.predictor).fit_matrix(kernel.gram(), training, [value])
         if learner.predictor == "krr":
             reached, rel = np.vdot(training.Y - training.Y.mean(axis=0), fitted.dual[0]), 1e-8
         else:
-            machine, rel = fitted.machines[0], 1e-3  # of scikit-learn
-            beta, support = machine.dual_coef_[0], machine.support_
-            reached = 2 * np.abs(beta).sum() - beta @ K[np.ix_(support, support)] @ beta
+            beta, rel = fitted.dual[0, :, 0], 1e-3  # of scikit-learn
+            reached = 2 * np.abs(beta).sum() - beta @ K @ beta
         assert kernel.certificate.objectives[-1] == pytest.approx(reached, rel=rel)
 
 
@@ -429,7 +429,7 @@ def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_
     projected = (Q * np.maximum(eigenvalues, 0)) @ Q.T
     unit = np.trace(projected) / len(projected)
     training = target.take(indefinite.rows)
-    expected = as_predictor(predictor).fit(projected / unit, training, GRID).predict(projected / unit)
+    expected = as_predictor(predictor).fit_matrix(projected / unit, training, GRID).predict_from(projected / unit)
     got = KernelPredictors([indefinite], target, predictor, GRID).predict(indefinite.X + indefinite.origin)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9)
 
@@ -446,7 +446,7 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
         return [KernelPredictors([kernel], target, predictor, grid) for kernel in kernels]
 
     fits = ((of, candidates(of, GRID)) for of in inner_trials(trial))
-    selection = select_by_cross_validation(fits, X, target, folds)
+    selection = Evaluation(X, target, folds).select_by_cross_validation(fits)
     errors = np.zeros((2, len(GRID)))
     for of in inner_trials(trial):
         rows = np.flatnonzero(folds == of.validation)
@@ -460,7 +460,7 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
 
     fitted = candidates(trial, [selection.regularisation])[selection.candidate]
     training, test = np.flatnonzero((folds >= 0) & (folds < 4)), np.flatnonzero(folds == 4)
-    result = outcome(fitted, 0, selection, X, target, training, folds, trial)
+    result = Evaluation(X, target, folds).outcome(fitted, 0, selection, training, trial)
     assert result.error == target.take(test).error(fitted.predict(X[test])[0])
     assert (result.n_train, result.n_test, result.candidate) == (50, 25, selection.candidate)
 

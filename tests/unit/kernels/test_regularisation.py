@@ -10,11 +10,10 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, learn_kernel
-from learnkernels.kernels.estimators import regularisation
-from learnkernels.kernels.estimators.regularisation import GRID, RIDGES
-from learnkernels.kernels.predictors import ConjugateGradients, choice
+from learnkernels.kernels.predictors import ConjugateGradients, choice, regularisation
 from learnkernels.kernels.predictors.calibration import calibrated_log_loss, fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import ROUGH, best_on_grid
+from learnkernels.kernels.predictors.regularisation import GRID, RIDGES
 
 FAMILY = GaussianFamily([0.25, 1.0, 4.0])
 MOONS, SIDES = make_moons(500, noise=0.3, random_state=0)

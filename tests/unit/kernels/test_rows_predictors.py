@@ -19,11 +19,19 @@ from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion, LaplacianFamily, MetricFamily
 from learnkernels.kernels.learners import NKRR
-from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, nystrom
-from learnkernels.kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
-from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.predictors.subspace import RowPass, Subspace, SubspacePasses, centered_products
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
+from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, nystrom
+from learnkernels.kernels.predictors.landmarks import (
+    RowPass,
+    Subspace,
+    centered_products,
+    kernel_sums,
+    landmarks_for,
+    leverage_landmarks,
+    leverage_scores,
+    passes_over,
+    uniform_landmarks,
+)
+from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
@@ -241,7 +249,6 @@ def test_predictors_on_rows_agree_with_the_factorization(task):
         np.testing.assert_allclose(found.predict(X_new), exact.predict(X_new), rtol=0, atol=ITERATED)
         if task != "regression":
             np.testing.assert_allclose(found.scores(X_new), exact.scores(X_new), rtol=0, atol=ITERATED)
-        assert found._fitted[0].path.unit == pytest.approx(1 / exact._fitted[0].new_rows, rel=1e-9)
 
 
 @pytest.mark.parametrize("predictor", ["krr-cg", Nystrom(landmarks=40)], ids=["krr-cg", "nystrom"])
@@ -284,7 +291,7 @@ def test_kernels_that_are_no_positive_sums_and_options_out_of_range_are_refused(
         (power, "krr-cg", "predictor krr-cg serves .*degree 2"),
         (power, "nystrom", "predictor nystrom serves .*degree 2"),
         (negative, "krr-cg", "negative weights; use krr"),
-        (kernel, Nystrom(landmarks=1), "landmarks must be at least 2, got 1"),
+        (kernel, Nystrom(landmarks=1), "landmarks must be a whole number of at least 2, got 1"),
         (kernel, Nystrom(tolerance=0.0), "tolerance must be between 0 and 1, got 0.0"),
         (kernel, ConjugateGradients(tolerance=2.0), "tolerance must be between 0 and 1, got 2.0"),
     ]
@@ -301,7 +308,7 @@ def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = predictors(kernel, target, name, grid)
-    solutions = found._fitted[0].path.solutions
+    solutions = found.paths[0].solutions
     said = [str(one.message) for one in caught if issubclass(one.category, ConvergenceWarning)]
     assert bool(said) == (not solutions.converged)
     assert all(f"{solutions.residuals.max():.1e}" in note for note in [*said, found.notes[-1]])
@@ -323,18 +330,23 @@ def test_a_tolerance_below_rounding_is_answered_with_the_residual():
 
 def test_landmarks_solve_the_regression_within_their_span(monkeypatch):
     kernel, X, target, X_new = problem(m=600)
-    steps = []
+    steps, rows_at = [], X - kernel.origin
     for rows in (0, 3, 10):
         monkeypatch.setattr(nystrom, "REFINING_ROWS", rows)
         monkeypatch.setattr(nystrom, "_refining_pays", lambda *_, rows=rows: rows > 0)
         found = predictors(kernel, target, Nystrom(landmarks=60, seed=2, tolerance=1e-11))
-        path = found._fitted[0].path
+        path = found.paths[0]
         steps.append(path.solutions.iterations)
         np.testing.assert_array_equal(path.kernel.X, (X - kernel.origin)[path.kernel.rows])
         K_nZ, K_ZZ = path.kernel.cross_gram(X), path.kernel.gram()
+        # The mean diagonal of the kernel that is centered on the landmarks, less the square of the mean feature.
+        C, mean = kernel.combination, K_nZ.mean(axis=0)
+        own = C.diagonal(rows_at) - 2 * C.matrix(rows_at, path.kernel.X).mean(axis=1)
+        own = own.mean() + C.matrix(path.kernel.X, path.kernel.X).mean()
+        unit = own - mean @ np.linalg.lstsq(K_ZZ, mean, rcond=1e-13)[0]
         centered, y = K_nZ - K_nZ.mean(axis=0), target.values - target.values.mean()
         for position, Lambda in enumerate(GRID):
-            A = centered.T @ centered + path.unit / Lambda * K_ZZ
+            A = centered.T @ centered + unit / Lambda * K_ZZ
             beta = np.linalg.lstsq(A, centered.T @ y, rcond=1e-13)[0]
             expected = target.values.mean() + (path.kernel.cross_gram(X_new) - K_nZ.mean(axis=0)) @ beta
             np.testing.assert_allclose(found.predict(X_new)[position], expected, rtol=0, atol=ITERATED)
@@ -346,19 +358,19 @@ def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_al
     rng = np.random.default_rng(7)
     X = np.vstack([rng.normal(0, 0.1, size=(380, 2)), rng.uniform(-8, 8, size=(20, 2))])
     kernel = learn_kernel("unif", GaussianFamily([0.5]), X, X[:, 0] + rng.normal(size=400))
-    on = KernelOnRows.of(kernel, X, np.arange(400), None)
-    all_rows = uniform_landmarks(400, 400, rng)
-    subspace = Subspace.of(kernel, *on.take(all_rows.positions), all_rows.counts)
-    passes = SubspacePasses(on, subspace, np.zeros((400, 0)))
-    mean, products = centered_products(subspace, passes.sums(products=True))
+    on = TrainingSet.of(kernel, X, np.arange(400), None)
+    all_rows, counts = uniform_landmarks(on, 400, rng)
+    subspace = Subspace.of(kernel, *on.take(all_rows), counts)
+    over_rows = passes_over(on, subspace, np.zeros((400, 0)))
+    mean, products = centered_products(subspace, over_rows(kernel_sums, True))
     K_c, ridge = kernel.gram(), 2.0
     theta, Q = np.linalg.eigh(products)
     np.testing.assert_allclose(np.sort(theta)[-5:], np.linalg.eigvalsh(K_c)[-5:], rtol=1e-8)
-    scores = passes.scores(mean, Q / np.sqrt(np.maximum(theta, 0) + ridge), ridge)
+    scores = over_rows(leverage_scores, (mean, Q / np.sqrt(np.maximum(theta, 0) + ridge), ridge)).joined()
     np.testing.assert_allclose(scores, np.diag(K_c @ np.linalg.inv(K_c + ridge * np.eye(400))), rtol=0, atol=1e-6)
-    drawn = [leverage_landmarks(on, 40, np.random.default_rng(seed)).positions for seed in range(5)]
+    drawn = [leverage_landmarks(on, 40, np.random.default_rng(seed))[0] for seed in range(5)]
     assert min((positions >= 380).sum() for positions in drawn) >= 15  # of the twenty; uniform draws have two
-    counts = leverage_landmarks(on, 40, rng).counts
+    _, counts = leverage_landmarks(on, 40, rng)
     assert counts.sum() == pytest.approx(400)
 
 
@@ -386,7 +398,7 @@ def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch
         return products(self, A, beta, given, back, w)
 
     monkeypatch.setattr(LaidOut, "products", counted)
-    on, paths, work = KernelOnRows.of(kernel, None, kernel.rows), [], []
+    on, paths, work = TrainingSet.of(kernel, None, kernel.rows), [], []
     for memory in (1, 1 << 30):
         anew.clear()
         paths.append(Nystrom(landmarks=40, memory=memory).fit(on, target, [0.1, 10.0]))

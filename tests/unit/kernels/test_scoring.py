@@ -24,9 +24,9 @@ from learnkernels.kernels.families.base import as_rows, mean_row, move
 from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence.model import Model
-from learnkernels.kernels.predictors.krr import FACTORS, KernelRidgePath
+from learnkernels.kernels.predictors import SVM, ridge_path
+from learnkernels.kernels.predictors.krr import FACTORS
 from learnkernels.kernels.predictors.scoring import LinearScores
-from learnkernels.kernels.predictors.svm import SupportVectorPath
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
@@ -287,12 +287,12 @@ def test_ridges_by_factors_are_those_by_eigenvectors():
     kernel = learn_kernel("align", GRID, X, numbers(X))
     K, target = kernel.gram(), Target.of(numbers(X)[kernel.rows])
     values = [2.0**g for g in (3, -2, 10, 0)]
-    few = KernelRidgePath(K, target, values).dual
-    many = KernelRidgePath(K, target, values + [2.0**g for g in range(20, 20 + FACTORS)]).dual[:4]
+    few = ridge_path(K, target, values).dual
+    many = ridge_path(K, target, values + [2.0**g for g in range(20, 20 + FACTORS)]).dual[:4]
     np.testing.assert_allclose(few, many, rtol=0, atol=1e-9 * np.abs(many).max())
     K = np.ones((6, 6)) - np.eye(6) / 3  # one eigenvalue above zero, others below, as rounding makes them
     # Ridges too small for a factor.
-    assert np.isfinite(KernelRidgePath(K, Target.of(np.arange(6.0)), [1.0, 2.0**40]).dual).all()
+    assert np.isfinite(ridge_path(K, Target.of(np.arange(6.0)), [1.0, 2.0**40]).dual).all()
 
 
 @pytest.mark.parametrize("case", ["two classes", "three classes", "weights"])
@@ -304,12 +304,12 @@ def test_machines_along_a_grid_are_those_of_each_value_alone(case):
     K /= np.trace(K) / len(K)
     w = np.random.default_rng(0).uniform(0.5, 2, size=len(K)) if case == "weights" else None
     grid = [4.0**g for g in range(-2, 11)]
-    path = SupportVectorPath(K, target, grid, w, tolerance=1e-6)
-    distinct = len({id(machine) for machine in path.machines})
+    path = SVM(tolerance=1e-6).fit_matrix(K, target, grid, w)
+    distinct = len({dual.tobytes() for dual in path.dual})
     assert 1 < distinct < len(grid)  # the last ones have no coefficient at its bound, and are one
     for position, C in enumerate(grid):
         alone = SVC(kernel="precomputed", C=C, tol=1e-6).fit(K, target.values, w)
-        own = SupportVectorPath(K, target, [C], w, tolerance=1e-6)
+        own = SVM(tolerance=1e-6).fit_matrix(K, target, [C], w)
         for ours, theirs in zip(path.coefficients(position), own.coefficients(), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3 * np.abs(theirs).max())
-        np.testing.assert_array_equal(path.predict(K)[position], alone.predict(K))
+        np.testing.assert_array_equal(path.predict_from(K)[position], alone.predict(K))

@@ -16,7 +16,7 @@ from learnkernels.kernels.learners import LEARNERS, as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence import estimator as persistence
 from learnkernels.kernels.persistence.kernel import kernel_to_arrays
-from learnkernels.kernels.predictors import KernelOnRows, Nystrom, as_predictor
+from learnkernels.kernels.predictors import Nystrom, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
 from learnkernels.kernels.solvers.svm import solve_svm
@@ -53,7 +53,7 @@ def learned(learner, y, X, centering="none"):
 
 
 def on_rows(kernel):
-    return KernelOnRows.of(kernel, None, kernel.rows)
+    return TrainingSet.of(kernel, None, kernel.rows)
 
 
 def scaled(kernel):
@@ -88,7 +88,7 @@ def test_predictions_are_those_of_the_textbook(learner, centering):
     expected = combined(kernel, new, kernel.X) / unit @ alpha + mean
     np.testing.assert_allclose(kernel.gram(), K, rtol=1e-10)
     for predictor in ["krr"] if kernel.degree > 1 else ["krr", "krr-cg", Nystrom(landmarks=len(K))]:
-        fitted = as_predictor(predictor).fit_on(on_rows(kernel), Target.of(y, "regression"), [LAMBDA], fine=True)
+        fitted = as_predictor(predictor).fit(on_rows(kernel), Target.of(y, "regression"), [LAMBDA], fine=True)
         np.testing.assert_allclose(fitted.scores(new)[0, :, 0], expected, rtol=1e-6)
         dual, intercept = fitted.coefficients()
         if not isinstance(predictor, Nystrom):
@@ -127,7 +127,7 @@ def test_machines_meet_the_conditions_of_the_minimax_problem(learner, centering)
     kernel = learned(as_learner(learner, tolerance=FINE), labels(y), X, centering)
     known, K = labels(y)[kernel.rows], combined(kernel, kernel.X, kernel.X)
     signs = np.where(known == "yes", 1.0, -1.0)
-    fitted = as_predictor("svm").fit_on(on_rows(kernel), Target.of(known), [LAMBDA], fine=True)
+    fitted = as_predictor("svm").fit(on_rows(kernel), Target.of(known), [LAMBDA], fine=True)
     dual, intercept = fitted.coefficients()
     np.testing.assert_allclose(fitted.scores(X)[0], combined(kernel, X, kernel.X) @ dual + intercept, rtol=1e-6)
     a, margins = signs * dual[:, 0], signs * (K @ dual[:, 0] + intercept)

@@ -21,9 +21,8 @@ from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import Lq
 from learnkernels.kernels.learning import learn_from_moments, learn_path
-from learnkernels.kernels.protocol.evaluation import evaluate
+from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence import comparison
@@ -248,7 +247,7 @@ def of_trial(
     training = np.flatnonzero(np.isin(groups, trial.training))
     for kernel in kernels:
         object.__setattr__(kernel, "rows", training[kernel.rows])
-    return evaluate([KernelPredictors(kernels, target, predictor, grid)], X, target, training, groups, trial)
+    return Evaluation(X, target, groups).result([KernelPredictors(kernels, target, predictor, grid)], training, trial)
 
 
 FAMILY = FamilyUnion([GaussianFamily([2.0**g for g in range(-6, -1)]), LinearFamily()], [None, None])

@@ -27,8 +27,8 @@ from learnkernels.conf.schema import BaselineConfig, CompareConfig, ProtocolConf
 from learnkernels.kernels.learners import RFM, Problem
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.predictors.choice import best_on_grid
+from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset

@@ -9,10 +9,9 @@ import numpy as np
 from learnkernels.kernels.centering import Centering, mean_over, subtract_means
 from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.predictors import KernelOnRows, Predictor
+from learnkernels.kernels.predictors.base import Predictor, TrainingSet, usable_gram
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, calibrated_log_loss
 from learnkernels.kernels.predictors.choice import ROUGH, best_on_grid
-from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
 from learnkernels.kernels.targets import Target
@@ -48,17 +47,12 @@ def given(name: str, value: Any) -> float | Literal["auto"]:
     return positive(name, value)
 
 
-def is_squared(predictor: Predictor) -> bool:
-    """Return whether a predictor minimizes squared errors, of classes as of numbers."""
-    return getattr(predictor, "loss", None) == "squared"
-
-
-def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) -> float:
+def best_regularisation(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> float:
     r"""Return the Lambda, C or one over the ridge, with which a predictor is best on rows that it has not seen.
 
     Parameters
     ----------
-    on : KernelOnRows
+    on : TrainingSet
         A learned kernel and m training rows.
     target : Target
         Of these rows.
@@ -82,11 +76,11 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     more = max(1.0, on.n_rows / MOST_ROWS)
     if on.n_rows > MOST_ROWS:
         some = drawn_rows(on.n_rows, MOST_ROWS, seed)
-        on, target = on.only(some), target.take(some)
+        on, target = on.subset(some), target.take(some)
     kernel = on.whole_kernel()
     K, _ = usable_gram(kernel)
-    squared = target.task == "regression" or is_squared(predictor)
-    X, weights = on.take(np.arange(len(K)))[0], kernel.sample_weight
+    squared = target.task == "regression" or predictor.loss == "squared"
+    X, weights = on.take()[0], kernel.sample_weight
     if squared:
         first, _, Y, weights = distinct_examples(X, target.Y, weights)
         gram, centering = K[np.ix_(first, first)], kernel.centering
@@ -119,8 +113,8 @@ def _errors(
     for fold in np.unique(folds[folds >= 0]):
         rows, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         training, part = K[np.ix_(others, others)], None if weights is None else weights[others]
-        path = SVM().fit(centering.gram(training, part), target.take(others), GRID, part, centering=centering)
+        path = SVM().fit_matrix(centering.gram(training, part), target.take(others), GRID, part, centering)
         means, cross = centering.mean(training, part, axis=1), K[np.ix_(rows, others)]
         cross = subtract_means(cross, centering.mean(cross, part, axis=1), means, float(mean_over(means, part)))
-        errors += (path.predict(cross) != target.values[rows]) @ w[rows]
+        errors += (path.predict_from(cross) != target.values[rows]) @ w[rows]
     return errors
