@@ -30,11 +30,11 @@ from learnkernels.conf.schema import (
     ProtocolConfig,
     grid_values,
 )
-from learnkernels.kernels import NUMERICS_VERSION, registry
+from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Threads
-from learnkernels.kernels.predictors import PREDICTORS, as_predictor
+from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.predictors.choice import ROUGH, Auto, PredictorChoice, Problem, choose_predictor
+from learnkernels.kernels.predictors.choice import PredictorChoice, Problem, choose_predictor
 from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
@@ -178,9 +178,11 @@ def predictor_for(
         power=any(getattr(as_learner(learner.name, setting), "degree", 1) != 1 for setting in learner.settings()),
         indefinite=row.signed,
     )
-    auto = Auto(memory=predictor_memory(stage.memory))
+    asked = configured_predictor(config)
+    if ref.task == "regression" and "loss" in asked.get_params():
+        asked = as_predictor(asked, loss="squared")  # which counts where landmarks are chosen alone
     try:
-        choice = choose_predictor(auto if stage.name == "auto" else as_predictor(stage.name), problem)
+        choice = choose_predictor(asked, problem)
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
     if choice.predictor.on_landmarks and ref.task == "regression" and stage.loss not in (None, "squared"):
@@ -231,17 +233,23 @@ def _require_usable(config: CompareConfig, learner: LearnerConfig, ref: DatasetR
             raise InputError(sentence)
 
 
+def configured_predictor(config: CompareConfig) -> Predictor:
+    """Return the predictor that the configuration asks for, with the budget and the seed it needs."""
+    stage = config.predictor
+    options = {"memory": predictor_memory(stage.memory), "seed": config.protocol.seed}
+    options |= {name: value for name, value in stage.options().items() if name != "memory"}
+    asked = as_predictor(stage.name)
+    return as_predictor(asked, **{name: options[name] for name in asked.get_params() if name in options})
+
+
 def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
-    """Return the options that the configuration has for a predictor, with the budget and the seed it needs."""
-    stage, row = config.predictor, PREDICTORS[predictor]
-    options = {key: value for key, value in stage.options().items() if key in registry.PREDICTORS[predictor]}
-    if stage.name == "auto" and row.by_rows and not row.on_landmarks:
-        options.setdefault("tolerance", ROUGH)
-    if "landmarks" in options:
+    """Return the options, less those as by default, of a predictor that the configuration asks for or chooses."""
+    one = configured_predictor(config).candidates().get(predictor)
+    params = {} if one is None else one.get_params()  # none of a learner that brings its own predictor
+    options = {name: value for name, value in params.items() if value != getattr(type(one), name)}
+    if "landmarks" in options:  # whose number follows from the memory otherwise
         options.pop("memory", None)
-    elif row.on_landmarks:
-        options["memory"] = predictor_memory(stage.memory)
-    return options | ({"seed": config.protocol.seed} if row.by_rows else {})
+    return options
 
 
 def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:

@@ -13,6 +13,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from learnkernels.__main__ import PIPELINE
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.predictors import PREDICTORS
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
@@ -159,6 +161,29 @@ def test_packages_grow_by_decision_alone():
     sizes = {package: (len(modules(package)), sum(map(lines_of_code, modules(package)))) for package in PACKAGES}
     grown = [package for package in PACKAGES if any(map(int.__gt__, sizes[package], LIMITS[package]))]
     assert not grown, f"files and lines of code: {sizes}, of at most {LIMITS}; remove as much, or raise the limit"
+
+
+NAMED = {"predictor", "predictor_", "learner", "learner_", "name", "own"}
+"""What holds the name of a learner or a predictor."""
+
+
+def compared_names(path: Path, known: set[str]) -> list[str]:
+    """Comparisons of what holds a name with the name of a learner or a predictor."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+            words = {part.value for one in parts for part in ast.walk(one) if isinstance(part, ast.Constant)}
+            held = {part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "") for part in parts}
+            if held & NAMED and words & known:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno} compares {ast.unparse(node)}")
+    return found
+
+
+def test_nothing_asks_for_the_name_of_a_learner_or_a_predictor():
+    known = {*LEARNERS, *PREDICTORS} - {"auto"}
+    asked = [compared_names(path, known) for package in ("kernels", "tasks", "flows") for path in modules(package)]
+    assert [one for found in asked for one in found] == []
 
 
 def test_few_modules_lie_loose_beside_the_rooms_of_tasks():

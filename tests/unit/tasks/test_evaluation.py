@@ -82,5 +82,13 @@ def test_a_predictor_gets_the_options_that_are_its_own(monkeypatch: pytest.Monke
     assert predictor_options(config(predictor={"name": "nystrom", "memory": "2GB"}), "nystrom")["memory"] == 2 * 10**9
 
 
+def test_landmarks_and_loss_of_a_configuration_count_in_the_choice():
+    for asked, expected in (({}, "krr-cg"), ({"landmarks": 50}, "nystrom"), ({"loss": "hinge"}, "nystrom")):
+        of = config("rfm", {"memory": "4GB", **asked})
+        assert predictor_for(of, of.learners[0], rows(n_rows=30_000)).predictor.name == expected
+    numbers = config("rfm", {"memory": "4GB", "loss": "hinge"})  # which serves classes, and landmarks alone
+    assert predictor_for(numbers, numbers.learners[0], rows("regression", 200)).predictor.name == "krr"
+
+
 def test_columns_that_came_later_are_no_part_of_the_names_of_stored_results():
     assert digest([column.name for column in FIRST_COLUMNS]) == "5e29d58a528e8ac3daf7"
