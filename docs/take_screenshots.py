@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 from sklearn.datasets import load_breast_cancer
 
-from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.operate.servers import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -135,7 +136,10 @@ class Places:
         return [run["info"]["run_id"] for run in found]
 
     def _ask(self, address: str, body: dict[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}
+        headers = {
+            "Content-Type": "application/json",
+            "Authorization": f"Basic {b64encode(self.key.encode()).decode()}",
+        }
         request = urllib.request.Request(address, json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
@@ -276,7 +280,7 @@ def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> It
             run = subprocess.run([*command, *arguments], cwd=folder, env=env, capture_output=True, text=True)
             if run.returncode:
                 raise RuntimeError(f"learnkernels {' '.join(arguments)} failed:\n{run.stderr[-2000:]}")
-        key = (folder / ".learnkernels" / "key").read_text(encoding="utf-8").partition(":")[2]
+        key = (folder / ".learnkernels" / "key").read_text(encoding="utf-8")
         yield Places(*(f"http://{LOOPBACK}:{port}" for port in ports), key)
     finally:
         up.terminate()
@@ -303,14 +307,25 @@ def browser(places: Places) -> Iterator[BrowserContext]:
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         application = playwright.chromium.launch(executable_path=chromium(), args=arguments)
-        context = application.new_context(viewport=SIZE, color_scheme="light", timezone_id="UTC", locale="en-GB")  # type: ignore[arg-type]
+        user, _, password = places.key.partition(":")
+        context = application.new_context(
+            viewport=SIZE,  # type: ignore[arg-type]
+            color_scheme="light",
+            timezone_id="UTC",
+            locale="en-GB",
+            http_credentials={"username": user, "password": password},
+        )
         context.set_default_timeout(WAIT_MILLISECONDS)
         context.route(
             lambda address: not address.startswith((f"http://{LOOPBACK}:", "data:", "blob:")),
             lambda route: route.abort(),
         )
         page = context.new_page()
-        page.goto(f"{places.mlflow}/?key={places.key}#/")  # the cookie holds for both
+        page.goto(places.prefect)
+        page.fill("input[type=password]", places.key)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=Dashboard >> nth=0")
+        page.goto(places.mlflow)
         page.click("text=Model training")
         page.click("[data-component-id='mlflow.assistant.chat_panel.close']")
         page.click("[aria-label='Close alert']")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -23,12 +23,10 @@ from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepa
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
 if TYPE_CHECKING:
-    from prefect import Flow
-
     from learnkernels.conf.papers.item import PaperItem
     from learnkernels.conf.schema import CompareConfig
     from learnkernels.flows.papers import Reproduction
-    from learnkernels.tasks.operate.children import Child
+    from learnkernels.tasks.operate.servers import Child
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -42,9 +40,6 @@ app = typer.Typer(
     epilog="Start with: learnkernels compare quickstart, or of your own learnkernels compare table.csv --target COLUMN",
 )
 err = Console(stderr=True, highlight=False)
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 Dtype = Literal["float64", "float32"]
 Missing = Literal["refuse", "null"]
@@ -161,8 +156,8 @@ def compare(
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.compare import compare as flow
 
-        with _prefect(config.name) as own:
-            result = own(flow)(config)
+        with _prefect(config.name):
+            result = flow(config)
     said = [part for one in target or () for part in ("--target", one)]
     said += [part for option, value in given.items() if value is not None for part in (option, value)]
     said += [part for one in without or () for part in ("--without", one)]
@@ -296,36 +291,39 @@ def _set_up(verbose: bool, deploy: bool = False) -> None:
 
     What is deployed goes to a server that stays.
     """
-    from learnkernels.tasks.operate.children import reap
     from learnkernels.tasks.operate.servers import temporary_prefect
 
     prepare_environment()
     if not verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    reap()
     _connect_to_ui()
     if "PREFECT_API_URL" not in os.environ and not deploy:
         _servers.append(temporary_prefect())
 
 
 @contextmanager
-def _prefect(label: str) -> Iterator[Callable[[Flow[P, R]], Flow[P, R]]]:
-    """Wait for the Prefect server, and give what makes a flow's runs those of this process, with their tags."""
+def _prefect(label: str) -> Iterator[None]:
+    """Wait for the Prefect server, and give the runs of this process their tags.
+
+    Raises
+    ------
+    InputError
+        Prefect does not answer, or no longer.
+    """
     from prefect import tags
     from prefect.context import SettingsContext, get_settings_context
 
-    from learnkernels.tasks.operate.recovery import claimed, own_runs
+    from learnkernels.tasks.operate.deployments import answering
 
     for server in _servers:
         server.wait_until_up()
-        server.keep_up()
     context = get_settings_context()
     settings = context.settings
     if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
         flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
         settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` reads all anew, which takes time
-    with own_runs(), tags("learnkernels", label), SettingsContext(profile=context.profile, settings=settings):
-        yield claimed
+    with answering(), tags("learnkernels", label), SettingsContext(profile=context.profile, settings=settings):
+        yield
 
 
 def _say(*lines: str) -> None:
@@ -434,8 +432,8 @@ def gram(
         err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.gram import gram as flow
 
-        with _prefect(config.name) as own:
-            result = own(flow)(config, str(output), dtype)
+        with _prefect(config.name):
+            result = flow(config, str(output), dtype)
     _say(*result["stores"], f"matrices: {output} ({result['size']})")
 
 
@@ -460,8 +458,8 @@ def train(
         err.print(f"{conf}: {register} from {considered}", markup=False)
         from learnkernels.flows.train import train as flow
 
-        with _prefect(register) as own:
-            result = own(flow)(config, register, dataset, learner)
+        with _prefect(register):
+            result = flow(config, register, dataset, learner)
     name, version = result["model"], result["version"]
     _say(
         f"{name} version {version}{'' if result['new'] else ' (unchanged)'}: {result['learner']}, "
@@ -521,8 +519,8 @@ def predict(
         workers_at(scheduler)  # before the flow shows it as a parameter
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
         Thread(target=compile_weighing, args=(np.dtype(np.float64),)).start()  # while the server is waited for
-        with _prefect(model) as own:
-            result = own(flow)(model, input, output, id or [], missing, scheduler)
+        with _prefect(model):
+            result = flow(model, input, output, id or [], missing, scheduler)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""
     met = {"gaps that were filled": result["gaps"], "levels that no training row had": result["new_levels"]}
     counted = [
@@ -555,8 +553,8 @@ def promote(
         _set_up(verbose)
         from learnkernels.flows.promote import promote as flow
 
-        with _prefect(model) as own:
-            result = own(flow)(model, challenger, level, refresh)
+        with _prefect(model):
+            result = flow(model, challenger, level, refresh)
     _say(
         f"{model}: {result['reason']}",
         f"champion: version {result['champion']}",
@@ -605,13 +603,13 @@ def papers(
         from learnkernels.flows.papers import papers as flow
         from learnkernels.flows.papers import report_papers
 
-        with _prefect("papers") as own:
+        with _prefect("papers"):
             if only_report:
-                result = own(report_papers)(str(folder), quick, str(report) if report else None)
+                result = report_papers(str(folder), quick, str(report) if report else None)
             else:
                 if source is None:
                     err.print("there is no folder of data files; sets are fetched from OpenML, where it has them.")
-                result = own(flow)(names or [], str(folder), source, quick, str(report) if report else None)
+                result = flow(names or [], str(folder), source, quick, str(report) if report else None)
     _show_papers(result, {one.name: one for one in chosen})
 
 
@@ -714,7 +712,7 @@ def ui(
         prepare_environment()
         from learnkernels.tasks.operate.servers import serve_ui
 
-        serve_ui(prefect_port, mlflow_port, lambda line: err.print(line, markup=False, soft_wrap=True))
+        serve_ui(prefect_port, mlflow_port, _report)
 
 
 @app.command()
@@ -735,16 +733,15 @@ def up(
 
         for name, value in retention(keep_days).items():  # before Prefect is imported
             os.environ.setdefault(name, value)
-        from learnkernels.tasks.operate.recovery import WorkerWatch
+        from learnkernels.tasks.operate.recovery import set_up
         from learnkernels.tasks.operate.servers import serve_up
 
-        def prepare(api: str, own: bool, say: Callable[[str], None]) -> WorkerWatch:
-            watch = WorkerWatch(api, own, say)
-            tend(keep_days, keep_runs, watch.mend, say)
-            return watch
+        tend(keep_days, keep_runs, _report)
+        serve_up(prefect_port, mlflow_port, set_up, _report)
 
-        say = lambda line: err.print(line, markup=False, soft_wrap=True)  # noqa: E731
-        serve_up(prefect_port, mlflow_port, prepare, say)
+
+def _report(line: str) -> None:
+    err.print(line, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -810,7 +807,10 @@ def deploy(
             "challenger, an empty input. Repeatable.",
         ),
     ] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Let nothing start by itself.")] = False,
+    paused: Annotated[
+        bool | None,
+        typer.Option("--paused/--no-paused", help="Let nothing start by itself, or again; without, as it was."),
+    ] = None,
     changes: Changes = None,
 ) -> None:
     """Schedule a model in Prefect: compare and train by --cron, then promote, then predict; again to change it.

@@ -19,7 +19,7 @@ PIPELINE = (
         "mlflow",
         "pandas",
     ),
-    *("prefect", "psutil", "pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "uvicorn", "yaml"),
+    *("prefect", "psutil", "pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "yaml"),
 )
 """What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
 

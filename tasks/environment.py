@@ -45,6 +45,7 @@ QUIET = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_CLIENT_MAX_RETRIES": "4",
     "PREFECT_CLI_PROMPT": "false",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     "MLFLOW_UV_AUTO_DETECT": "false",
 }
 """No telemetry, no pickle, no question in the middle of a run, half a minute for a lost server; the user's environment
@@ -214,11 +215,14 @@ def _require_drivers() -> None:
         )
 
 
-def sqlite_url(path: Path, driver: str = "sqlite") -> str:
-    """Return the address of a database file, whatever characters its folder is named with."""
+def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -> str:
+    """Return the address of a database file, whatever characters its folder is named with.
+
+    It is for processes that run in a folder, by default the working folder.
+    """
     plain = str(path.absolute())
     if set(plain) & set("?#%"):
-        plain = os.path.relpath(plain)  # what is above the working folder needs no name
+        plain = os.path.relpath(plain, folder)  # what is above the folder needs no name
     return f"{driver}:///file:{quote(plain)}?uri=true" if set(plain) & set("?#%") else f"{driver}:///{plain}"
 
 

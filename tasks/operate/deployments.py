@@ -19,16 +19,15 @@ import httpx
 import yaml
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterName,
     DeploymentFilterTags,
-    FlowFilter,
-    FlowFilterName,
     FlowRunFilter,
 )
 from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
@@ -37,7 +36,7 @@ from prefect.settings import PREFECT_API_URL
 from prefect.utilities.callables import parameter_schema
 from pydantic import ValidationError
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, without_passwords
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.environment import scheduled_settings
 from learnkernels.tasks.evidence.markdown import code, code_block, link
@@ -54,9 +53,6 @@ FOLLOWS: dict[Step, Step] = {"promote": "train", "predict": "promote"}
 
 AFTER = "after "
 """How the tag of a deployment begins that starts when a run of the flow has completed that the tag names."""
-
-FOLLOWED = "learnkernels.followed"
-"""The label of a completed run after which what follows was started."""
 
 SCHEDULE_SECONDS = 30.0
 """Longest wait until Prefect's scheduler has made the next run; it looks every few seconds."""
@@ -86,8 +82,8 @@ class Plan:
         What `predict` reads and writes; without, there is no such deployment.
     id : sequence of str
         Columns that `predict` hands through.
-    paused : bool
-        Whether nothing starts by itself.
+    paused : bool, optional
+        Whether nothing starts by itself; by default what was paused, here or on Prefect's pages, stays so.
     notify : sequence of str
         Blocks of Prefect's, ``TYPE/NAME``, that are told of failed runs, decided challenges and empty inputs.
     """
@@ -103,7 +99,7 @@ class Plan:
     input: str | None = None
     output: str | None = None
     id: Sequence[str] = ()
-    paused: bool = False
+    paused: bool | None = None
     notify: Sequence[str] = ()
 
 
@@ -189,9 +185,40 @@ def deploy(flows: Mapping[Step, Flow[..., Any]], plan: Plan) -> list[Deployed]:
         for step in _parameters(plan):
             ids[step] = _apply(client, flows, step, plan)
         for step in flows.keys() - ids.keys():
-            _remove(client, flows[step], plan.model)
+            if there := _deployment(client, flows[step], plan.model):
+                client.delete_deployment(there.id)
         set_notifications(client, plan.model, list(ids.values()), blocks, _pages())
         return [_deployed(client, flows[step], plan, ids[step], step) for step in ids]
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Turn into one sentence what Prefect's client raises where its server is away, or refuses.
+
+    Raises
+    ------
+    InputError
+    """
+    address = without_passwords(str(PREFECT_API_URL.value()))
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code in (401, 403):
+            raise InputError(
+                f"the Prefect server at {address} wants credentials; set PREFECT_API_AUTH_STRING to USER:PASSWORD."
+            ) from None
+        raise InputError(
+            f"the Prefect server at {address} answers with {error.response.status_code} "
+            f"({error.response.reason_phrase}); its log says why, and what was computed is kept."
+        ) from None
+    except (httpx.TransportError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not str(error).startswith("Failed to reach API"):  # as Prefect says
+            raise
+        why = "unreachable" if isinstance(error, RuntimeError) else type(error).__name__
+        raise InputError(
+            f"no Prefect server answers at {address} ({why}); what was computed is kept: start it, as 'learnkernels "
+            "up' does, or correct PREFECT_API_URL, and try again."
+        ) from None
 
 
 @contextmanager
@@ -203,61 +230,21 @@ def connected() -> Iterator[SyncPrefectClient]:
     InputError
         There is none, it does not answer, or it refuses.
     """
-    address = PREFECT_API_URL.value()
-    if not address:
+    if not PREFECT_API_URL.value():
         raise InputError(
             "there is no Prefect server to deploy to: start 'learnkernels up' in this folder in another terminal, or "
             "set PREFECT_API_URL."
         )
-    try:
-        with get_client(sync_client=True) as client:
-            yield client
-    except httpx.TransportError as error:
-        raise InputError(
-            f"no Prefect server answers at {address} ({type(error).__name__}); start 'learnkernels up', or correct "
-            "PREFECT_API_URL."
-        ) from None
-    except httpx.HTTPStatusError as error:
-        if error.response.status_code in (401, 403):
-            raise InputError(
-                f"the Prefect server at {address} wants credentials; set PREFECT_API_AUTH_STRING to USER:PASSWORD."
-            ) from None
-        raise
-
-
-def ensure_pool(client: SyncPrefectClient) -> None:
-    """Make the work pool of all schedules, if it is missing."""
-    try:
-        client.read_work_pool(POOL)
-    except ObjectNotFound:
-        pool = WorkPoolCreate(name=POOL, type="process", description="Scheduled runs of learnkernels.")
-        try:
-            client.create_work_pool(pool)
-        except ObjectAlreadyExists:  # by another process, just now
-            return
-
-
-def move_old_deployments(client: SyncPrefectClient) -> list[str]:
-    """Let deployments that version 0.1.0 has made run the flows of this one, and return a sentence for each model.
-
-    Their entrypoints are those of that version, `flows.train.train`, which cannot be imported any more.
-    """
-    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
-    old = [
-        one for one in client.read_deployments(deployment_filter=ours) if (one.entrypoint or "").startswith("flows.")
-    ]
-    for one in old:
-        client.update_deployment(one.id, DeploymentUpdate(entrypoint=f"learnkernels.{one.entrypoint}"))
-    return [
-        f"{model}: its deployments, made by an older version, now run the flows of this one; deploy it again for new "
-        f"forms: learnkernels deploy CONF --register {model}"
-        for model in sorted({one.name for one in old})
-    ]
+    with answering(), get_client(sync_client=True) as client:
+        yield client
 
 
 def _ensure_queue(client: SyncPrefectClient, model: str) -> None:
-    """Make the work queue of a model, or set its limit: one run at a time."""
-    ensure_pool(client)
+    """Make the work queue of a model, and the pool of all schedules, or set its limit: one run at a time."""
+    with suppress(ObjectAlreadyExists):
+        client.create_work_pool(
+            WorkPoolCreate(name=POOL, type="process", description="Scheduled runs of learnkernels.")
+        )
     try:
         queue = client.read_work_queue_by_name(model, work_pool_name=POOL)
     except ObjectNotFound:
@@ -286,10 +273,13 @@ def _apply(client: SyncPrefectClient, flows: Mapping[Step, Flow[..., Any]], step
     flow = flows[step]
     folder = str(Path.cwd())
     chain = [f"{AFTER}{flows[FOLLOWS[step]].name}"] if step in FOLLOWS else []
+    there = _deployment(client, flow, plan.model)
+    paused = plan.paused if plan.paused is not None else there is not None and there.paused
     schedules = []
     if plan.cron is not None and step not in FOLLOWS:
+        stopped = there is not None and plan.paused is None and any(not one.active for one in there.schedules)
         schedule = _schedule(plan.cron, plan.timezone)
-        schedules.append(DeploymentScheduleCreate(schedule=schedule, active=True, slug=step))
+        schedules.append(DeploymentScheduleCreate(schedule=schedule, active=not stopped, slug=step))
     return client.create_deployment(
         client.create_flow_from_name(flow.name),
         plan.model,
@@ -302,10 +292,14 @@ def _apply(client: SyncPrefectClient, flows: Mapping[Step, Flow[..., Any]], step
         tags=[TAG, plan.model, *chain],
         entrypoint=f"{flow.fn.__module__}.{flow.fn.__name__}",
         parameter_openapi_schema=_form(flow),
-        paused=plan.paused,
+        paused=paused,
         pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": folder}}],
         enforce_parameter_schema=True,
-        job_variables={"working_dir": folder, "env": _settings(), "command": shlex.join(command(flow.fn.__module__))},
+        job_variables={
+            "working_dir": folder,
+            "env": scheduled_settings() | {"PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false"},
+            "command": shlex.join(command(flow.fn.__module__)),
+        },
     )
 
 
@@ -315,11 +309,6 @@ def _form(flow: Flow[..., Any]) -> dict[str, Any]:
     if "config" in schema["properties"]:
         schema["properties"]["config"]["position"] = len(schema["properties"])
     return schema
-
-
-def _settings() -> dict[str, str]:
-    """Return the environment of scheduled runs; nothing is installed for them."""
-    return scheduled_settings() | {"PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false"}
 
 
 def _schedule(cron: str, timezone: str) -> CronSchedule:
@@ -332,7 +321,6 @@ def start_following(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) 
     What follows are the deployments of the same name with the tag ``after FLOW`` that are not paused. A run by hand
     has no deployment and starts nothing. (An automation of Prefect's would start them too, but comes up to 15 minutes
     late after a run that its scheduler made less than five minutes ahead, and is forgotten if the server stops then.)
-    Where Prefect does not answer, `start_missed` makes up for it.
 
     Parameters
     ----------
@@ -346,58 +334,32 @@ def start_following(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) 
     if flow_run.deployment_id is None:
         return
     try:
-        with get_client(sync_client=True) as client:  # which tries for a minute
-            _start_after(client, flow.name, flow_run)
-    except httpx.HTTPError as error:
+        with get_client(sync_client=True) as client, suppress(ObjectNotFound):  # removed meanwhile: nothing follows
+            model = client.read_deployment(UUID(str(flow_run.deployment_id))).name
+            following = DeploymentFilter(
+                name=DeploymentFilterName(any_=[model]), tags=DeploymentFilterTags(all_=[TAG, f"{AFTER}{flow.name}"])
+            )
+            for deployment in client.read_deployments(deployment_filter=following):
+                if not deployment.paused:
+                    client.create_flow_run_from_deployment(deployment.id, idempotency_key=f"after {flow_run.id}")
+    except httpx.HTTPError as error:  # the client has tried for a minute
         flow_run_logger(flow_run, flow).error(
-            "what follows this run could not be started (%s); 'learnkernels up' does so within minutes of Prefect's "
-            "answering again, or start it by hand.",
+            "what follows this run could not be started (%s): Prefect did not answer; start it by hand.",
             type(error).__name__,
         )
 
 
-def start_missed(client: SyncPrefectClient) -> list[UUID]:
-    """Start what follows the latest completed run of each step where its own hook has not, and return these runs."""
-    missed = []
-    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
-    for deployment in client.read_deployments(deployment_filter=ours):
-        for before in (tag.removeprefix(AFTER) for tag in deployment.tags if tag.startswith(AFTER)):
-            latest = client.read_flow_runs(
-                flow_filter=FlowFilter(name=FlowFilterName(any_=[before])),
-                deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[str(deployment.name)])),
-                flow_run_filter=in_state("COMPLETED"),
-                sort=FlowRunSort.END_TIME_DESC,
-                limit=1,
-            )
-            for run in latest:
-                if FOLLOWED not in run.labels:
-                    _start_after(client, before, run)
-                    missed.append(run.id)
-    return missed
-
-
-def _start_after(client: SyncPrefectClient, flow_name: str, run: FlowRun) -> None:
-    """Start the steps that follow a completed run, once however often this is called, and note that it was done."""
-    with suppress(ObjectNotFound):  # its deployment was removed meanwhile, and nothing follows
-        model = client.read_deployment(UUID(str(run.deployment_id))).name
-        following = DeploymentFilter(
-            name=DeploymentFilterName(any_=[model]), tags=DeploymentFilterTags(all_=[TAG, f"{AFTER}{flow_name}"])
-        )
-        for deployment in client.read_deployments(deployment_filter=following):
-            if not deployment.paused:
-                client.create_flow_run_from_deployment(deployment.id, idempotency_key=f"after {run.id}")
-        client.update_flow_run_labels(run.id, {FOLLOWED: True})
-
-
-def _remove(client: SyncPrefectClient, flow: Flow[..., Any], model: str) -> None:
-    """Remove a deployment that is no longer asked for, if there is one."""
+def _deployment(client: SyncPrefectClient, flow: Flow[..., Any], model: str) -> DeploymentResponse | None:
+    """Return the deployment of a flow for a model, if there is one."""
     with suppress(ObjectNotFound):
-        client.delete_deployment(client.read_deployment_by_name(f"{flow.name}/{model}").id)
+        return client.read_deployment_by_name(f"{flow.name}/{model}")
+    return None
 
 
 def _deployed(client: SyncPrefectClient, flow: Flow[..., Any], plan: Plan, id: UUID, step: Step) -> Deployed:
     deployed = Deployed(f"{flow.name}/{plan.model}", "", f"{_pages()}/deployments/deployment/{id}")
-    if plan.paused:
+    made = client.read_deployment(id)
+    if made.paused or any(not schedule.active for schedule in made.schedules):
         return replace(deployed, when="paused")
     if step in FOLLOWS:
         return replace(deployed, when=f"after each completed '{FOLLOWS[step]}'")

@@ -1,80 +1,269 @@
-"""The servers of a working folder, and the worker that runs its schedules, as child processes on loopback."""
+"""The servers of a working folder, and the worker that runs its schedules: Prefect's and MLflow's own commands.
+
+They listen on loopback and ask for the key of the folder. A child ends with the process that started it, and what
+started several ends when one of them does; systemd, compose or Kubernetes starts it again.
+"""
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import os
+import random
+import re
+import secrets
+import signal
+import socket
+import subprocess
 import sys
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Protocol
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NoReturn
 
-from learnkernels.conf.errors import InputError, without_passwords
+import psutil
+
+from learnkernels.conf.errors import InputError, cut, without_passwords
 from learnkernels.tasks.environment import (
+    PREFECT_DATABASE,
     answers,
     folder_key,
     key_file,
     running_server,
     servers_note,
+    state_dir,
 )
-from learnkernels.tasks.evidence.notes import RUN, runs_path
-from learnkernels.tasks.operate.children import LOOPBACK, Child, Service, children, free_port, reap
-from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.evidence.databases import file_of, one_at_a_time, prepare_mlflow, require_whole, seen_from
 from learnkernels.tasks.store import atomic_path
+
+LOOPBACK = "127.0.0.1"
 
 POOL = "learnkernels"
 """The work pool of all schedules."""
 
+START_SECONDS = 300.0
+"""Longest wait for a server; a fresh Prefect database takes most of it on a slow machine."""
 
-class Watch(Protocol):
-    """What Prefect knows of the worker."""
+RUN_SECONDS, STOP_SECONDS = 3.5, 6.0
+"""How long runs in progress may take to tell Prefect that they were stopped, and all children to end; then they are
+killed."""
 
-    def online(self) -> bool:
-        """Return whether it has reported."""
+PORTS_FROM, TRIES = 20_000, 100
+"""The lowest port of a temporary server, and how many are looked at."""
 
-    def stopped(self, run_ids: set[str]) -> None:
-        """Take note that it ended while these flow runs were in progress."""
+END_WITH_PARENT = 1
+"""Number of Linux's option by which a process is sent a signal when the one that started it has ended."""
+
+MLFLOW_USERS = "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///mlflow-users.db\n"
+MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
+"""Settings of MLflow's authentication, beside the first user: a password is checked once in ten minutes."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a child process does: its command, and where its page is if it has one."""
+
+    name: str
+    command: Sequence[str]
+    port: int | None = None
+    health: str = ""
+    """Path that answers once it is up."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    """Where it runs; servers look for modules there, which are not to be the user's."""
+    log_name: str = ""
+
+    @property
+    def url(self) -> str:
+        """Address of its page."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return state_dir() / (self.log_name or f"{self.name.lower()}.log")
 
 
 def prefect_server(port: int) -> Service:
     """Return the Prefect server over the database of the working folder, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
-    # Its pages ask port 4200 unless told otherwise; behind a proxy the user tells.
-    api = f"http://{LOOPBACK}:{port}/api"
-    env = {"PREFECT_UI_API_URL": os.environ.get("PREFECT_UI_API_URL", api)}
-    return Service("Prefect", _serving("prefect", str(port)), lambda: answers(f"{api}/health"), port, env)
+    url = f"http://{LOOPBACK}:{port}"
+    given = {
+        "PREFECT_UI_API_URL": f"{url}/api",  # its pages ask port 4200 unless told otherwise
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{url},http://localhost:{port}",
+        "PREFECT_SERVER_API_AUTH_STRING": folder_key(),
+    }
+    env = {name: os.environ.get(name, value) for name, value in given.items()}
+    if named := os.environ.get(PREFECT_DATABASE):
+        env[PREFECT_DATABASE] = seen_from(state_dir(), named)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
+    return Service("Prefect", command, port, "/api/health", env, state_dir())
 
 
 def mlflow_server(port: int) -> Service:
-    """Return the MLflow server over the store of the working folder, or MLFLOW_TRACKING_URI."""
-    env = {"MLFLOW_BACKEND_STORE_URI": os.environ["MLFLOW_TRACKING_URI"]}  # may hold a password: on no command line
-    health = f"http://{LOOPBACK}:{port}/health"
-    return Service("MLflow", _serving("mlflow", str(port)), lambda: answers(health), port, env)
+    """Return the MLflow server over the store of the working folder, or MLFLOW_TRACKING_URI.
+
+    What may hold a password is on no command line.
+    """
+    hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
+    origins = [f"http://{host}" for host in hosts]
+    if further := os.environ.get("LEARNKERNELS_HOSTS"):
+        warnings.warn(
+            "LEARNKERNELS_HOSTS goes with the next version; set MLFLOW_SERVER_ALLOWED_HOSTS and "
+            "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        hosts += further.split(",")
+        origins += [f"https://{host}" for host in further.split(",")]
+    user, _, password = folder_key().partition(":")
+    settings = state_dir() / "mlflow-auth.ini"
+    with atomic_path(settings) as aside:
+        aside.write_text(MLFLOW_USERS, encoding="ascii")
+    given = {
+        "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
+        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins),
+        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
+        "MLFLOW_AUTH_ADMIN_USERNAME": user,
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
+    }
+    env = {name: os.environ.get(name, value) for name, value in given.items()}
+    env["MLFLOW_BACKEND_STORE_URI"] = seen_from(state_dir(), os.environ["MLFLOW_TRACKING_URI"])
+    env["MLFLOW_ARTIFACTS_DESTINATION"] = (Path.cwd() / "mlartifacts").as_uri()
+    command = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1"]
+    command += ["--host", LOOPBACK, "--port", str(port)]
+    return Service("MLflow", command, port, "/health", env, state_dir())
 
 
-def worker_name() -> str:
-    """Return what the worker of this host is called: as `Owner` names hosts, since containers may share a name."""
-    return Owner.this().host
-
-
-def worker(api: str, watch: Watch) -> Service:
+def worker(api: str) -> Service:
     """Return the worker that starts scheduled runs as processes of this machine."""
-    command = _serving(
-        "worker", "--pool", POOL, "--type", "process", "--name", worker_name(), "--install-policy", "never"
-    )
-    return Service(
-        "Worker",
-        command,
-        watch.online,
-        env={"PREFECT_API_URL": api},
-        stopped=watch.stopped,
-    )
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
+    return Service("Worker", [*command, "--install-policy", "never"], env={"PREFECT_API_URL": api})
 
 
-def _serving(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "learnkernels.tasks.operate.serving", *arguments]
+class Child:
+    """A running service."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        service.log.unlink(missing_ok=True)
+        system = ctypes.CDLL(None)
+        with service.log.open("ab") as sink:  # at its end, wherever that is: the log may be cut
+            self.process = subprocess.Popen(
+                service.command,
+                cwd=service.folder,
+                env={**{name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}, **service.env},
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in a terminal reaches this process alone
+                preexec_fn=(lambda: system.prctl(END_WITH_PARENT, signal.SIGTERM)) if sys.platform == "linux" else None,
+            )
+
+    def wait_until_up(self) -> None:
+        """Wait until it answers; one without a page is up at once.
+
+        Raises
+        ------
+        InputError
+            It does not, or has ended; says why if its log does.
+        """
+        service, deadline = self.service, time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if service.port is None or answers(f"{service.url}{service.health}"):
+                return
+            time.sleep(0.1)
+        where = f" on port {service.port}" if service.port else ""
+        raise InputError(f"{service.name} did not come up{where}{self._said()}; its log is {service.log}.")
+
+    def _said(self) -> str:
+        """Return the last error of its log, or else its last line."""
+        lines = self.service.log.read_text(encoding="utf-8", errors="replace").split("\n")
+        said = [line for line in lines if line.strip()]
+        errors = [line for line in said if re.match(r"[\w.]+(Error|Exception|Refused)\b", line)]
+        last = (errors or said or [""])[-1]
+        return f" ({cut(without_passwords(last), 160)})" if last else ""
+
+
+def stop(children: Sequence[Child]) -> None:
+    """End children: first runs in progress, for which Prefect's worker would wait, then all; kill what is left."""
+    began = time.monotonic()
+    runs = [one for child in children if child.service.port is None for one in _family(child, recursive=False)[1:]]
+    family = [one for child in reversed(children) for one in _family(child)]
+    _send(runs, psutil.Process.terminate)  # each tells Prefect, whose server is still there
+    psutil.wait_procs(runs, timeout=RUN_SECONDS)
+    _send(family, psutil.Process.terminate)
+    left = psutil.wait_procs(family, timeout=max(0.5, began + STOP_SECONDS - time.monotonic()))[1]
+    _send(left, psutil.Process.kill)
+    psutil.wait_procs(left, timeout=1)
+    for child in children:
+        child.process.wait()
+
+
+def _family(child: Child, recursive: bool = True) -> list[psutil.Process]:
+    """Return the process of a child, if it lives, and those that it has started."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(child.process.pid)
+        return [process, *process.children(recursive=recursive)]
+    return []
+
+
+def _send(processes: Sequence[psutil.Process], signal_: Callable[[psutil.Process], None]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            signal_(process)
+
+
+class Children:
+    """Services that run together, in the order of their start."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self.running: list[Child] = []
+
+    def __call__(self, *services: Service) -> None:
+        """Start services at once, wait until each answers, and say where it is."""
+        for service in services:
+            require_free(service)
+        children = [Child(service) for service in services]
+        self.running += children
+        for child in children:
+            child.wait_until_up()
+            self._say(_where(child.service))
+
+    def watch(self) -> NoReturn:
+        """Wait; an interrupt is how this ends well.
+
+        Raises
+        ------
+        InputError
+            A child has ended by itself; says which one, and where its log is.
+        """
+        while True:
+            time.sleep(0.5)
+            for child in self.running:
+                if (code := child.process.poll()) is not None:
+                    raise InputError(
+                        f"{child.service.name} has stopped by itself (exit code {code}), and the others are stopped; "
+                        f"its log is {child.service.log}."
+                    )
+
+
+@contextmanager
+def children(say: Callable[[str], None]) -> Iterator[Children]:
+    """Give a starter of services; in the end, whatever ends it, stop them."""
+    started = Children(say)
+    try:
+        yield started
+    except KeyboardInterrupt:
+        say("stopping")
+        raise
+    finally:
+        stop(started.running)
 
 
 def temporary_prefect() -> Child:
@@ -84,12 +273,33 @@ def temporary_prefect() -> Child:
     end of this process, after Prefect has said its last word here.
     """
     service = prefect_server(free_port())
-    env = {**service.env, "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_UI_ENABLED": "false"}
-    child = Child(replace(service, env=env, temporary=True))
-    atexit.register(child.stop)
+    env = {**service.env, "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_SERVER_UI_ENABLED": "false"}
+    service = replace(service, env=env, log_name=f"tmp/prefect-{service.port}.log")
     os.environ["PREFECT_API_URL"] = f"{service.url}/api"
-    os.environ["PREFECT_API_AUTH_STRING"] = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or folder_key()
+    os.environ["PREFECT_API_AUTH_STRING"] = env["PREFECT_SERVER_API_AUTH_STRING"]
+    database = _prefect_database()
+    new = database is not None and not database.exists()
+    with one_at_a_time() if new else nullcontext():
+        child = Child(service)
+        atexit.register(_end, child)
+        if new:
+            child.wait_until_up()  # two servers must not make the same database
     return child
+
+
+def _prefect_database() -> Path | None:
+    """Return the file of a Prefect server's database, which is none that is damaged, or None for another kind."""
+    named = os.environ.get(PREFECT_DATABASE)
+    database = file_of(named) if named else Path(os.environ["PREFECT_HOME"], "prefect.db")
+    if database is not None:
+        require_whole(database)
+    return database
+
+
+def _end(child: Child) -> None:
+    if child.process.poll() is None:
+        stop([child])
+        child.service.log.unlink(missing_ok=True)
 
 
 def serve_ui(prefect_port: int, mlflow_port: int, say: Callable[[str], None]) -> None:
@@ -105,42 +315,34 @@ def serve_ui(prefect_port: int, mlflow_port: int, say: Callable[[str], None]) ->
             f"MLFLOW_TRACKING_URI is the server {without_passwords(os.environ['MLFLOW_TRACKING_URI'])}: open that in a "
             "browser."
         )
-    reap()
     prefect, mlflow = prefect_server(prefect_port), mlflow_server(mlflow_port)
     if running_server("prefect_api") == f"{prefect.url}/api" and running_server("mlflow") == mlflow.url:
-        for line in (*map(_where, (prefect, mlflow)), "both run already, from another terminal.", *_about_key()):
+        for line in (*map(_where, (prefect, mlflow)), "both run already, from another terminal.", _about_key()):
             say(line)
         return
-    with children(say, _where) as start:
+    with children(say) as start:
         say("starting both dashboards ...")
-        start(prefect, mlflow)
-        if chart := newest_chart(mlflow.url):
-            say(f"chart    {chart}")
-        for line in _about_key():
-            say(line)
+        _start_servers(start, prefect, mlflow)
+        say(_about_key())
         with _noted(prefect, mlflow):
             say("runs of this folder that are started now show up live; Ctrl-C stops both.")
             start.watch()
 
 
 def serve_up(
-    prefect_port: int,
-    mlflow_port: int,
-    prepare: Callable[[str, bool, Callable[[str], None]], Watch],
-    say: Callable[[str], None],
+    prefect_port: int, mlflow_port: int, prepare: Callable[[str, bool], object], say: Callable[[str], None]
 ) -> None:
     """Start what runs schedules, say where it is, and keep it running until the user interrupts.
 
     A Prefect server, an MLflow server and one worker. A server that PREFECT_API_URL or MLFLOW_TRACKING_URI already
-    names is not started. The worker starts last and stops first.
+    names is not started.
 
     Parameters
     ----------
     prefect_port, mlflow_port : int
         Where the servers listen, on loopback.
     prepare : callable
-        Called with the address of Prefect's API, whether it is a server started here, and `say`, before the worker
-        starts; returns who asks and tells Prefect about the worker.
+        Called with the address of Prefect's API, and whether it is a server started here, before the worker starts.
     say : callable
         Prints a line.
 
@@ -149,39 +351,44 @@ def serve_up(
     InputError
         A port is taken, or a part does not come up, or not stay up.
     """
-    reap()
-    with children(say, _where) as start:
+    with children(say) as start:
         api = os.environ.get("PREFECT_API_URL")
         prefect = None if api else prefect_server(prefect_port)
         mlflow = None if _remote_mlflow() else mlflow_server(mlflow_port)
         say("starting ...")
-        start(*(server for server in (prefect, mlflow) if server is not None))
+        _start_servers(start, *(server for server in (prefect, mlflow) if server is not None))
         for name, server, address in (("Prefect", prefect, api), ("MLflow", mlflow, os.environ["MLFLOW_TRACKING_URI"])):
             if server is None:
                 say(f"{name:8} {without_passwords(str(address))} (not started here)")
         api = api or f"{prefect_server(prefect_port).url}/api"
-        start(worker(api, prepare(api, prefect is not None, say)))
-        for line in _about_key():
-            say(line)
+        prepare(api, prefect is not None)
+        start(worker(api))
+        say(_about_key())
         with _noted(prefect, mlflow):
             say("deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first.")
             start.watch()
 
 
+def _start_servers(start: Children, *services: Service) -> None:
+    """Start servers; two processes do not make the same database."""
+    for service in services:
+        require_free(service)
+        if service.name == "MLflow":
+            prepare_mlflow(os.environ["MLFLOW_TRACKING_URI"])
+        else:
+            _prefect_database()
+    with one_at_a_time():
+        start(*services)
+
+
 def _where(service: Service) -> str:
-    """Return where a service is found: on a terminal with the key, which has no place in a journal."""
-    if service.port is None:
-        return f"{service.name:8} takes runs of the work pool {POOL}"
-    key = f"/?key={folder_key().rpartition(':')[2]}" if sys.stderr.isatty() else ""
-    return f"{service.name:8} {service.url}{key}"
+    found = f"takes runs of the work pool {POOL}" if service.port is None else service.url
+    return f"{service.name:8} {found}"
 
 
-def _about_key() -> list[str]:
-    """Return what to do where an address was said without the key."""
-    here = (
-        f"pages ask for the key of this folder, once a browser: add '?key=' and what follows the colon in {key_file()}."
-    )
-    return [] if sys.stderr.isatty() else [here]
+def _about_key() -> str:
+    """Return how to log in; the key itself has no place on a terminal or in a journal."""
+    return f"log in with what {key_file()} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
 
 
 @contextmanager
@@ -199,24 +406,31 @@ def _noted(prefect: Service | None, mlflow: Service | None) -> Iterator[None]:
         servers_note().unlink(missing_ok=True)
 
 
-def newest_chart(mlflow_url: str) -> str | None:
-    """Return the address of the charts of the newest comparison, if the server answers and has one."""
-    wanted = {"max_results": 1, "order_by": ["last_update_time DESC"], "filter": f"tags.`{RUN}` LIKE '%'"}
-    request = urllib.request.Request(
-        f"{mlflow_url}/api/2.0/mlflow/experiments/search",
-        json.dumps(wanted).encode(),
-        {"Content-Type": "application/json", "Authorization": f"Bearer {folder_key()}"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=10) as response:
-            found = json.load(response).get("experiments", [])
-    except OSError:
-        return None
-    if not found:
-        return None
-    newest = next(tag["value"] for tag in found[0]["tags"] if tag["key"] == RUN)
-    return f"{mlflow_url}/{runs_path(found[0]['experiment_id'], run=newest)}"
-
-
 def _remote_mlflow() -> bool:
     return os.environ["MLFLOW_TRACKING_URI"].startswith("http")
+
+
+def free_port() -> int:
+    """Return a port that is free now, and not among those that the system gives to connections meanwhile."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        first = 0  # unknown: as the system chooses
+    for port in random.SystemRandom().sample(range(PORTS_FROM, first), TRIES) if first - PORTS_FROM >= TRIES else ():
+        with suppress(OSError), socket.create_server((LOOPBACK, port)):
+            return port
+    with socket.create_server((LOOPBACK, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def require_free(service: Service) -> None:
+    """Refuse a port that something else listens at."""
+    if service.port is None:
+        return
+    try:
+        socket.create_server((LOOPBACK, service.port)).close()
+    except OSError:
+        raise InputError(
+            f"port {service.port} for {service.name} is taken; stop what runs there or choose another with "
+            f"--{service.name.lower()}-port."
+        ) from None

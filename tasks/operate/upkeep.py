@@ -1,4 +1,4 @@
-"""Keeping a folder small and its chains whole, once a day or by hand: what is old goes, what was missed is done."""
+"""Keeping a folder small, once a day or by hand: what is old goes."""
 
 from __future__ import annotations
 
@@ -160,22 +160,10 @@ def cut_logs() -> None:
                 os.truncate(log, 0)
 
 
-def tend(keep_days: float, keep_runs: float, mend: Callable[[], object], say: Callable[[str], None]) -> threading.Event:
-    """Do all this beside the servers, in a thread of its own: logs, chains, and a cleaning a day.
+def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> threading.Event:
+    """Cut logs and, once a day, clean as `clean` does, beside the servers in a thread of its own.
 
-    Parameters
-    ----------
-    keep_days, keep_runs : float
-        As of `clean`.
-    mend : callable
-        Closes what was left open in Prefect, and starts what was missed.
-    say : callable
-        Told what fails, once.
-
-    Returns
-    -------
-    stop : threading.Event
-        Ends it when set, as the end of the process does.
+    `say` is told once what fails. The event that is returned ends it when set, as the end of the process does.
     """
     stop = threading.Event()
 
@@ -184,7 +172,6 @@ def tend(keep_days: float, keep_runs: float, mend: Callable[[], object], say: Ca
         while not stop.wait(PERIOD):
             try:
                 cut_logs()
-                mend()
                 if time.monotonic() > cleaning:
                     cleaning = time.monotonic() + DAY
                     clean(keep_days, keep_runs, yes=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.operate.servers import free_port
 from tests.pages import files_of
 from tests.user import ROOT, User, environment, new_home
 from tools.forked import Commands

@@ -91,7 +91,11 @@ def test_compare_ends_at_any_moment_and_the_next_goes_on(user: User):
     (user.work / "conf.yaml").write_text(json.dumps(CONFIG))
     moments: list[tuple[bool, signal.Signals, Callable[[Running], None]]] = [
         (False, signal.SIGINT, lambda running: running.has("tmp/prefect-*.log")),  # libraries are imported
-        (True, signal.SIGTERM, lambda running: running.has("databases.lock")),  # Prefect's server makes its database
+        (
+            True,
+            signal.SIGTERM,
+            lambda running: running.has("prefect/prefect.db"),
+        ),  # Prefect's server makes its database
         (True, signal.SIGINT, lambda running: running.says("[1/")),
         (True, signal.SIGTERM, lambda running: running.says("[2/")),
     ]

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import mlflow
 import pandas as pd
 import pytest
 import yaml
@@ -24,7 +23,7 @@ from prefect.settings import PREFECT_API_URL
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.train import train
-from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.operate.servers import free_port
 from tests.pages import by_section, commands, not_covered
 from tests.service.flows.test_notifications import receiving
 from tests.system.test_journeys import processes_in, write_inputs
@@ -35,7 +34,7 @@ from tools.waiting import within
 PAGE = ROOT / "docs" / "operations.md"
 SECTIONS = by_section(PAGE)
 PORTS = ("4200", "5000", "5432", "8786")
-SERVERS = ("learnkernels up", "mlflow server", "dask scheduler", "dask worker")
+SERVERS = ("learnkernels up", "dask scheduler", "dask worker")
 DEPLOYED = ".learnkernels/prefect/prefect.db"
 
 
@@ -129,7 +128,7 @@ class Operator:
         def ready() -> bool:
             if said:
                 return said in log.read_text()
-            port = self.ports["5000" if command.startswith("mlflow") else "8786"]
+            port = self.ports["8786"]
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
@@ -304,10 +303,6 @@ def test_postgresql_holds_both_stores_and_comes_back_from_a_dump(operator: Opera
 
 @pytest.mark.slow(45)
 def test_authentication_keeps_strangers_out(operator: Operator):
-    settings = operator.folder.parent / "auth.ini"  # that each password is checked once and not for 200 requests
-    shipped = (Path(mlflow.__file__).parent / "server/auth/basic_auth.ini").read_text()
-    settings.write_text(f"{shipped}\nauth_cache_ttl_seconds = 600\n")
-    operator.env["MLFLOW_AUTH_CONFIG_PATH"] = str(settings)
     operator.follow("Authentication")
     prefect, tracking = (f"http://127.0.0.1:{operator.ports[port]}" for port in ("4200", "5000"))
     flows, models = f"{prefect}/api/flow_runs/filter", f"{tracking}/api/2.0/mlflow/registered-models/get?name=demo"

@@ -14,53 +14,56 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import servers_note
-from learnkernels.tasks.operate.children import PORTS_FROM, RESTARTS, Service, _require_free, free_port, reap
-from learnkernels.tasks.operate.servers import _noted, prefect_server
+from learnkernels.tasks.operate.servers import (
+    PORTS_FROM,
+    Service,
+    _noted,
+    children,
+    free_port,
+    prefect_server,
+    require_free,
+)
 from learnkernels.tasks.owner import Owner
 from tests.user import ROOT
 from tools.waiting import within
 
 CHILD = """
-import os, signal, subprocess, sys, threading, time
+import os, signal, subprocess, sys, time
 name, folder = sys.argv[1:3]
 def end(*_):
     with open(f"{folder}/ended", "a") as ended:
         ended.write(f"{name}\\n")
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
-def wait():
-    while os.read(0, 1):
-        pass
-    os._exit(3)
-threading.Thread(target=wait, daemon=True).start()
-if "parent" in sys.argv:  # what it leaves behind ignores a polite request
+if "parent" in sys.argv:  # what it starts ignores a polite request
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE).stdout.readline()
 open(f"{folder}/{name}", "w").close()
 if "dies" in sys.argv:
-    sys.exit(7)
+    sys.exit("ValueError: of no use")
 time.sleep(600)
 """
 
 PARENT = """
-import os, signal, sys
+import signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell, and nohup, may have had ignored
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.operate.children import Service, children
+from learnkernels.tasks.operate.servers import Service, children
 from learnkernels.tasks.stopping import orderly_end
 folder = sys.argv[1]
 def service(name, *more):
-    command = [sys.executable, f"{folder}/child.py", name, folder, *more]
-    return Service(name, command, lambda: Path(folder, name).exists())
+    return Service(name, [sys.executable, f"{folder}/child.py", name, folder, *more])
 def say(line):
     print(line, flush=True)
 with orderly_end():
     try:
-        with children(say, lambda service: service.name) as start:
+        with children(say) as start:
             start(service("first"), service("second"))
             start(service("last", *sys.argv[2:]))
+            while not all(Path(folder, name).exists() for name in ("first", "second", "last")):
+                time.sleep(.02)
             say("up")
             start.watch()
     except InputError as error:
@@ -69,26 +72,21 @@ with orderly_end():
 """
 
 
-def started(folder: Path, *arguments: str, program: str = PARENT, **options: bool) -> subprocess.Popen[str]:
+def started(folder: Path, *arguments: str, **options: bool) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     (folder / "child.py").write_text(CHILD)
     env = os.environ | {"PYTHONPATH": str(ROOT), "LEARNKERNELS_HOME": str(folder)}
-    command = [sys.executable, "-c", program, str(folder), *arguments]
+    command = [sys.executable, "-c", PARENT, str(folder), *arguments]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
 
-def ended(folder: Path) -> list[str]:
-    """The children that have ended by a signal that they could answer, the first one first."""
-    return (folder / "ended").read_text().split()
+def ended(folder: Path) -> set[str]:
+    """The children that have ended by a signal that they could answer."""
+    return set((folder / "ended").read_text().split())
 
 
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
-
-
-def last_of(process: subprocess.Popen[str]) -> psutil.Process:
-    (last,) = [child for child in family(process) if "last" in child.cmdline()]
-    return last
 
 
 def read_until(process: subprocess.Popen[str], line: str) -> None:
@@ -96,7 +94,7 @@ def read_until(process: subprocess.Popen[str], line: str) -> None:
     assert any(said.strip() == line for said in process.stdout), f"it never said {line!r}"
 
 
-def test_children_stop_last_first_and_leave_no_process(tmp_path: Path):
+def test_children_stop_and_leave_no_process(tmp_path: Path):
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     parents = [started(tmp_path / number.name, "parent", start_new_session=True) for number in numbers]
     for process, number in zip(parents, numbers, strict=True):
@@ -109,56 +107,46 @@ def test_children_stop_last_first_and_leave_no_process(tmp_path: Path):
             said, _ = process.communicate(timeout=60)
         assert process.returncode == 128 + number
         assert said.splitlines() == ["stopping", "stopped; nothing was begun."]
-        assert ended(tmp_path / number.name) == ["last", "second", "first"]
+        assert ended(tmp_path / number.name) == {"last", "second", "first"}
         assert psutil.wait_procs(children, timeout=5)[1] == []
 
 
-def test_a_child_that_dies_is_started_again_and_leaves_nothing(tmp_path: Path):
-    log = f"its log is {tmp_path / 'last.log'}."
-    with started(tmp_path, "parent") as process:
+def test_a_child_that_dies_ends_the_others_and_the_command_with_an_error(tmp_path: Path):
+    with started(tmp_path) as process:
         read_until(process, "up")
-        for _ in range(RESTARTS):
-            last = last_of(process)
-            left = last.children()
-            assert left
-            (tmp_path / "last").unlink()
-            last.kill()
-            read_until(process, f"last has stopped by itself (exit code -9) and is started again; {log}")
-            read_until(process, "last")
-            assert psutil.wait_procs(left, timeout=5)[1] == []
-        last_of(process).kill()
+        (last,) = [child for child in family(process) if "last" in child.cmdline()]
+        children = family(process)
+        last.kill()
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert f"error: last has stopped by itself (exit code -9), 6 times within 10 minutes; {log}" in said
-    assert ended(tmp_path) == ["second", "first"]
+    assert (
+        f"error: last has stopped by itself (exit code -9), and the others are stopped; its log is {tmp_path}" in said
+    )
+    assert ended(tmp_path) == {"second", "first"}
+    assert psutil.wait_procs(children, timeout=5)[1] == []
 
 
-def test_children_end_with_a_parent_that_is_killed_and_what_is_left_is_reaped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
-    with started(tmp_path, "parent") as process, started(tmp_path / "another") as another:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
+def test_children_end_with_a_parent_that_is_killed(tmp_path: Path):
+    with started(tmp_path) as process:
         read_until(process, "up")
-        read_until(another, "up")
         children = family(process)
-        (stubborn,) = [child for child in children if "child.py" not in " ".join(child.cmdline())]
         process.kill()
         process.wait()
-        assert psutil.wait_procs([child for child in children if child != stubborn], timeout=30)[1] == []
-        assert stubborn.is_running()
-        reap()
-        assert psutil.wait_procs([stubborn], timeout=5)[1] == []
-        assert len(family(another)) == 3
-        another.terminate()
+        assert psutil.wait_procs(children, timeout=30)[1] == []
 
 
-def test_a_child_that_does_not_come_up_is_reported_and_the_others_stop(tmp_path: Path):
-    there = "Path(folder, name).exists()"
-    with started(tmp_path, "dies", program=PARENT.replace(there, f"name != 'last' and {there}")) as process:
-        said, _ = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert f"error: last did not come up; its log is {tmp_path / 'last.log'}." in said
-    assert ended(tmp_path) == ["second", "first"]
+def test_a_child_that_does_not_come_up_says_why_and_the_others_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
+    (tmp_path / "child.py").write_text(CHILD)
+    command = [sys.executable, str(tmp_path / "child.py"), "last", str(tmp_path), "dies"]
+    port = free_port()
+    with (
+        pytest.raises(InputError, match=rf"last did not come up on port {port} \(ValueError: of no use\); its log is"),
+        children(lambda line: None) as start,
+    ):
+        start(Service("last", command, port, "/health"))
+    assert [child.process.poll() for child in start.running] == [1]
 
 
 def test_a_process_that_has_ended_is_gone():
@@ -184,8 +172,8 @@ def test_a_free_port_is_none_that_a_connection_gets_and_a_taken_one_is_one_sente
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=rf"port {port} for MLflow is taken; .* with --mlflow-port\."):
-            _require_free(Service("MLflow", [], lambda: False, port))
-    _require_free(Service("MLflow", [], lambda: False, port))
+            require_free(Service("MLflow", [], port))
+    require_free(Service("MLflow", [], port))
 
 
 def test_a_worker_of_another_machine_leaves_the_note_of_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -33,7 +33,7 @@ from learnkernels.flows.papers import papers
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.row_files import RowParts
-from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.operate.servers import free_port
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.elsewhere import another_machine, hideable
 from tests.service.conftest import S3, s3, s3_server  # noqa: F401

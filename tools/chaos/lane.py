@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.operate.servers import free_port
 from tools.chaos.commands import COMMANDS, FROM_NOTHING, PREPARATION, SERVERS, numbers, write_inputs
 from tools.forked import die_with, fork, load
 from tools.mutations import is_sentence

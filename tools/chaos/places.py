@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.operate.servers import free_port
 from tools.chaos.commands import COMMANDS
 from tools.chaos.journal import Attempt
 from tools.chaos.lane import UP, Lane, Running, fill, marked

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect import flow, tags, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun
-from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-from prefect.states import Completed, Pending, Running
+from prefect.states import Completed
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
@@ -32,19 +26,16 @@ from learnkernels.flows.compare import compare
 from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
-from learnkernels.tasks.operate import deployments, recovery
-from learnkernels.tasks.operate.children import RUN_ID
-from learnkernels.tasks.operate.deployments import Plan, deploy, move_old_deployments, start_following, start_missed
-from learnkernels.tasks.operate.recovery import cancel_missed, claimed, close_abandoned, close_gone
-from learnkernels.tasks.operate.servers import POOL, worker_name
-from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.environment import scheduled_settings
+from learnkernels.tasks.operate import deployments
+from learnkernels.tasks.operate.deployments import Plan, deploy, start_following
+from learnkernels.tasks.operate.recovery import SILENCE, WITHOUT_LIFE, cancel_missed, set_up
+from learnkernels.tasks.operate.servers import POOL
 from tests.user import ROOT
 
 FLOWS = {"compare": compare, "train": train, "promote": promote, "predict": predict}
 PLAN = Plan("demo", load_config(ROOT / "conf/quickstart.yaml"), "conf/quickstart.yaml")
 WITH_FILES = replace(PLAN, input="in.csv", output="out.parquet", id=("row",))
-NO_PROCESS = 2**22 + 1
-"""A number that the system gives to no process."""
 
 
 @pytest.fixture
@@ -116,19 +107,6 @@ def test_deployments_run_the_flows_with_the_whole_plan(
     assert "definitions" not in form
 
 
-def test_deployments_of_an_older_version_run_the_flows_of_this_one(client: SyncPrefectClient):
-    before = deployed(client, WITH_FILES, model="old")
-    for step, deployment in before.items():
-        client.update_deployment(deployment.id, DeploymentUpdate(entrypoint=f"flows.{step}.{step}"))
-    (said,) = move_old_deployments(client)
-    assert re.search(r"^old: .*older version.*deploy it again.*: learnkernels deploy CONF --register old$", said)
-    after = made(client, "old")
-    assert {step: (one.entrypoint, one.parameters) for step, one in after.items()} == {
-        step: (one.entrypoint, one.parameters) for step, one in before.items()
-    }
-    assert move_old_deployments(client) == []
-
-
 def test_deploying_again_changes_in_place_and_removes_what_is_not_asked_for(client: SyncPrefectClient):
     before = deployed(client, WITH_FILES, model="again")
     for learner in ("align", "unif"):
@@ -136,8 +114,9 @@ def test_deploying_again_changes_in_place_and_removes_what_is_not_asked_for(clie
     assert set(before) - set(after) == {"predict"}
     assert all(before[step].id == after[step].id for step in after)
     assert after["train"].parameters["learner"] == "unif"
-    paused = deployed(client, WITH_FILES, model="again", paused=True)
-    assert [deployment.paused for deployment in paused.values()] == [True] * 4
+    for paused, expected in ((True, True), (None, True), (False, False), (None, False)):
+        after = deployed(client, WITH_FILES, model="again", paused=paused)
+        assert [deployment.paused for deployment in after.values()] == [expected] * 4, paused
     assert len(client.read_work_queues()) == len({queue.name for queue in client.read_work_queues()})
 
 
@@ -148,6 +127,22 @@ def test_a_scheduler_that_makes_no_run_is_an_error(client: SyncPrefectClient, mo
     (schedule,) = made(client, "silent")["train"].schedules
     assert (schedule.schedule.cron, schedule.schedule.timezone) == ("0 3 * * *", "Etc/UTC")
     assert deployed(client, model="silent")["train"].schedules == []
+
+
+def test_a_schedule_that_was_paused_on_prefects_page_stays_paused(
+    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(deployments, "_next_run", lambda *_: datetime.now())  # no scheduler runs beside this server
+    cron = {"model": "resting", "cron": "0 3 * * *"}
+    training = deployed(client, **cron)["train"]
+    client.update_deployment_schedule(training.id, training.schedules[0].id, active=False)
+    said = deploy(FLOWS, replace(PLAN, **cron | {"cron": "0 4 * * *"}))
+    assert [one.when for one in said[1:]] == ["paused", "after each completed 'train'"]
+    (schedule,) = made(client, "resting")["train"].schedules
+    assert (schedule.schedule.cron, schedule.active) == ("0 4 * * *", False)
+    assert [one.active for one in made(client, "resting")["compare"].schedules] == [True]
+    deployed(client, paused=False, **cron)
+    assert [one.active for one in made(client, "resting")["train"].schedules] == [True]
 
 
 def test_a_plan_that_cannot_work_is_one_sentence():
@@ -175,7 +170,7 @@ def test_a_plan_that_cannot_work_is_one_sentence():
 def test_a_completed_run_starts_what_follows_once(client: SyncPrefectClient):
     assert train.on_completion_hooks == promote.on_completion_hooks == [start_following]
     chain, other, resting = (
-        deployed(client, WITH_FILES, model=model, paused=model == "resting") for model in ("chain", "other", "resting")
+        deployed(client, WITH_FILES, model=model, paused=model == "at-rest") for model in ("chain", "other", "at-rest")
     )
     run = client.create_flow_run_from_deployment(chain["train"].id)
     for _ in range(2):
@@ -191,115 +186,30 @@ def test_a_completed_run_starts_what_follows_once(client: SyncPrefectClient):
     assert len(client.read_flow_runs()) == before
 
 
-def test_what_follows_is_started_again_where_prefect_did_not_answer(
+def test_a_run_says_where_what_follows_it_could_not_be_started(
     client: SyncPrefectClient, caplog: pytest.LogCaptureFixture
 ):
     steps = deployed(client, WITH_FILES, model="missed-hook")
     run = client.create_flow_run_from_deployment(steps["train"].id)
-    client.set_flow_run_state(run.id, Completed(), force=True)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # taken and not listening: whoever asks there is refused
         address = f"http://127.0.0.1:{nobody.getsockname()[1]}/api"
         with temporary_settings({PREFECT_API_URL: address, PREFECT_CLIENT_MAX_RETRIES: 0}):
             start_following(train, run, Completed())
     (said,) = [record.getMessage() for record in caplog.records if "could not be started" in record.getMessage()]
-    expected = r"what follows this run could not be started \(ConnectError\); 'learnkernels up' does so .*"
-    assert re.fullmatch(expected, said)
-    assert runs_of(client, steps["promote"]) == []
-    assert run.id in start_missed(client)
-    (following,) = runs_of(client, steps["promote"])
-    client.delete_flow_run(following.id)  # by hand: it does not come back
-    assert run.id not in start_missed(client)
+    assert re.fullmatch(r"what follows this run could not be started \(ConnectError\): .*; start it by hand\.", said)
     assert runs_of(client, steps["promote"]) == []
 
 
-def started_by(client: SyncPrefectClient, deployment: Any, worker: str, state: Any, pid: int | None) -> FlowRun:
-    """A run as a worker leaves it in Prefect."""
-    run = client.create_flow_run_from_deployment(deployment.id)
-    client.set_flow_run_state(run.id, state, force=True)
-    client.update_flow_run_labels(run.id, {"prefect.worker.name": worker})
-    if pid is not None:
-        client.update_flow_run(run.id, infrastructure_pid=str(pid))
-    return run
-
-
-def states_of(client: SyncPrefectClient, *runs: FlowRun) -> list[str]:
-    return [client.read_flow_run(run.id).state.type.value for run in runs]
-
-
-def test_runs_whose_process_is_gone_do_not_hold_their_queue(client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch):
-    training = deployed(client, model="gone")["train"]
-    waiting = client.create_flow_run_from_deployment(training.id)
-    dead = started_by(client, training, worker_name(), Running(), os.getpid())
-    unsent = started_by(client, training, worker_name(), Pending(), None)
-    alive = started_by(client, training, worker_name(), Running(), None)
-    command = [sys.executable, "-c", "input()"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | {RUN_ID: str(alive.id)})
-    client.update_flow_run(alive.id, infrastructure_pid=str(process.pid))
-    try:
-        assert close_abandoned(client) == [dead.id]  # the other may be about to start
-        monkeypatch.setattr(recovery, "STARTING", timedelta(0))
-        assert close_abandoned(client) == [unsent.id]
-    finally:
-        process.communicate(b"\n")
-    assert states_of(client, dead, unsent, alive, waiting) == ["CRASHED", "CRASHED", "RUNNING", "SCHEDULED"]
-    assert "start the deployment again" in client.read_flow_run(dead.id).state.message
-    assert close_abandoned(client) == [alive.id]
-
-
-def test_runs_of_another_host_are_left_to_it_while_its_worker_is_heard(
-    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
-):
-    training = deployed(client, model="far")["train"]
-    beat = {"name": "elsewhere.1", "heartbeat_interval_seconds": 30}
-    client.request("POST", f"/work_pools/{POOL}/workers/heartbeat", json=beat)
-    theirs = [started_by(client, training, worker, Running(), NO_PROCESS) for worker in ("elsewhere.1", "forgotten")]
-    assert close_abandoned(client) == []
-    monkeypatch.setattr(recovery, "SILENT", timedelta(0))
-    assert set(close_abandoned(client)) == {run.id for run in theirs}
-
-
-def test_a_run_that_ends_while_it_is_looked_at_stays_completed(
-    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
-):
-    run = started_by(client, deployed(client, model="ends")["train"], worker_name(), Running(), NO_PROCESS)
-
-    def ends(found: FlowRun) -> bool:
-        client.set_flow_run_state(run.id, Completed(), force=True)
-        return False
-
-    monkeypatch.setattr(recovery, "_runs_here", ends)
-    assert close_abandoned(client) == []
-    assert states_of(client, run) == ["COMPLETED"]
-
-
-@flow
-def seen_by_prefect() -> list[FlowRun]:
-    look()
-    with get_client(sync_client=True) as client:
-        return [client.read_flow_run(flow_run.id)]
-
-
-@task
-def look() -> None:
-    """Have a run of a task, too."""
-
-
-def test_a_run_is_never_without_a_process_that_it_belongs_to(client: SyncPrefectClient):
-    with tags("kept"):
-        (within_it,) = claimed(seen_by_prefect)()
-    ours = Owner.this()
-    assert (within_it.infrastructure_pid, within_it.tags) == (str(ours), ["kept"])
-    (looked,) = client.read_task_runs(flow_run_filter=FlowRunFilter(id={"any_": [within_it.id]}))
-    assert looked.tags == []  # for which Prefect would ask its server
-
-    made_by = [
-        client.create_flow_run(seen_by_prefect, state=Running(), tags=[f"process~{owner}"])
-        for owner in (replace(ours, pid=NO_PROCESS, started=1), ours)
-    ]
-    close_gone()  # as the next command does, of which one was killed before it could say more
-    assert states_of(client, *made_by) == ["CRASHED", "RUNNING"]
-    client.set_flow_run_state(made_by[1].id, Completed(), force=True)
+def test_runs_without_a_sign_of_life_are_marked_by_prefect(client: SyncPrefectClient):
+    for _ in range(2):
+        set_up(str(PREFECT_API_URL.value()), own=False)
+    (automation,) = client.read_automations_by_name(WITHOUT_LIFE)
+    (action,) = automation.actions
+    assert (action.state.value, automation.trigger.posture.value) == ("CRASHED", "Proactive")
+    assert automation.trigger.within == SILENCE
+    beats = int(scheduled_settings()["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
+    assert timedelta(seconds=4 * beats) < SILENCE
 
 
 def test_of_missed_runs_the_latest_is_made_up_for(client: SyncPrefectClient):

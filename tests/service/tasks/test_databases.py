@@ -1,15 +1,13 @@
-"""Databases of MLflow and Prefect: made whole or not at all, never trusted blindly, and kept small."""
+"""Databases of MLflow: made whole or not at all, never trusted blindly, and kept small."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import time
-from contextlib import closing, suppress
+from contextlib import chdir, closing
 from pathlib import Path
 
 import pytest
@@ -17,22 +15,12 @@ from mlflow import MlflowClient
 from mlflow.store.db.utils import create_sqlalchemy_engine
 from mlflow.store.tracking.dbmodels.initial_models import Base
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-from prefect.server.database import interface
-from prefect.server.database.configurations import (
-    AioSqliteConfiguration,
-    AsyncPostgresConfiguration,
-    BaseDatabaseConfiguration,
-)
-from prefect.server.database.dependencies import temporary_database_config
-from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, temporary_settings
-from sqlalchemy import text
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import sqlite_url
 from learnkernels.tasks.evidence import databases
-from learnkernels.tasks.evidence.databases import prepare_mlflow, prepare_prefect
+from learnkernels.tasks.evidence.databases import prepare_mlflow, seen_from
 from learnkernels.tasks.evidence.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
-from learnkernels.tasks.operate.serving import write_in_turn
 from learnkernels.tasks.operate.upkeep import clean
 from tests.unit.tasks.test_upkeep import DAY, put
 from tests.user import ROOT
@@ -87,75 +75,17 @@ def test_only_an_unfinished_database_is_touched(here: Path, empty_mlflow: Path):
     assert [path.read_bytes() for path in paths] == before
 
 
-def prepare(url: str, configuration: type[BaseDatabaseConfiguration]) -> None:
-    """Prepare a database of Prefect's of which the settings of this process know nothing else."""
-    config = configuration(connection_url=url)
-    with temporary_settings({PREFECT_API_DATABASE_CONNECTION_URL: url}), temporary_database_config(config):
-        prepare_prefect()
-
-
-def test_a_database_server_that_does_not_answer_is_one_sentence(here: Path):
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # taken and not listening: whoever asks there is refused
-        at = f"127.0.0.1:{nobody.getsockname()[1]}/prefect"
-        pid = os.fork()  # the first kind of database in a process is the one that Prefect knows there
-        if not pid:
-            with suppress(BaseException):
-                try:
-                    prepare(f"postgresql+asyncpg://me:secret@{at}", AsyncPostgresConfiguration)
-                except InputError as error:
-                    Path("said").write_text(str(error))
-            os._exit(0)
-        os.waitpid(pid, 0)
-    said, named = Path("said").read_text(), f"Prefect's database postgresql+asyncpg://{at}: cannot be used ("
-    end = "; check PREFECT_SERVER_DATABASE_CONNECTION_URL and what is named."
-    assert (said.startswith(named), said.endswith(end), "secret" in said) == (True, True, False), said
-
-
-def test_prefects_database_is_brought_up_to_date_once_for_each_release(here: Path, monkeypatch: pytest.MonkeyPatch):
-    path = here / "prefect.db"
-
-    def prepared() -> list[tuple[object, ...]]:
-        """Prepare it, and return by which release, whether it has the table of runs, and which form it has."""
-        prepare(sqlite_url(path, "sqlite+aiosqlite"), AioSqliteConfiguration)
-        tables = answer(path, "SELECT name FROM sqlite_master WHERE name = 'flow_run'")
-        return [*answer(path, "PRAGMA user_version"), *tables, *answer(path, "SELECT version_num FROM alembic_version")]
-
-    made = prepared()
-    assert made[:2] == [(databases._release(),), ("flow_run",)]
-    answer(path, "PRAGMA user_version = 1")  # as another release has left it
-    assert prepared() == made
-    monkeypatch.setattr(interface.PrefectDBInterface, "create_db", None)
-    assert prepared() == made  # it was not asked
-
-
-def test_transactions_that_read_before_they_write_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(AioSqliteConfiguration, "begin_transaction", AioSqliteConfiguration.begin_transaction)
-    write_in_turn()
-
-    async def add(database: AioSqliteConfiguration, started: asyncio.Event, pause: float) -> None:
-        session = await database.session(await database.engine())
-        async with session, database.begin_transaction(session):
-            (count,) = (await session.execute(text("SELECT count(*) FROM t"))).one()
-            started.set()
-            await asyncio.sleep(pause)  # the other comes in between
-            await session.execute(text(f"INSERT INTO t VALUES ({count})"))
-            beside = await database.session(await database.engine())
-            async with beside:  # as Prefect does for the status of a work queue
-                assert (await beside.execute(text("SELECT count(*) FROM t"))).one() == (count,)
-
-    async def both() -> None:
-        database = AioSqliteConfiguration(f"sqlite+aiosqlite:///{tmp_path / 'db'}")
-        async with (await database.engine()).begin() as connection:
-            await connection.execute(text("CREATE TABLE t (n INTEGER)"))
-        started = asyncio.Event()
-        first = asyncio.create_task(add(database, started, 0.2))
-        await started.wait()
-        await asyncio.gather(first, add(database, started, 0.0))
-        await (await database.engine()).dispose()
-
-    asyncio.run(both())
-    assert answer(tmp_path / "db", "SELECT n FROM t ORDER BY n") == [(0,), (1,)]
+def test_an_address_of_a_database_is_the_same_from_another_folder(here: Path):
+    state = here / "state"
+    state.mkdir()
+    answer(here / "mlflow.db", "CREATE TABLE there (x)")
+    for url in (sqlite_url(here / "mlflow.db"), "sqlite:///mlflow.db"):
+        seen = seen_from(state, url)
+        with chdir(state), create_sqlalchemy_engine(seen).connect() as connection:
+            assert connection.exec_driver_sql("SELECT name FROM sqlite_master").scalars().all() == ["there"], seen
+    assert seen_from(state, "sqlite+aiosqlite:///p.db").startswith("sqlite+aiosqlite:///")
+    for url in ("postgresql://me@h/d", "http://127.0.0.1:5000"):
+        assert seen_from(state, url) == url
 
 
 def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refers_to(working_folder: Path):

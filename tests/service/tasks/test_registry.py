@@ -41,7 +41,7 @@ from learnkernels.tasks.models.registry import (
     set_alias,
     tag_version,
 )
-from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.operate.servers import free_port
 from learnkernels.tasks.store import file_digest
 from tests.refusals import require_refusals
 from tests.unit.tasks.test_served_model import COLUMNS, of_a_table, predictions, raw_rows, trained
