@@ -72,6 +72,7 @@ def crash_silent_runs(client: SyncPrefectClient) -> None:
         description="Marks a run crashed whose process has ended without a word. Made by `learnkernels up`.",
         tags=[TAG],
         trigger=trigger,
+        # Not forced: Prefect leaves a run as it is that has ended, should the event of that be lost.
         actions=[ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, message=ABANDONED, force=False)],
     )
     client.create_automation(automation)

@@ -206,7 +206,7 @@ def test_runs_without_a_sign_of_life_are_marked_by_prefect(client: SyncPrefectCl
         set_up(str(PREFECT_API_URL.value()), own=False)
     (automation,) = client.read_automations_by_name(WITHOUT_LIFE)
     (action,) = automation.actions
-    assert (action.state.value, automation.trigger.posture.value) == ("CRASHED", "Proactive")
+    assert (action.state.value, action.force, automation.trigger.posture.value) == ("CRASHED", False, "Proactive")
     assert automation.trigger.within == SILENCE
     beats = int(scheduled_settings()["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
     assert timedelta(seconds=4 * beats) < SILENCE
