@@ -57,7 +57,7 @@ REFUSED = [
     ("kernels.0.gammas={base: 2, from: -1000000000, to: 1000000000}", "a grid has at most 1,000 numbers"),
     ("kernels.0.gammas={base: 1e300, from: 1, to: 2}", "is no positive number of a computer"),
     ("kernels.0.gammas={base: 2, from: -2000, to: -1990}", "is no positive number of a computer"),
-    ("kernels.0.gammas={from: 1, to: 2, count: 1000000000}", "less than or equal to 1000"),
+    ("kernels.0.gammas={from: 1, to: 2, count: 1000000000}", "must be at most 1000"),
     ("protocol.grid={base: 1e300, from: 1, to: 900}", "is no positive number of a computer"),
     ("learners.0={name: nkrr, tune: {a: &x [1, 2, 3, 4, 5, 6, 7, 8, 9, 0], b: *x, c: *x, d: *x, e: *x, f: *x}}",
      "'tune' has 1000000 combinations"),
