@@ -19,8 +19,9 @@ from learnkernels.flows.compare import compare
 from learnkernels.flows.gram import gram
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest, load_source
+from learnkernels.tasks.evidence.comparison import rows_for
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.matrices import StoredMatrices, rows_for
+from learnkernels.tasks.measure.matrices import StoredMatrices
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "module_folder")
 
