@@ -201,21 +201,24 @@ class _Reading:
     first: int
 
 
-def _read(job: _Reading) -> tuple[Part, Met]:
-    """Return a part with the rows that are used, whose features are written, and cells that are not of their kind."""
+def _read(job: _Reading) -> tuple[Part, np.ndarray, Met]:
+    """Return a part with the rows that are used, extremes of their features, which are written, and what was met."""
 
-    def read() -> tuple[Part, Met]:
-        met, masks = Met(first=job.first), []
+    def read() -> tuple[Part, np.ndarray, Met]:
+        d, met, masks = len(job.encoding.features), Met(first=job.first), []
+        low, high = np.full(d, np.inf), np.full(d, -np.inf)
 
         def blocks() -> Iterator[np.ndarray]:
             for piece, used in job.part.used_tables(*_asked(job.encoding.names, job.complete)):
                 masks.append(used)
                 X = job.encoding.encode(piece, met)
                 met.first += len(X)
+                np.minimum(low, X.min(axis=0, initial=np.inf), out=low)
+                np.maximum(high, X.max(axis=0, initial=-np.inf), out=high)
                 yield X
 
-        RowFile.of_blocks(_own(job.path), blocks(), len(job.encoding.features), np.dtype(np.float64))
-        return job.part.keeping(np.concatenate(masks)), met
+        RowFile.of_blocks(_own(job.path), blocks(), d, np.dtype(np.float64))
+        return job.part.keeping(np.concatenate(masks)), np.stack([low, high]), met
 
     return patiently(read)
 
@@ -376,9 +379,10 @@ class RowsOfParts:
             _Reading(part, encoding, _copy_of(self._readers.folder, digest, i), complete, firsts[i])
             for i, part in enumerate(self.parts)
         ]
-        read, met = zip(*self._readers.map(_read, jobs), strict=True)
+        read, ends, met = zip(*self._readers.map(_read, jobs), strict=True)
         there = np.concatenate([after.mask[part.mask] for part, after in zip(self.parts, read, strict=True)])
-        return TableParts(tuple(read), encoding, digest, self._readers.folder), there, reduce(add, met)
+        extremes = np.array([np.min(ends, axis=0)[0], np.max(ends, axis=0)[1]])
+        return TableParts(tuple(read), encoding, digest, extremes, self._readers.folder), there, reduce(add, met)
 
 
 def _own(path: str) -> Path:
@@ -405,6 +409,8 @@ class TableParts(RowsInFiles):
         How columns of the files become features.
     digest : str
         Of what was read: names, sizes and times of files, columns and what they become, and which rows are used.
+    extremes : ndarray of shape (2, d)
+        Lowest and highest values of the features.
     folder : str
         Where copies lie; empty for a folder of the Dask worker, or of the process, that asks.
 
@@ -417,6 +423,7 @@ class TableParts(RowsInFiles):
     parts: tuple[Part, ...]
     encoding: TableEncoding
     digest: str
+    extremes: np.ndarray
     folder: str = ""
 
     ndim = 2
@@ -448,6 +455,14 @@ class TableParts(RowsInFiles):
         """Bytes of the rows as numbers."""
         return 8 * self.shape[0] * self.shape[1]
 
+    def min(self, axis: int) -> np.ndarray:
+        """Return the lowest value of each feature; `axis` is 0."""
+        return np.array(self.extremes[0])
+
+    def max(self, axis: int) -> np.ndarray:
+        """Return the highest value of each feature; `axis` is 0."""
+        return np.array(self.extremes[1])
+
     def _file(self, part: int) -> RowFile:
         one = self.parts[part]
         path = _own(_copy_of(self.folder, self.digest, part))
@@ -462,7 +477,8 @@ class TableParts(RowsInFiles):
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, from which `from_dict` makes the same rows."""
         parts = [asdict(part) | {"used": part.used.hex() if part.used else None} for part in self.parts]
-        return {"parts": parts, "table": self.encoding.to_dict(), "digest": self.digest}
+        about = {"digest": self.digest, "extremes": self.extremes.tolist()}
+        return {"parts": parts, "table": self.encoding.to_dict(), **about}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableParts:
@@ -472,7 +488,8 @@ class TableParts(RowsInFiles):
             used = bytes.fromhex(one["used"]) if one["used"] else None
             told = tuple(map(tuple, one["told"]))
             parts.append(Part(**{**one, "stamp": tuple(one["stamp"]), "used": used, "told": told}))
-        return cls(tuple(parts), TableEncoding.from_dict(data["table"]), data["digest"])
+        extremes = np.array(data["extremes"])
+        return cls(tuple(parts), TableEncoding.from_dict(data["table"]), data["digest"], extremes)
 
 
 def wanted_in_parts(config: DatasetConfig, files: Files, table: Table, where: str) -> bool:

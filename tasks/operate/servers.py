@@ -48,7 +48,7 @@ POOL = "learnkernels"
 START_SECONDS = 300.0
 """Longest wait for a server; a fresh Prefect database takes most of it on a slow machine."""
 
-RUN_SECONDS, STOP_SECONDS = 3.5, 6.0
+RUN_SECONDS, STOP_SECONDS = 7.0, 9.0
 """How long runs in progress may take to tell Prefect that they were stopped, and all children to end; then they are
 killed."""
 

@@ -73,7 +73,7 @@ def test_the_benchmark_of_learners_completes(run: Run):
     assert cases(rows, "iterations") >= {"l1-krr", "l2-krr", "lp-krr", "l1-svm", "lp-svm"}
     assert cases(rows, "continuous") == {"alignf, 20 kernels", "ca", "cr", "cr, not corrective"}
     assert cases(rows, "rank one") == {"l1-krr", "l1-svm", "l2-krr"}
-    machines = {f"{name}, {kind}" for name in learners.MACHINES for kind in ("matrices", "landmarks")}
+    machines = {f"{name}, {kind}" for name in learners.MACHINES for kind in ("matrices", "sample")}
     assert cases(rows, "streamed") == {"l2-krr, matrices", "l2-krr, tiles", *machines}
     for row in (row for row in rows if row["table"] == "streamed"):
         assert row["residual"] <= learners.GAP

@@ -58,6 +58,7 @@ def require_same_rows(ours: Dataset, theirs: Dataset) -> None:
     some = np.random.default_rng(1).permutation(len(rows))[:40]
     np.testing.assert_array_equal(ours.X[some], rows[some])
     np.testing.assert_array_equal(ours.X[5:9], rows[5:9])
+    np.testing.assert_array_equal([ours.X.min(axis=0), ours.X.max(axis=0)], [rows.min(axis=0), rows.max(axis=0)])
     require_equal(ours, theirs)
 
 
