@@ -50,7 +50,13 @@ COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "sourc
 """Of `table`."""
 
 
+_OTHERS = {"KernelEnsemble": "ensemble", "kkt_certificate": "alignf"}
+"""Names of modules of learners that belong to no learner."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OTHERS:
+        return getattr(import_module(f".{_OTHERS[name]}", __name__), name)
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return LEARNERS[_NAMES[name]]

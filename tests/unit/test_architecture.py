@@ -138,7 +138,7 @@ def test_names_are_known_before_their_classes_are_imported():
     assert {name for name in taken if name.startswith("kernels.learners")} == {"kernels.learners.base"}
 
 
-LIMITS = {"kernels": (103, 12_993), "tasks": (69, 10_087), "flows": (8, 1_211), "conf": (17, 2_135)}
+LIMITS = {"kernels": (103, 12_997), "tasks": (69, 10_098), "flows": (8, 1_211), "conf": (17, 2_135)}
 """Most files, and most lines of code, of each package; whoever raises one says why in the same commit."""
 
 
