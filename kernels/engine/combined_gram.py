@@ -114,7 +114,7 @@ def _products(shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: 
     if isinstance(right, LaidOut) and V.shape[1] <= MOST_TOGETHER:
         out[i] += right.products(A, V_j, V_i, out[j])
         return Pieces(out)
-    K = np.empty((min(STRIP, A.shape[0]), B.shape[0]), dtype=dtype if isinstance(right, LaidOut) else np.float64)
+    K = np.empty((min(STRIP, A.shape[0]), B.shape[0]), dtype=np.float64 if right is None else dtype)
     V_i, V_j = V_i.astype(K.dtype, copy=False), V_j.astype(K.dtype, copy=False)
     for start in range(0, A.shape[0], STRIP):
         stop = min(start + STRIP, A.shape[0])

@@ -225,6 +225,15 @@ def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, thr
     np.testing.assert_allclose(gram.diagonal(), K.diagonal(), rtol=0, atol=1e-12)
 
 
+def test_products_in_single_precision_of_many_features_are_those_of_the_matrix(monkeypatch):
+    monkeypatch.setattr(combined_gram, "SPAN", 90)
+    X = np.random.default_rng(0).normal(size=(250, 80))  # distances of so many features come from products of matrices
+    combination = Combination(GaussianFamily([0.01, 0.03]), np.array([1.0, 2.0]), np.zeros(2))
+    V, K = np.random.default_rng(1).normal(size=(250, 3)), combination.matrix(X, X, symmetric=True)
+    found = combined_gram.CombinedGram(combination, X, Threads(1)).matvec(V, np.float32)
+    np.testing.assert_allclose(found, K @ V, rtol=0, atol=1e-6 * np.abs(K).sum(axis=1).max())
+
+
 def test_rows_of_a_data_set_are_selected_and_moved_a_run_at_a_time():
     X, rows, origin = np.arange(40.0).reshape(10, 4), np.array([7, 1, 5, 5]), np.ones(4)
     held = Threads().hold(X, rows, origin)
