@@ -141,8 +141,7 @@ def load_source(
         if table is None or config.ngrams is not None or config.bytes is not None:
             X, features = source.matrix if table is None else matrix_of(table, columns, kept, config, where)
             return _of_matrix(X, features, y, usable, beside, config, seed, where)
-        used = np.ones(table.num_rows, dtype=bool) if kept is None else kept
-        used = used.copy()
+        used = np.ones(table.num_rows, dtype=bool) if kept is None else kept.copy()
         used[used] = usable
         rows: HeldRows | RowsOfParts
         if in_parts:
@@ -177,24 +176,22 @@ def _of_table(
     usable = usable.copy()
     usable[usable] = there
     _require_rows(usable, config, where)
-    y, known = y[usable], {name: of[usable] for name, of in beside.items()}
+    y, taken = y[usable], np.arange(usable.sum())
+    if config.distinct and isinstance(rows, HeldRows):
+        plain, _, _ = rows.encoded(encoding.learned_on(rows.columns, "none"), complete)
+        taken = _first_of_equals(plain, y)
+    target, taken = _drawn(_target(y[taken], config, where), taken, config, seed)
+    known = {name: of[usable][taken] for name, of in beside.items()}
     own: dict[str, Any] = {}
-    if isinstance(rows, HeldRows):  # of parts, no configuration asks for what follows
-        taken = np.arange(len(y))
-        if config.distinct:
-            plain, _, _ = rows.encoded(encoding.learned_on(rows.columns, "none"), complete)
-            taken = _first_of_equals(plain, y)
-        target, taken = _drawn(_target(y[taken], config, where), taken, config, seed)
-        known = {name: of[taken] for name, of in known.items()}
-        raw = rows.table.filter(pa.array(there)).select(encoding.names)
-        if len(taken) < len(X):
-            raw = raw.take(taken)
+    fewer, anew = len(taken) < len(y), config.scale != "none" or any(one.has_gaps for one in encoding.columns)
+    by_training = config.scale_on == "training" and anew
+    if isinstance(rows, HeldRows) and (fewer or by_training):  # of parts, no configuration asks for either
+        raw = rows.table.select(encoding.names).take(np.flatnonzero(there)[taken])
+        if fewer:
             encoding = encoding.learned_on(raw, config.scale)
             X = encoding.encode(raw)
-        if config.scale_on == "training" and (config.scale != "none" or any(one.has_gaps for one in encoding.columns)):
+        if by_training:
             own = {"raw": raw, "by_training": config.scale}
-    else:
-        target = _target(y, config, where)
     if config.class_weight is not None:
         own["class_weight"] = _class_weights(config, target, known.get("weights"), where)
     return Dataset(cast(Any, X), target, encoding.features, table=encoding, **known, **own)
