@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import GaussianFamily, center_gram, centered_alignment, gram_moments, learn_kernel
 from learnkernels.kernels.engine.operators import StackedGrams
+from learnkernels.kernels.engine.threads import at_most_threads
 from learnkernels.kernels.learners import CA, CR, L1KRR, cr
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.search.ascent import DenseAscent, RadialAscent, best_step
@@ -222,7 +223,7 @@ def test_cr_without_matrices_finds_what_it_finds_with_them(kind, regularisation,
     assert "100 rows are too many for them; leave corrective out" in said
 
 
-@pytest.mark.parametrize(("corrective", "matrices"), [(True, 18), (False, 9)])
+@pytest.mark.parametrize(("corrective", "matrices"), [(True, 16), (False, 9)])
 def test_the_risk_takes_a_matrix_a_kernel_and_a_few_more(corrective, matrices):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
@@ -230,11 +231,12 @@ def test_the_risk_takes_a_matrix_a_kernel_and_a_few_more(corrective, matrices):
     learner = CR(corrective=corrective, tolerance=1e-12, max_iterations=10)  # nine additions
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        CR(max_iterations=1).find(X[:30], target.take(np.arange(30)), 50.0)  # compiles
-        tracemalloc.start()
-        learner.find(X, target, 50.0)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        with at_most_threads(1):  # with more, the number of blocks that are held at once varies from run to run
+            learner.find(X, target, 50.0)  # what is imported and compiled at the first call is no part of the peak
+            tracemalloc.start()
+            learner.find(X, target, 50.0)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
     assert peak < matrices * 8 * 300**2
 
 
