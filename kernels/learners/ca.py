@@ -20,6 +20,9 @@ from learnkernels.kernels.targets import Target
 Finite = Callable[[np.ndarray], KernelFamily]
 """What makes base kernels of the logarithms of their parameters."""
 
+NEGLIGIBLE = 1e-6
+"""Share of the largest weight up to which a kernel that was added is not reported as found."""
+
 SEARCH_ROWS = 2000
 """Rows that parameters are searched on where there are more; weights and alignments always use all."""
 
@@ -122,9 +125,7 @@ class CA(SearchingLearner):
             eta = ascent.add(u, self.largest_step)
             new_weights, alignment = np.append(weights, eta), ascent.alignment
             if every_row is not None:
-                M, a, target_norm = every_row.products(candidates)
-                new_weights = _weigh(M, a, weights, self.largest_step, self.corrective)
-                alignment = float(new_weights @ a / (np.sqrt(new_weights @ M @ new_weights) * target_norm))
+                new_weights, alignment = self._weigh(*every_row.products(candidates, self.eps), weights)
                 if self.corrective:
                     ascent.reset(candidates, new_weights)
             if not new_weights[-1] > 0:
@@ -138,8 +139,22 @@ class CA(SearchingLearner):
             raise ValueError(
                 "no base kernel of the family aligns with the target; try another family or other features."
             )
-        carried = weights > 0
+        carried = weights > NEGLIGIBLE * weights.max()
         return FoundKernels(finite(U[carried]), weights[carried], np.exp(U[carried]), tuple(alignments))
+
+    def _weigh(self, M: np.ndarray, a: np.ndarray, target_norm: float, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return weights and alignment after an addition, of the last kernel alone or of all, on all rows.
+
+        M and a begin with the identity kernel K_0, which the corrective weights leave out.
+        """
+        if self.corrective:
+            mu = np.append(0.0, Alignf().weigh(M[1:, 1:], a[1:]).weights)
+        else:
+            mu = np.concatenate([[1.0], weights, [0.0]])
+            before = M @ mu
+            products = float(mu @ a), float(a[-1]), float(mu @ before), float(before[-1]), float(M[-1, -1])
+            mu[-1] = best_step(*products, self.largest_step)
+        return mu[1:], float(mu @ a / (np.sqrt(mu @ M @ mu) * target_norm))
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do."""
@@ -166,21 +181,15 @@ class _Rows:
     X: Rows
     Y: np.ndarray
 
-    def products(self, U: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return M, a and the norm of the target kernel for the base kernels at each u, by one pass over tiles."""
-        moments = gram_moments(self.finite(U), self.X, self.Y)
-        return moments.products(), moments.target_products(), moments.target_norm()
+    def products(self, U: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return M, a and the norm of the target kernel, by one pass over tiles.
 
-
-def _weigh(M: np.ndarray, a: np.ndarray, weights: np.ndarray, largest: float, corrective: bool) -> np.ndarray:
-    """Return the weights after an addition: of the last kernel alone, or of all anew."""
-    if corrective:
-        return Alignf().weigh(M, a).weights
-    if not len(weights):
-        return np.ones(1)
-    before = M[:-1, :-1] @ weights
-    eta = best_step(
-        float(weights @ a[:-1]), float(a[-1]), float(weights @ before), float(weights @ M[:-1, -1]), float(M[-1, -1]),
-        largest,
-    )  # fmt: skip
-    return np.append(weights, eta)
+        M and a are those of K_0 = eps I, whose products with centered kernels are eps times their traces, and of the
+        base kernels at each u.
+        """
+        moments, n = gram_moments(self.finite(U), self.X, self.Y), 1 + len(U)
+        M, a = np.empty((n, n)), np.empty(n)
+        M[0, 0], M[0, 1:], M[1:, 1:] = eps**2 * (len(self.Y) - 1), eps * moments.traces(), moments.products()
+        M[1:, 0] = M[0, 1:]
+        a[0], a[1:] = eps * np.vdot(self.Y, self.Y), moments.target_products()
+        return M, a, moments.target_norm()

@@ -67,7 +67,7 @@ class BallLearner(OneStageLearner):
         mu, certificate = solve_on_ball(problem, outer, start, self.tolerance, self.max_iterations)
         if problem.grams is not grams:
             certificate = replace(certificate, measure=f"{certificate.measure} on a sample")
-        return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE))
+        return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
 
 
 def solve_on_ball(

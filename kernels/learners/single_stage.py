@@ -87,4 +87,4 @@ class SingleStage(OneStageLearner):
         )
         begin = outer.start(grams.n_kernels) if start is None else start
         mu, certificate, _ = minimise(problem, outer, begin, self.tolerance, self.max_iterations)
-        return Solution(mu, certificate.warn_unless_converged("single-stage", ADVICE))
+        return Solution(mu, certificate.warn_unless_converged("single-stage", ADVICE, grams))

@@ -5,10 +5,16 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
+import numpy as np
+
+from learnkernels.kernels.engine.operators import GramOperator, has_room
 from learnkernels.kernels.parameters import Value
 
 TOLERANCE = 1e-6
-"""Relative residual that iterative learners must reach, unless told otherwise."""
+"""Relative residual that iterative learners reach by default."""
+
+LOOKED_AT, NEGATIVE = 1000, 1e-8
+"""Rows on which eigenvalues of base kernels are looked at, and the share of the largest that is not rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,11 +49,15 @@ class Certificate(Value):
         """Whether the residual fell below the tolerance."""
         return self.residual <= self.tolerance
 
-    def warn_unless_converged(self, learner: str, advice: str) -> Certificate:
-        """Return the certificate; with a `ConvergenceWarning` that says the residual reached if that is too large."""
+    def warn_unless_converged(self, learner: str, advice: str, grams: GramOperator | None = None) -> Certificate:
+        """Return the certificate; with a `ConvergenceWarning` that says the residual reached if that is too large.
+
+        Of base kernels that are not positive semi-definite, on which problems are not convex, it says which.
+        """
         if not self.converged:
             from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
 
+            advice = (indefinite_kernels(grams) if grams is not None else "") or advice
             warnings.warn(
                 f"{learner} stopped after {self.iterations} iterations at a relative {self.measure} of "
                 f"{self.residual:.1e}, above the tolerance of {self.tolerance:.0e}; {advice}.",
@@ -55,3 +65,19 @@ class Certificate(Value):
                 stacklevel=3,
             )
         return self
+
+
+def indefinite_kernels(grams: GramOperator) -> str:
+    """Return which base kernels have a negative eigenvalue on the first 1,000 rows, as a sentence, or nothing.
+
+    O(p n^3) for n such rows, and a matrix of all pairs a kernel; of more rows than that fits for, none are looked at.
+    """
+    found = []
+    for k, indicator in enumerate(np.eye(grams.n_kernels) if has_room(grams.n_rows) else ()):
+        values = np.linalg.eigvalsh(grams.combine(indicator)[:LOOKED_AT, :LOOKED_AT])
+        if values[0] < -NEGATIVE * np.abs(values).max():
+            found.append(k)
+    if not found:
+        return ""
+    others = f", nor are {len(found) - 1} others" if len(found) > 1 else ""
+    return f"base kernel {found[0] + 1} of {grams.n_kernels} is not positive semi-definite{others}; leave it out"

@@ -12,7 +12,7 @@ from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, TiledGrams, gram_operator, has_room
 from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.families.base import drawn_rows
-from learnkernels.kernels.solvers.certificate import TOLERANCE
+from learnkernels.kernels.solvers.certificate import TOLERANCE, indefinite_kernels
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
 from learnkernels.kernels.solvers.factor import ridge_factor
 from learnkernels.kernels.solvers.minimax import InnerSolution
@@ -122,7 +122,12 @@ class RidgeProblem:
         .. math:: H_{kl} = 2 \operatorname{tr} (K_k \alpha)^\top (K_\mu + \lambda I)^{-1} (K_l \alpha)
         """
         grams, Y, basis = self._inside
-        factor = ridge_factor(grams.combine(mu), self.ridge)
+        try:
+            factor = ridge_factor(grams.combine(mu), self.ridge)
+        except ValueError:
+            if not (indefinite := indefinite_kernels(grams)):
+                raise
+            raise ValueError(f"{indefinite}.") from None
         inside = cho_solve(factor, Y, check_finite=False)
         alpha = inside if basis is None else (self.Y - basis @ Y) / self.ridge + basis @ inside
         forms = grams.quadratic_forms(inside)

@@ -326,6 +326,11 @@ def test_radius_zero_is_the_uniform_polynomial():
         assert (solution.certificate, solution.degree, solution.offset) == (None, 3, 0.5)
 
 
+def test_the_square_of_two_centered_rows_is_constant_and_aligns_with_nothing():
+    kernel = learn_kernel("nkrr", FeatureFamily(range(3)), features(m=2, p=3), np.array([0.0, 1.0]), task="regression")
+    assert kernel.alignment == 0.0  # without a warning, which would be an error
+
+
 def test_too_few_iterations_warn_and_name_the_gap():
     with pytest.warns(ConvergenceWarning, match="nkrr stopped after 2 iterations at a relative stationarity gap of"):
         solution = NKRR(norm=1, starts=1, max_iterations=2).solve(*PROBLEMS["more"])

@@ -320,6 +320,18 @@ def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatc
     assert by_working_sets.certificate.objectives[-1] == pytest.approx(whole.certificate.objectives[-1], rel=1e-6)
 
 
+@pytest.mark.parametrize("learner", [L1KRR(), L2KRR()], ids=str)
+def test_kernels_that_are_not_positive_semi_definite_are_named(learner):
+    grams, target = problem(22)
+    A = np.random.default_rng(0).normal(size=grams.grams.shape[1:])
+    with_one = StackedGrams(np.stack([grams.grams[0], center_gram(A + A.T)]))
+    named = "base kernel 2 of 2 is not positive semi-definite; leave it out."
+    with pytest.warns(ConvergenceWarning, match=named):  # the gap stays
+        learner.solve(with_one, target, 0.1)
+    with pytest.raises(ValueError, match=named):  # there is no factor
+        learner.solve(with_one, target, 1.0)
+
+
 def test_a_hessian_that_rounding_made_indefinite_gives_a_candidate_all_the_same():
     H, v = np.array([[2.0, -1.0, 1.0], [-1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]), np.array([5.0, 8.0, 7.0])
     assert np.linalg.eigvalsh(H)[0] < 0
