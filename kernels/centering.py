@@ -177,7 +177,9 @@ def subtract_means(
     return centered
 
 
-def centered_alignment(K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
+def centered_alignment(
+    K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray | None = None, *, debiased: bool = False
+) -> float:
     r"""Return the centered alignment of two Gram matrices.
 
     .. math:: \hat\rho(K, L) = \frac{\langle K_c, L_c \rangle_F}{\lVert K_c \rVert_F \lVert L_c \rVert_F}
@@ -188,11 +190,14 @@ def centered_alignment(K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray |
         Gram matrices over the same samples in the same order, m >= 2. Need not be centered. Not modified.
     sample_weight : ndarray of shape (m,), optional
         Positive weights of the samples: one of weight w counts as w copies. By default each counts once.
+    debiased : bool, default False
+        Take U-centered matrices in place of centered ones, m >= 4 and without weights: the products are then unbiased
+        estimates, and independent samples align by zero on average, not by some :math:`1 / \sqrt m`.
 
     Returns
     -------
     rho : float
-        Dimensionless, in [-1, 1]; in [0, 1] if both are positive semi-definite.
+        Dimensionless, in [-1, 1]; in [0, 1] if both are positive semi-definite and not debiased.
 
     Raises
     ------
@@ -207,19 +212,18 @@ def centered_alignment(K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray |
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4. Debiased: Song, Smola, Gretton, Bedo, Borgwardt
+    (2012), JMLR 13:1393-1434, equation (5); Szekely, Rizzo (2014), Annals of Statistics 42:2382-2412.
     """
-    _require_square("K", K)
-    _require_square("L", L)
-    if K.shape != L.shape:
-        raise ValueError(f"K and L must be over the same samples, got shapes {K.shape} and {L.shape}.")
-    w = as_sample_weight(sample_weight, K.shape[0])
-    total = K.shape[0] if w is None else w.sum()
+    require_gram_matrices(K, L)
+    w = as_sample_weight(sample_weight, len(K))
+    if debiased and (w is not None or len(K) < 4):
+        raise ValueError(f"debiased alignment takes at least 4 samples without weights, got {len(K)} samples.")
+    total = len(K) if w is None else w.sum()
     centered = []
     for name, matrix in (("K", K), ("L", L)):
-        if not np.isfinite(matrix).all():
-            raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
-        matrix_c = weighted_by_roots(center_gram(matrix, w), w)
+        matrix = _near_one(matrix)
+        matrix_c = u_center_gram(matrix) if debiased else weighted_by_roots(center_gram(matrix, w), w)
         norm = np.linalg.norm(matrix_c)
         # Rounding leaves about eps * |K| an entry of a matrix that is constant; m of them in norm.
         if norm <= 4 * np.finfo(np.float64).eps * total * np.abs(matrix).max():
@@ -228,11 +232,80 @@ def centered_alignment(K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray |
     return float(np.clip(np.vdot(centered[0], centered[1]), -1.0, 1.0))
 
 
+def alignment(K: np.ndarray, L: np.ndarray) -> float:
+    r"""Return the alignment of two Gram matrices as they are, without centering.
+
+    .. math:: \hat A(K, L) = \frac{\langle K, L \rangle_F}{\lVert K \rVert_F \lVert L \rVert_F}
+
+    Parameters
+    ----------
+    K, L : ndarray of shape (m, m)
+        Gram matrices over the same samples in the same order. Not modified.
+
+    Returns
+    -------
+    A : float
+        Dimensionless, in [-1, 1].
+
+    Raises
+    ------
+    ValueError
+        Shapes differ or are not square; an entry is not finite; a matrix is zero.
+
+    Notes
+    -----
+    O(m^2). It depends on the origin of the features; `centered_alignment` does not, and follows the accuracy of a
+    predictor better.
+
+    References
+    ----------
+    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A of Cortes, Mohri, Rostamizadeh (2012), JMLR
+    13:795-828, section 2.3.
+    """
+    require_gram_matrices(K, L)
+    K, L = _near_one(K), _near_one(L)
+    norms = np.linalg.norm(K) * np.linalg.norm(L)
+    if not norms > 0:
+        raise ValueError("a matrix is zero, so its alignment is undefined; leave it out.")
+    return float(np.clip(np.vdot(K, L) / norms, -1.0, 1.0))
+
+
+def u_center_gram(K: np.ndarray) -> np.ndarray:
+    """Return the U-centered Gram matrix, whose rows sum to zero and whose diagonal is zero; m >= 3, O(m^2)."""
+    m = len(K)
+    K = K - np.diag(np.diag(K))
+    rows = K.sum(axis=1) / (m - 2)
+    centered = subtract_means(K, rows, rows, float(K.sum()) / ((m - 1) * (m - 2)))
+    np.fill_diagonal(centered, 0.0)
+    return centered
+
+
+def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
+    """Raise ValueError unless two matrices are square, of one size and finite."""
+    _require_square("K", K)
+    _require_square("L", L)
+    if K.shape != L.shape:
+        raise ValueError(f"K and L must be over the same samples, got shapes {K.shape} and {L.shape}.")
+    for name, matrix in (("K", K), ("L", L)):
+        if not np.isfinite(matrix).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
+
+
+def _near_one(K: np.ndarray) -> np.ndarray:
+    """Return a matrix times a power of two, without rounding, as squares of very large or small entries overflow."""
+    return np.asarray(np.ldexp(K, -np.frexp(np.abs(K).max())[1]))
+
+
 def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
-    """Return the centered alignment of a kernel with ``Y Y'``, of targets less their mean, over rows of weights w."""
+    """Return the centered alignment of a kernel with ``Y Y'``, of targets less their mean, over rows of weights w.
+
+    Zero for a kernel that is constant up to rounding.
+    """
+    rounding = 4 * np.finfo(np.float64).eps * len(K) * float(np.abs(K).max())
     K = weighted_by_roots(center_gram(K, w), w)
     Y = Y if w is None else Y * np.sqrt(w)[:, None]
-    return float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * np.linalg.norm(Y.T @ Y)))
+    norm = float(np.linalg.norm(K))
+    return float(np.vdot(Y, K @ Y) / (norm * np.linalg.norm(Y.T @ Y))) if norm > rounding else 0.0
 
 
 def as_sample_weight(sample_weight: np.ndarray | None, n_rows: int, *, zero: bool = False) -> np.ndarray | None:

@@ -30,7 +30,8 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from learnkernels.kernels.centering import center_gram, centered_alignment
+    from learnkernels.kernels.centering import alignment, center_gram, centered_alignment
+    from learnkernels.kernels.dependence import alignment_test, independence_test, linear_cka
     from learnkernels.kernels.estimators import (
         KernelLearningClassifier,
         KernelLearningRegressor,
@@ -76,10 +77,14 @@ _ROOMS = {
     "PrecomputedFamily": "kernels.families",
     "RegularisationDisplay": "tasks.evidence.displays",
     "RelevanceDisplay": "tasks.evidence.displays",
+    "alignment": "kernels.centering",
+    "alignment_test": "kernels.dependence",
     "center_gram": "kernels.centering",
     "centered_alignment": "kernels.centering",
     "gram_moments": "kernels.statistics.gram",
+    "independence_test": "kernels.dependence",
     "learn_kernel": "kernels.learning",
+    "linear_cka": "kernels.dependence",
     "load_kernel": "kernels.persistence.kernel",
     "save_kernel": "kernels.persistence.kernel",
 }
@@ -102,10 +107,14 @@ __all__ = [
     "PrecomputedFamily",
     "RegularisationDisplay",
     "RelevanceDisplay",
+    "alignment",
+    "alignment_test",
     "center_gram",
     "centered_alignment",
     "gram_moments",
+    "independence_test",
     "learn_kernel",
+    "linear_cka",
     "load_kernel",
     "save_kernel",
 ]

@@ -72,7 +72,7 @@ def test_alignment_is_that_of_explicitly_centered_matrices():
 def test_alignment_does_not_see_scale_an_added_constant_or_the_order_of_the_samples():
     K, L = random_gram(25, seed=14), random_gram(25, seed=15)
     order = np.random.default_rng(20).permutation(25)
-    same = [(scale * K, L) for scale in (1e-150, 1e-8, 3.0, 1e8)]
+    same = [(scale * K, L) for scale in (1e-300, 1e-150, 1e-8, 3.0, 1e8, 1e300)]
     same += [(K, scale * L) for scale in (1e-150, 1e8)]
     same += [(K + 70.0, L - 3.0), (K[np.ix_(order, order)], L[np.ix_(order, order)])]
     for A, B in same:

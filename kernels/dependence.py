@@ -1,0 +1,302 @@
+"""Diagnostics of dependence: debiased alignments, permutation tests, and comparisons of representations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student
+
+from learnkernels.kernels.centering import center_gram, require_gram_matrices
+from learnkernels.kernels.engine.operators import gram_operator
+from learnkernels.kernels.engine.workers import spans
+from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
+from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.statistics.base import AlignmentStatistics
+from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.targets import Target, Task
+
+BLOCK_ROWS = 8192
+"""Rows of two representations whose products are formed at once."""
+
+COLUMN_BYTES = 2**27
+"""Bytes of the products of base kernels with permuted targets that are formed at once."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AlignmentTest(Value):
+    """Alignment of base kernels with the target, with intervals and permutation p-values, each of shape (p,).
+
+    Attributes
+    ----------
+    names : tuple of str
+        The base kernels.
+    alignments : ndarray
+        Centered alignments on these rows.
+    debiased : ndarray
+        Centered alignments with unbiased estimates of all products: near zero where there is no dependence.
+    low, high : ndarray
+        Ends of an interval around `debiased`, by the jackknife.
+    p_values : ndarray
+        Share of permutations of the target with at least the alignment seen, the identity among them.
+    """
+
+    names: tuple[str, ...]
+    alignments: np.ndarray
+    debiased: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    p_values: np.ndarray
+
+
+@dataclass(frozen=True)
+class IndependenceTest:
+    """Result of a test of independence.
+
+    Attributes
+    ----------
+    hsic : float
+        Unbiased estimate of the Hilbert-Schmidt independence criterion, in the units of both kernels.
+    p_value : float
+        Share of permutations with at least the criterion seen, the identity among them.
+    """
+
+    hsic: float
+    p_value: float
+
+
+def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
+    r"""Return unbiased estimates of the Hilbert-Schmidt independence criterion for each pair of kernels.
+
+    .. math:: \frac{1}{m (m - 3)} \Bigl( \langle K_c, L_c \rangle_F - \tfrac{m}{m - 2} \sum_i K_c(i, i) L_c(i, i)
+              + \tfrac{\operatorname{tr} K_c \, \operatorname{tr} L_c}{(m - 1)(m - 2)} \Bigr)
+
+    Parameters
+    ----------
+    M : ndarray of shape (p, p)
+        Frobenius products of the centered kernels.
+    diagonals : ndarray of shape (p, m)
+        Their diagonals, m >= 4.
+
+    Notes
+    -----
+    Equal to the estimator of Song et al., which is written in kernels without their diagonals.
+
+    References
+    ----------
+    Song, Smola, Gretton, Bedo, Borgwardt (2012), JMLR 13:1393-1434, equation (5). Szekely, Rizzo (2014), Annals of
+    Statistics 42:2382-2412: the same as products of U-centered matrices.
+    """
+    m, traces = diagonals.shape[1], diagonals.sum(axis=1)
+    if m < 4:
+        raise ValueError(f"debiased alignments need at least 4 rows, got {m}.")
+    corrected = M - m / (m - 2) * (diagonals @ diagonals.T) + np.outer(traces, traces) / ((m - 1) * (m - 2))
+    return np.asarray(corrected / (m * (m - 3)))
+
+
+def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float:
+    r"""Return the centered alignment of the linear kernels of two representations of the same rows.
+
+    .. math:: \frac{\lVert X_c^\top Y_c \rVert_F^2}{\lVert X_c^\top X_c \rVert_F \lVert Y_c^\top Y_c \rVert_F}
+
+    Parameters
+    ----------
+    X, Y : ndarray of shape (m, d) and (m, e)
+        Activations of two models, or features, row by row. Not modified.
+    debiased : bool, default False
+        Estimate each product without bias, see `centered_alignment`: without it many features of few rows look alike.
+
+    Returns
+    -------
+    cka : float
+        Dimensionless, in [0, 1]; debiased in [-1, 1].
+
+    Raises
+    ------
+    ValueError
+        Numbers of rows differ, an entry is not finite, or a representation is constant.
+
+    Notes
+    -----
+    O(m (d + e)^2) time and O(m + (d + e)^2) memory: no matrix of all pairs of rows is formed.
+
+    References
+    ----------
+    Kornblith, Norouzi, Lee, Hinton (2019), ICML; Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4.
+    """
+    representations = []
+    for name, values in (("X", X), ("Y", Y)):
+        values = np.asarray(values)
+        if values.ndim != 2 or len(values) != len(X):
+            raise ValueError(f"X and Y must have one row a sample, got shapes {np.shape(X)} and {np.shape(Y)}.")
+        if not np.isfinite(values).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
+        representations.append(values)
+    m, widths = len(X), [values.shape[1] for values in representations]
+    means = [values.mean(axis=0, dtype=np.float64) for values in representations]
+    products, diagonals, start = np.zeros((sum(widths), sum(widths))), np.empty((2, m)), widths[0]
+    for low, high in spans(m, BLOCK_ROWS):
+        block = np.hstack([values[low:high] - mean for values, mean in zip(representations, means, strict=True)])
+        products += block.T @ block
+        squares = block**2
+        diagonals[:, low:high] = squares[:, :start].sum(axis=1), squares[:, start:].sum(axis=1)
+    across = float((products[:start, start:] ** 2).sum())
+    M = np.array([[(products[:start, :start] ** 2).sum(), across], [across, (products[start:, start:] ** 2).sum()]])
+    for name, values, norm in zip("XY", representations, np.sqrt(np.diag(M)), strict=True):
+        if norm <= m * values.shape[1] * (4 * np.finfo(np.float64).eps * np.abs(values).max()) ** 2:
+            raise ValueError(f"{name} is the same in all rows, so its alignment is undefined; leave it out.")
+    M = unbiased_products(M, diagonals) if debiased else M
+    if not np.diag(M).min() > 0:
+        raise ValueError("a representation is the same in all rows but for one, so its alignment is undefined.")
+    return float(np.clip(M[0, 1] / np.sqrt(M[0, 0] * M[1, 1]), -1.0, 1.0))
+
+
+def alignment_test(
+    family: KernelFamily,
+    X: Rows,
+    y: np.ndarray,
+    *,
+    task: Task | None = None,
+    n_permutations: int = 999,
+    n_groups: int = 20,
+    level: float = 0.95,
+    random_state: int = 0,
+) -> AlignmentTest:
+    """Test whether base kernels align with the target more than with permutations of it.
+
+    Parameters
+    ----------
+    family : KernelFamily
+        p base kernels.
+    X : ndarray or CSR matrix of shape (m, d)
+        Rows. Not modified.
+    y : ndarray of shape (m,) or (m, q)
+        Targets or class labels. Not modified.
+    task : {"classification", "regression"}, optional
+        By default what the target looks like.
+    n_permutations : int, default 999
+        Permutations of the target; the least p-value is one over one more than these.
+    n_groups : int, default 20
+        Groups of rows that the jackknife leaves out in turn.
+    level : float, default 0.95
+        Coverage of the intervals.
+    random_state : int, default 0
+        Seed of permutations and groups.
+
+    Returns
+    -------
+    test : AlignmentTest
+
+    Raises
+    ------
+    ValueError
+        As `gram_moments`; fewer rows than four a group, or a base kernel that is constant.
+
+    Notes
+    -----
+    O(m^2 (d + p^2)) time for the statistics, and O(p m^2 q) a permutation; memory grows with m alone where the matrices
+    do not fit into 1 GiB. p-values are exact for independent rows, whatever their distribution. With several base
+    kernels each has a test of its own: correct the p-values for their number.
+
+    References
+    ----------
+    Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20 (the test, here with the linear kernel of the
+    targets); Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4.
+    """
+    X, Y = as_rows(X), Target.of(y, task).Y
+    m, rng = X.shape[0], np.random.default_rng(random_state)
+    if not 2 <= n_groups <= m // 4:
+        raise ValueError(f"n_groups must be from 2 to a quarter of the rows, got {n_groups} for {m} rows.")
+    if n_permutations < 1 or not 0 < level < 1:
+        raise ValueError(
+            f"n_permutations must be positive and level between 0 and 1, got {n_permutations} and {level}."
+        )
+    statistics = gram_moments(family, X, Y, rng.permutation(np.arange(m) % n_groups))
+    statistics.require_informative()
+    moved = move(X, statistics.origin)
+    diagonals = np.empty((family.n_kernels, m))
+    diagonals[:] = family.diag(moved) - statistics.shift[:, None]
+    debiased = _debiased(statistics, diagonals)
+    left_out = np.array(
+        [
+            _debiased(statistics.restrict([other for other in range(n_groups) if other != group]), diagonals)
+            for group in range(n_groups)
+        ]
+    )
+    error = np.sqrt((n_groups - 1) / n_groups * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
+    margin = student.ppf((1 + level) / 2, n_groups - 1) * error
+    grams = gram_operator(family, moved, shift=statistics.shift, scales=np.ones(family.n_kernels))
+    Y = Y - Y.mean(axis=0)
+    seen, reached = np.asarray(grams.quadratic_forms(Y)), np.ones(family.n_kernels)
+    q, p = Y.shape[1], family.n_kernels
+    for low, high in spans(n_permutations, max(1, COLUMN_BYTES // (8 * p * m * q))):
+        permuted = np.hstack([Y[rng.permutation(m)] for _ in range(high - low)])
+        forms = np.einsum("kiq,iq->kq", grams.products(permuted), permuted).reshape(p, high - low, q).sum(axis=2)
+        # Permutations that leave the target as it is differ from it by rounding.
+        reached += (forms >= seen[:, None] * (1 - 1e-12)).sum(axis=1)
+    return AlignmentTest(
+        family.names,
+        statistics.alignments,
+        debiased,
+        np.clip(debiased - margin, -1.0, 1.0),
+        np.clip(debiased + margin, -1.0, 1.0),
+        reached / (n_permutations + 1),
+    )
+
+
+def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndarray:
+    """Return debiased alignments of base kernels with the target, of their shifted diagonals on all rows."""
+    p = statistics.n_kernels
+    means = np.array([statistics.combined_row_means(indicator) for indicator in np.eye(p)])
+    Y = statistics.targets - statistics.targets.mean(axis=0)
+    centered = diagonals[:, statistics.rows] - 2 * means + means.mean(axis=1, keepdims=True)
+    M = np.empty((p + 1, p + 1))
+    M[:p, :p], M[p, p] = statistics.products(), statistics.target_norm() ** 2
+    M[p, :p] = M[:p, p] = statistics.target_products()
+    products = unbiased_products(M, np.vstack([centered, np.einsum("iq,iq->i", Y, Y)]))
+    norms = np.sqrt(np.maximum(np.diag(products), np.finfo(np.float64).tiny))
+    return np.asarray(np.clip(products[:p, p] / (norms[:p] * norms[p]), -1.0, 1.0))
+
+
+def independence_test(
+    K: np.ndarray, L: np.ndarray, *, n_permutations: int = 999, random_state: int = 0
+) -> IndependenceTest:
+    """Test whether two variables are independent, from a Gram matrix of each.
+
+    Parameters
+    ----------
+    K, L : ndarray of shape (m, m)
+        Gram matrices over the same rows in the same order, m >= 4. Not modified.
+    n_permutations : int, default 999
+        Permutations of the rows of one; the least p-value is one over one more than these.
+    random_state : int, default 0
+        Seed of the permutations.
+
+    Returns
+    -------
+    test : IndependenceTest
+
+    Raises
+    ------
+    ValueError
+        Shapes differ or are not square, or an entry is not finite.
+
+    Notes
+    -----
+    O(m^2) a permutation, and three matrices. `alignment_test` serves more rows, where one kernel is linear.
+
+    References
+    ----------
+    Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20; Song et al. (2012), JMLR 13:1393-1434.
+    """
+    require_gram_matrices(K, L)
+    if n_permutations < 1:
+        raise ValueError(f"n_permutations must be positive, got {n_permutations}.")
+    K_c, L_c, rng = center_gram(K), center_gram(L), np.random.default_rng(random_state)
+    seen, reached = float(np.vdot(K_c, L_c)), 1
+    for _ in range(n_permutations):
+        order = rng.permutation(len(K))
+        reached += bool(np.vdot(K_c, L_c[np.ix_(order, order)]) >= seen - 1e-12 * abs(seen))
+    M = np.array([[np.vdot(K_c, K_c), seen], [seen, np.vdot(L_c, L_c)]])
+    hsic = unbiased_products(M, np.array([np.diag(K_c), np.diag(L_c)]))[0, 1]
+    return IndependenceTest(float(hsic), reached / (n_permutations + 1))

@@ -1,0 +1,134 @@
+"""Debiased alignments, tests of dependence by permutation, and comparisons of representations."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from learnkernels import (
+    FeatureFamily,
+    GaussianFamily,
+    LinearFamily,
+    alignment,
+    alignment_test,
+    center_gram,
+    centered_alignment,
+    independence_test,
+    linear_cka,
+)
+from tests.refusals import require_refusals
+
+
+def dependent(m: int = 40, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, 4)) + 3.0
+    return X, X[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(m, 3))
+
+
+def hsic(K: np.ndarray, L: np.ndarray) -> float:
+    """Return the unbiased estimate as Song et al. print it."""
+    m, ones = len(K), np.ones(len(K))
+    K, L = K - np.diag(np.diag(K)), L - np.diag(np.diag(L))
+    means = (ones @ K @ ones) * (ones @ L @ ones) / ((m - 1) * (m - 2))
+    return float((np.trace(K @ L) + means - 2 / (m - 2) * (ones @ K @ L @ ones)) / (m * (m - 3)))
+
+
+def debiased(K: np.ndarray, L: np.ndarray) -> float:
+    return hsic(K, L) / np.sqrt(hsic(K, K) * hsic(L, L))
+
+
+def test_debiased_alignments_are_those_of_the_printed_estimator_however_kernels_are_given():
+    X, Y = dependent()
+    K, L = X @ X.T, Y @ Y.T
+    assert independence_test(K, L, n_permutations=1).hsic == pytest.approx(hsic(K, L), rel=1e-10)
+    assert centered_alignment(K, L, debiased=True) == pytest.approx(debiased(K, L), rel=1e-10)
+    assert linear_cka(X, Y, debiased=True) == pytest.approx(debiased(K, L), rel=1e-10)
+    assert linear_cka(X, Y) == pytest.approx(centered_alignment(K, L), rel=1e-10)
+    assert alignment(K, L) == pytest.approx(np.vdot(K, L) / np.linalg.norm(K) / np.linalg.norm(L), rel=1e-12)
+    Gaussian = GaussianFamily([0.1, 1.0])
+    few = partial(alignment_test, n_permutations=1, n_groups=5)
+    for family, grams, targets in (
+        (Gaussian, Gaussian.tile(X, X), Y),
+        (LinearFamily(), [K], Y),
+        (FeatureFamily(range(4)), [np.outer(x, x) for x in X.T], Y[:, :1]),
+    ):
+        target, found = targets @ targets.T, few(family, X, targets)
+        np.testing.assert_allclose(found.debiased, [debiased(G, target) for G in grams], atol=1e-10)
+        np.testing.assert_allclose(found.alignments, [centered_alignment(G, target) for G in grams], atol=1e-10)
+
+
+def test_cka_of_many_rows_adds_blocks_and_does_not_see_rotations_scales_or_origins():
+    rng = np.random.default_rng(1)
+    X, Y = rng.normal(size=(20_000, 6)), rng.normal(size=(20_000, 5))
+    Y[:, :2] += X[:, :2]
+    X_c, Y_c = X - X.mean(axis=0), Y - Y.mean(axis=0)
+    norms = np.linalg.norm(X_c.T @ X_c) * np.linalg.norm(Y_c.T @ Y_c)
+    assert linear_cka(X, Y) == pytest.approx(np.linalg.norm(X_c.T @ Y_c) ** 2 / norms, rel=1e-10)
+    Q = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    assert linear_cka(1e3 * X @ Q + 50.0, Y) == pytest.approx(linear_cka(X, Y), rel=1e-8)
+    few = X[:50], rng.normal(size=(50, 200))
+    assert linear_cka(*few) > 0.2  # many features of few rows look alike
+    assert abs(linear_cka(*few, debiased=True)) < 0.1
+
+
+def test_p_values_hold_under_independence_and_find_dependence():
+    """Of 500 draws 3 to 7 % are rejected at 5 %: two standard deviations of that share."""
+    rng, by_features, by_matrices = np.random.default_rng(0), [], []
+    for _ in range(500):
+        X, y = rng.normal(size=(24, 2)), rng.normal(size=24)
+        K = X @ X.T
+        quick = {"n_permutations": 99, "random_state": int(rng.integers(2**31))}
+        by_features.append(alignment_test(LinearFamily(), X, y, n_groups=2, **quick).p_values[0])
+        by_matrices.append(independence_test(K, np.exp(-((y[:, None] - y) ** 2)), **quick).p_value)
+    for p in by_features, by_matrices:
+        assert 0.03 <= np.mean(np.array(p) <= 0.05) <= 0.07
+    X, Y = dependent()
+    found = alignment_test(GaussianFamily([0.05, 1.0]), X, Y, n_permutations=199, n_groups=5)
+    assert found.p_values[0] == 1 / 200
+    assert found.low[0] <= found.debiased[0] <= found.high[0]
+    assert independence_test(X @ X.T, Y @ Y.T, n_permutations=199).p_value == 1 / 200
+
+
+def test_permutations_count_what_explicit_ones_reach():
+    X, Y = dependent(16, seed=2)
+    K, rng = center_gram(np.exp(-0.1 * ((X[:, None] - X) ** 2).sum(axis=2))), np.random.default_rng(5)
+    rng.permutation(16)  # of the groups
+    Y_c = Y - Y.mean(axis=0)
+    forms = [np.vdot(Z, K @ Z) for Z in (Y_c, *(Y_c[rng.permutation(16)] for _ in range(50)))]
+    found = alignment_test(GaussianFamily([0.1]), X, Y, n_permutations=50, n_groups=2, random_state=5)
+    assert found.p_values[0] == pytest.approx(np.mean(np.array(forms) >= forms[0]))
+
+
+def test_intervals_cover_the_alignment_of_the_population():
+    """Of 60 samples at least 85 % of the intervals of 95 % hold the alignment of 4,000 rows."""
+
+    def draw(m, seed):
+        X = np.random.default_rng(seed).normal(size=(m, 2))
+        return X, X[:, 0] + np.random.default_rng(seed + 10_000).normal(size=m)
+
+    family = GaussianFamily([0.3])
+    X, y = draw(4000, 999)
+    truth = alignment_test(family, X, y, n_permutations=1).debiased[0]
+    held = [alignment_test(family, *draw(200, seed), n_permutations=1) for seed in range(60)]
+    assert np.mean([test.low[0] <= truth <= test.high[0] for test in held]) >= 0.85
+
+
+def test_bad_input_gets_one_sentence():
+    X, Y = dependent()
+    K, eye = X @ X.T, np.eye(5)
+    require_refusals(
+        [
+            (partial(centered_alignment, eye[:3, :3], eye[:3, :3], debiased=True), "at least 4 samples"),
+            (partial(centered_alignment, K, K, np.ones(40), debiased=True), "without weights"),
+            (partial(centered_alignment, eye, eye, debiased=True), "K is constant after centering"),
+            (partial(alignment, K, 0 * K), "a matrix is zero"),
+            (partial(linear_cka, X, Y[:-1]), r"one row a sample, got shapes \(40, 4\) and \(39, 3\)"),
+            (partial(linear_cka, X, np.full((40, 2), 0.1)), "Y is the same in all rows"),
+            (partial(linear_cka, np.where(X > 3, np.nan, X), Y), "X must be finite"),
+            (partial(alignment_test, LinearFamily(), X, Y, n_groups=11), "n_groups must be from 2 to a quarter"),
+            (partial(alignment_test, LinearFamily(), X, Y, n_groups=4, level=1.0), "level between 0 and 1"),
+            (partial(alignment_test, LinearFamily(), X, np.ones(40), task="regression", n_groups=4), "must vary"),
+            (partial(independence_test, K, eye), "same samples"),
+            (partial(independence_test, K, K, n_permutations=0), "n_permutations must be positive"),
+        ]
+    )
