@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         LinearFamily,
         PolynomialFamily,
         PrecomputedFamily,
+        ProductFamily,
     )
     from learnkernels.kernels.learning import learn_kernel
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
@@ -75,6 +76,7 @@ _ROOMS = {
     "LinearFamily": "kernels.families",
     "PolynomialFamily": "kernels.families",
     "PrecomputedFamily": "kernels.families",
+    "ProductFamily": "kernels.families",
     "RegularisationDisplay": "tasks.evidence.displays",
     "RelevanceDisplay": "tasks.evidence.displays",
     "alignment": "kernels.centering",
@@ -105,6 +107,7 @@ __all__ = [
     "LinearFamily",
     "PolynomialFamily",
     "PrecomputedFamily",
+    "ProductFamily",
     "RegularisationDisplay",
     "RelevanceDisplay",
     "alignment",

@@ -14,6 +14,7 @@ from learnkernels.kernels.families.products import (
     DirichletFamily,
     LinearFamily,
     PolynomialFamily,
+    ProductFamily,
 )
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "NormalScoresFamily",
     "PolynomialFamily",
     "PrecomputedFamily",
+    "ProductFamily",
     "ScaledFamily",
     "family_from_dict",
 ]

@@ -1,16 +1,25 @@
-"""Kernels of inner products: linear, cosine, polynomial and Dirichlet ones, and the constant."""
+"""Kernels of inner products: linear, cosine, polynomial and Dirichlet ones, the constant, and products of kernels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations_with_replacement, product
 from typing import ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, less, mean_row, squared_norms
-from learnkernels.kernels.families.composed import ComposedFamily
+from learnkernels.kernels.families.base import (
+    KernelFamily,
+    Rows,
+    family_from_dict,
+    inner_products,
+    less,
+    mean_row,
+    squared_norms,
+)
+from learnkernels.kernels.families.composed import ComposedFamily, FamilyUnion
 from learnkernels.kernels.fields import list_of, number, whole
 
 LARGEST_EXPONENT = 700.0
@@ -103,6 +112,8 @@ def require_directions(family: KernelFamily, X: Rows) -> None:
     if isinstance(family, ComposedFamily):
         for part, of in family.parts():
             require_directions(part, of(X))
+    elif isinstance(family, ProductFamily):
+        require_directions(family.base, X)
     elif isinstance(family, CosineFamily) and len(zero := np.flatnonzero(_sizes(X) == 0)):
         shown = ", ".join(map(str, zero[:5])) + (f", ... ({len(zero)} rows)" if len(zero) > 5 else "")
         raise ValueError(
@@ -282,3 +293,92 @@ class DirichletFamily(KernelFamily):
                 f"a Dirichlet kernel of degree {self.degree} must see at most {most} features, or its values, up to "
                 f"{base}^d, overflow; got {d}: give it fewer columns."
             )
+
+
+class ProductFamily(KernelFamily):
+    r"""Products of base kernels, one a row of exponents: for targets that depend on several views of a row at once.
+
+    .. math:: K_j(x, x') = \prod_{k=1}^{p} K^0_k(x, x')^{e_{jk}}
+
+    Parameters
+    ----------
+    base : KernelFamily
+        p base kernels :math:`K^0_k`.
+    powers : sequence of sequence of int, of shape (n, p)
+        The exponents :math:`e_{jk}`, not negative; at least one of each row is positive.
+
+    Raises
+    ------
+    ValueError
+        `powers` are not such exponents.
+
+    Notes
+    -----
+    Products of positive semi-definite kernels are positive semi-definite. A tile costs that of the base kernels, and
+    one multiplication a pair, factor and product. Base kernels are multiplied as they are, without centering.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, equations (1) and (2):
+    with a weight for each monomial, which `monomials` lists.
+    """
+
+    kind = "product"
+    saved: ClassVar = {"base": family_from_dict, "powers": list_of(list_of(whole))}
+
+    def __init__(self, base: KernelFamily, powers: Sequence[Sequence[int]] | np.ndarray) -> None:
+        self.base = base
+        self.powers = tuple(tuple(int(power) for power in row) for row in powers)
+        fits = all(len(row) == base.n_kernels and min(row) >= 0 and max(row) > 0 for row in self.powers)
+        if not self.powers or not fits or not np.array_equal(self.powers, np.asarray(powers)):
+            raise ValueError(
+                f"powers must hold rows of {base.n_kernels} whole exponents, one a base kernel, not negative and not "
+                f"all zero, got {np.asarray(powers).tolist()}."
+            )
+
+    @classmethod
+    def monomials(cls, base: KernelFamily, degree: int, *, lower: bool = False) -> Self:
+        """Return all products of `degree` base kernels, with repetition, and with `lower` those of fewer, too."""
+        counts = [
+            np.bincount(chosen, minlength=base.n_kernels)
+            for d in range(1 if lower else degree, degree + 1)
+            for chosen in combinations_with_replacement(range(base.n_kernels), d)
+        ]
+        return cls(base, np.array(counts, dtype=np.intp).reshape(-1, base.n_kernels))
+
+    @classmethod
+    def of(cls, *families: KernelFamily) -> Self:
+        """Return all products of one base kernel from each family."""
+        starts = np.cumsum([0, *(family.n_kernels for family in families)])
+        ranges = [range(start, end) for start, end in zip(starts, starts[1:], strict=False)]
+        chosen = [np.bincount(factors, minlength=starts[-1]) for factors in product(*ranges)]
+        return cls(FamilyUnion(families), np.array(chosen))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        def named(row: Sequence[int]) -> str:
+            factors = zip(self.base.names, row, strict=True)
+            return " * ".join(name + (f"^{power}" if power > 1 else "") for name, power in factors if power)
+
+        return tuple(map(named, self.powers))
+
+    @property
+    def translation_invariant(self) -> bool:  # type: ignore[override]
+        return self.base.translation_invariant
+
+    @property
+    def takes_sparse(self) -> bool:  # type: ignore[override]
+        return self.base.takes_sparse
+
+    def _products(self, K: np.ndarray) -> np.ndarray:
+        factors = [[K[k] for k, power in enumerate(row) for _ in range(power)] for row in self.powers]
+        return np.stack([math.prod(of[1:], start=of[0]) for of in factors])
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        return less(self._products(self.base.tile(A, B)), shift)
+
+    def diag(self, A: Rows) -> np.ndarray:
+        return self._products(self.base.diag(A))
+
+    def subset(self, kernels: Sequence[int]) -> Self:
+        return self._with(powers=[self.powers[k] for k in kernels])

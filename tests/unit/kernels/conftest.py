@@ -91,6 +91,15 @@ def union(parts, columns):
     return families.FamilyUnion([family for family, _ in parts], columns), kernels
 
 
+def multiplied(part, powers: Sequence[Sequence[int]]):
+    family, oracles = part
+
+    def of(row):
+        return lambda x, z: np.prod([k(x, z) ** e for k, e in zip(oracles, row, strict=True)])
+
+    return families.ProductFamily(family, powers), [of(row) for row in powers]
+
+
 def scaled(part, p: int, d: int, seed: int):
     """One kernel after p scalings of d features, the last as the first but in reverse."""
     family, [oracle] = part
@@ -126,6 +135,7 @@ CASES = [
     Case("gaussian-mixed", *gaussians([0.4, 0.1, 1.7, 0.2, 0.5]), dense_rows(38, 3, seed=2)),
     Case("gaussian-one", *gaussians([0.11]), dense_rows(20, 1, seed=3)),
     Case("polynomial", *polynomials([3, 1, 2], gamma=0.3, coef0=0.7), dense_rows(36, 4, seed=4)),
+    Case("product", *multiplied(NESTED, [[1, 1, 0], [0, 0, 2], [2, 0, 1]]), dense_rows(35, 3, seed=30)),
     Case("polynomial-homogeneous", *polynomials([2], gamma=1.0, coef0=0.0), dense_rows(35, 3, seed=5)),
     Case("linear", *linears(), dense_rows(39, 6, seed=6)),
     Case(

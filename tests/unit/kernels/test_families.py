@@ -1,5 +1,7 @@
 """Families of base kernels: values, and the properties that the engine relies on."""
 
+import json
+import math
 import re
 from functools import partial
 
@@ -10,8 +12,23 @@ from scipy.stats import norm
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, PolynomialFamily, center_gram
-from learnkernels.kernels.families import CategoricalFamily, DirichletFamily, MetricFamily, NormalScoresFamily
+from learnkernels import (
+    FamilyUnion,
+    GaussianFamily,
+    LaplacianFamily,
+    LinearFamily,
+    PolynomialFamily,
+    ProductFamily,
+    center_gram,
+    learn_kernel,
+)
+from learnkernels.kernels.families import (
+    CategoricalFamily,
+    DirichletFamily,
+    MetricFamily,
+    NormalScoresFamily,
+    family_from_dict,
+)
 from learnkernels.kernels.families.base import fill_seeds, n_mapped, sides_of_tile
 from learnkernels.kernels.families.composed import KNOTS, normal_scores
 from learnkernels.kernels.families.products import CosineFamily, require_directions
@@ -84,10 +101,33 @@ def test_a_family_says_what_moving_all_rows_leaves_as_it_is():
     kernels = [gaussian, dirichlet, LaplacianFamily([0.5]), CategoricalFamily([0.5])]
     kernels.append(FamilyUnion([gaussian, dirichlet]))
     centered_alone = [linear, FamilyUnion([gaussian, linear])]
+    kernels.append(ProductFamily.monomials(gaussian, 2))
     nothing = [PolynomialFamily([2]), CosineFamily(), FamilyUnion([linear, CosineFamily()])]
+    nothing.append(ProductFamily.of(gaussian, linear))
     for families, expected in ((kernels, (True, True)), (centered_alone, (False, True)), (nothing, (False, False))):
         for family in families:
             assert (family.translation_invariant, family.translates) == expected, family
+
+
+def test_products_are_those_of_the_values_and_monomials_make_up_the_power_of_the_sum():
+    X = np.random.default_rng(0).normal(size=(9, 3))
+    space, time = FamilyUnion([GaussianFamily([0.2, 1.0])], [[0, 1]]), FamilyUnion([LaplacianFamily([0.5])], [[2]])
+    by_pairs = ProductFamily.of(space, time)
+    np.testing.assert_allclose(by_pairs.tile(X, X[:4]), space.tile(X, X[:4]) * time.tile(X, X[:4]), rtol=1e-14)
+    assert by_pairs.names[0] == "gaussian(gamma=0.2) on columns 0, 1 * laplacian(gamma=0.5) on columns 2"
+    base, mu = GaussianFamily([0.1, 0.5, 2.0]), np.array([0.3, 0.2, 0.5])
+    for degree in (1, 2, 3):
+        all_of, up_to = (ProductFamily.monomials(base, degree, lower=lower) for lower in (False, True))
+        assert (all_of.n_kernels, up_to.n_kernels) == (math.comb(2 + degree, degree), math.comb(3 + degree, degree) - 1)
+        counts = [math.factorial(degree) / np.prod([math.factorial(e) for e in row]) for row in all_of.powers]
+        weights = np.array(counts) * (mu ** np.array(all_of.powers)).prod(axis=1)
+        power = np.tensordot(mu, base.tile(X, X), axes=1) ** degree
+        np.testing.assert_allclose(np.tensordot(weights, all_of.tile(X, X), axes=1), power, rtol=1e-13)
+    kernel = learn_kernel("alignf", up_to, X, np.arange(9.0))
+    assert 0 < kernel.alignment <= 1
+    assert family_from_dict(json.loads(json.dumps(up_to.to_dict()))) == up_to
+    bad = [[], [[1, 0]], [[0, 0, 0]], [[1, -1, 1]], [[0.5, 1, 0]]]
+    require_refusals((partial(ProductFamily, base, powers), "powers must hold rows of 3 whole") for powers in bad)
 
 
 def test_rows_are_mapped_by_the_one_metric_that_there_is():
