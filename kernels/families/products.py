@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, pairwise, product
 from typing import ClassVar, Self
 
 import numpy as np
@@ -350,7 +350,7 @@ class ProductFamily(KernelFamily):
     def of(cls, *families: KernelFamily) -> Self:
         """Return all products of one base kernel from each family."""
         starts = np.cumsum([0, *(family.n_kernels for family in families)])
-        ranges = [range(start, end) for start, end in zip(starts, starts[1:], strict=False)]
+        ranges = [range(start, end) for start, end in pairwise(starts)]
         chosen = [np.bincount(factors, minlength=starts[-1]) for factors in product(*ranges)]
         return cls(FamilyUnion(families), np.array(chosen))
 
@@ -363,11 +363,11 @@ class ProductFamily(KernelFamily):
         return tuple(map(named, self.powers))
 
     @property
-    def translation_invariant(self) -> bool:  # type: ignore[override]
+    def translation_invariant(self) -> bool:
         return self.base.translation_invariant
 
     @property
-    def takes_sparse(self) -> bool:  # type: ignore[override]
+    def takes_sparse(self) -> bool:
         return self.base.takes_sparse
 
     def _products(self, K: np.ndarray) -> np.ndarray:
