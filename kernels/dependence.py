@@ -1,4 +1,4 @@
-"""Diagnostics of dependence: debiased alignments, permutation tests, and comparisons of representations."""
+"""Diagnostics of dependence: debiased alignments, permutation tests, representations, and bounds by alignment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student
 
-from learnkernels.kernels.centering import center_gram, require_gram_matrices
+from learnkernels.kernels.centering import center_cross_gram, center_gram, require_gram_matrices
 from learnkernels.kernels.engine.operators import gram_operator
 from learnkernels.kernels.engine.workers import spans
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
@@ -300,3 +300,95 @@ def independence_test(
     M = np.array([[np.vdot(K_c, K_c), seen], [seen, np.vdot(L_c, L_c)]])
     hsic = unbiased_products(M, np.array([np.diag(K_c), np.diag(L_c)]))[0, 1]
     return IndependenceTest(float(hsic), reached / (n_permutations + 1))
+
+
+def alignment_hypothesis(
+    K: np.ndarray, y: np.ndarray, K_new: np.ndarray | None = None, *, normalized: bool = True
+) -> np.ndarray:
+    r"""Return the predictions whose mean product with the target is the alignment, without any fit.
+
+    .. math:: h_S(x) = \frac{\tfrac1m \sum_i y_i K_c(x, x_i)}{\tfrac1m \lVert K_c \rVert_F}, \qquad
+              g_S(x) = \tfrac1m \sum_i y_i K_c(x, x_i), \qquad \tfrac1m \sum_i y_i h_S(x_i) = \hat\rho(K, y y^\top)
+
+    of targets less their mean and divided by their standard deviation.
+
+    Parameters
+    ----------
+    K : ndarray of shape (m, m)
+        Gram matrix of the training rows, not centered. Not modified.
+    y : ndarray of shape (m,)
+        Numbers, or labels of two classes: the second is positive. Not modified.
+    K_new : ndarray of shape (n, m), optional
+        Kernel between new rows and the training rows, not centered; by default the training rows themselves.
+    normalized : bool, default True
+        h_S, of the alignment; else g_S, of the alignment without division by the norm of the kernel.
+
+    Returns
+    -------
+    scores : ndarray of shape (n,)
+        In the units of the standardized target; their signs are predictions of two classes.
+
+    Raises
+    ------
+    ValueError
+        Shapes differ, an entry is not finite, or `y` has not one output or is constant.
+
+    Notes
+    -----
+    O(m^2 + n m). `alignment_error_bound` bounds the share of wrong signs.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 4.2: h_S, Theorems 13 and 14; g_S, Theorem 15.
+    """
+    K_c, z = center_gram(K), _standardized(y, K)
+    crossed = K_c if K_new is None else center_cross_gram(K_new, K)
+    return np.asarray(crossed @ z / (np.linalg.norm(K_c) if normalized else len(z)))
+
+
+def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = True) -> float:
+    r"""Return the bound on the share of wrong signs of `alignment_hypothesis` on the same rows.
+
+    .. math:: 1 - \frac{\hat\rho}{\Gamma \max_i |y_i|}, \qquad
+              \Gamma^2 = \max_i \frac{\tfrac1m \sum_j K_c(x_i, x_j)^2}{\tfrac{1}{m^2} \lVert K_c \rVert_F^2}
+
+    Parameters
+    ----------
+    K, y, normalized
+        As in `alignment_hypothesis`. Without `normalized` the bound is that of g_S, with the largest
+        :math:`K_c(x_i, x_i)` in place of Gamma.
+
+    Returns
+    -------
+    bound : float
+        At most 1, where it says nothing.
+
+    Notes
+    -----
+    O(m^2). The theorems are for a distribution; here it is that of the rows. They take labels of absolute value one
+    and mean zero, so classes of one size: for others the largest standardized label takes part.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorems 13 and 15.
+    """
+    K_c, z = center_gram(K), _standardized(y, K)
+    largest, m = float(np.abs(z).max()), len(z)
+    if normalized:
+        norm = float(np.linalg.norm(K_c))
+        gamma = float(np.sqrt((K_c**2).sum(axis=1).max() * m)) / norm
+        return 1.0 - float(z @ K_c @ z) / (norm * m * gamma * largest)
+    return 1.0 - float(z @ K_c @ z) / (m**2 * float(np.diag(K_c).max()) * largest)
+
+
+def _standardized(y: np.ndarray, K: np.ndarray) -> np.ndarray:
+    """Return the target less its mean, of variance one, shape (m,)."""
+    require_gram_matrices(K, K)
+    Y = Target.of(y).Y
+    if Y.shape != (len(K), 1):
+        raise ValueError(f"y must have one output a row of K, got shape {Y.shape} for {len(K)} rows.")
+    deviations = Y[:, 0] - Y[:, 0].mean()
+    size = float(np.sqrt((deviations**2).mean()))
+    if not size > 0:
+        raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
+    return np.asarray(deviations / size)

@@ -16,6 +16,7 @@ from learnkernels import (
     independence_test,
     linear_cka,
 )
+from learnkernels.kernels.dependence import alignment_error_bound, alignment_hypothesis
 from tests.refusals import require_refusals
 
 
@@ -113,6 +114,24 @@ def test_intervals_cover_the_alignment_of_the_population():
     assert np.mean([test.low[0] <= truth <= test.high[0] for test in held]) >= 0.85
 
 
+def test_hypotheses_of_the_alignment_have_it_as_their_mean_and_err_within_the_bound():
+    rng = np.random.default_rng(3)
+    for seed, share in enumerate((0.5, 0.5, 0.3, 0.2)):
+        X, _ = dependent(30, seed)
+        y = np.where(X[:, 0] > np.quantile(X[:, 0], 1 - share), 1.0, -1.0)
+        K = np.exp(-0.05 * ((X[:, None] - X) ** 2).sum(axis=2))
+        z = (y - y.mean()) / y.std()
+        h, g = (alignment_hypothesis(K, y, normalized=normalized) for normalized in (True, False))
+        assert (z * h).mean() == pytest.approx(centered_alignment(K, np.outer(y, y)), rel=1e-12)
+        assert (z * g).mean() == pytest.approx(np.vdot(center_gram(K), np.outer(z, z)) / 900, rel=1e-12)
+        for normalized in (True, False):
+            assert (z * h < 0).mean() <= alignment_error_bound(K, y, normalized=normalized) < 1
+        X_new = rng.normal(size=(5, 4)) + 3.0
+        K_new = np.exp(-0.05 * ((X_new[:, None] - X) ** 2).sum(axis=2))
+        by_rows = [sum(z[i] * (row[i] - row.mean() - K[:, i].mean() + K.mean()) for i in range(30)) for row in K_new]
+        np.testing.assert_allclose(alignment_hypothesis(K, y, K_new, normalized=False), np.array(by_rows) / 30)
+
+
 def test_bad_input_gets_one_sentence():
     X, Y = dependent()
     K, eye = X @ X.T, np.eye(5)
@@ -129,6 +148,8 @@ def test_bad_input_gets_one_sentence():
             (partial(alignment_test, LinearFamily(), X, Y, n_groups=4, level=1.0), "level between 0 and 1"),
             (partial(alignment_test, LinearFamily(), X, np.ones(40), task="regression", n_groups=4), "must vary"),
             (partial(independence_test, K, eye), "same samples"),
+            (partial(alignment_hypothesis, K, Y), r"one output a row of K, got shape \(40, 3\) for 40 rows"),
+            (partial(alignment_error_bound, K, np.ones(40)), "at least two classes"),
             (partial(independence_test, K, K, n_permutations=0), "n_permutations must be positive"),
         ]
     )
