@@ -36,7 +36,7 @@ LEARNERS = {
     "lq": LearnerEntry("closed_form:Lq"),
     "align-uncentered": LearnerEntry("closed_form:AlignUncentered", takes_uncentered=True),
     "alignf-uncentered": LearnerEntry("alignf:AlignfUncentered", takes_uncentered=True),
-    "single-stage": LearnerEntry("single_stage:SingleStage"),
+    "single-stage": LearnerEntry("norm_ball:SingleStage"),
     "l1-krr": LearnerEntry("norm_ball:L1KRR", takes_uncentered=True),
     "l2-krr": LearnerEntry("norm_ball:L2KRR", takes_uncentered=True),
     "lp-krr": LearnerEntry("norm_ball:LpKRR", takes_uncentered=True),

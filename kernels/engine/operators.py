@@ -2,7 +2,8 @@
 
 Every operator serves the base kernels, centered or as they are, each divided by its scale, and nothing but the few
 products below; an algorithm is written once, whether the matrices lie in memory, are computed anew by tiles, or are
-rank-one features.
+rank-one features. Sparse ones come by columns (CSC) with their rows in ascending order: their products cost the sum
+over the features of the square of the number of their rows.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import Centering, center_in_place, mirror
-from learnkernels.kernels.engine.combination import Combination
-from learnkernels.kernels.engine.combined_gram import CombinedGram, Pieces
+from learnkernels.kernels.compiled.compiler import FAST, compiled
+from learnkernels.kernels.engine.combination import Combination, CombinedGram, Pieces
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
-from learnkernels.kernels.engine.sparse_passes import add_outer_products, forms
 from learnkernels.kernels.engine.workers import Threads, over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -381,3 +381,30 @@ def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
     for _ in range(degree - 1):
         P *= K
     return P
+
+
+@compiled(fastmath=FAST)
+def add_outer_products(
+    starts: np.ndarray, rows: np.ndarray, values: np.ndarray, weights: np.ndarray, K: np.ndarray
+) -> None:
+    """Add ``sum_k weights_k z_k z_k'`` to the diagonal of `K` and the part above it."""
+    for k in range(len(weights)):
+        if weights[k] == 0:
+            continue
+        for a in range(starts[k], starts[k + 1]):
+            i, z = rows[a], weights[k] * values[a]
+            for b in range(a, starts[k + 1]):
+                K[i, rows[b]] += z * values[b]
+
+
+@compiled(fastmath=FAST)
+def forms(starts: np.ndarray, rows: np.ndarray, values: np.ndarray, W: np.ndarray, out: np.ndarray) -> None:
+    """Write ``z_k' W z_k`` to `out`, shape (p,), for a symmetric `W`."""
+    for k in range(len(out)):
+        total = 0.0
+        for a in range(starts[k], starts[k + 1]):
+            i, s = rows[a], 0.0
+            for b in range(a + 1, starts[k + 1]):
+                s += W[i, rows[b]] * values[b]
+            total += values[a] * (2 * s + W[i, i] * values[a])
+        out[k] = total

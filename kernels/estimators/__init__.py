@@ -4,7 +4,7 @@ Imports: centering, engine, families, learned, learners, learning, parameters, p
 targets.
 """
 
-from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
+from learnkernels.kernels.estimators.base import chunk_rows_for, default_family
 from learnkernels.kernels.estimators.supervised import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.estimators.transformer import LearnedKernelTransformer
 

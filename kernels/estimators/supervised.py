@@ -20,19 +20,24 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.engine.workers import Workers
-from learnkernels.kernels.estimators.base import AUTO, KernelLearner, Precision, require_precision, within_n_jobs
-from learnkernels.kernels.estimators.defaults import DEFAULTS, default_family
+from learnkernels.kernels.estimators.base import (
+    AUTO,
+    DEFAULTS,
+    KernelLearner,
+    Precision,
+    default_family,
+    require_precision,
+    within_n_jobs,
+)
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner, as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
-from learnkernels.kernels.predictors.choice import Problem, choose_predictor
-from learnkernels.kernels.predictors.regularisation import MOST_ROWS, best_regularisation, given
-from learnkernels.kernels.predictors.scoring import LinearScores
+from learnkernels.kernels.predictors.choice import MOST_ROWS, Problem, best_regularisation, choose_predictor, given
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.statistics.base import Normalisation
 from learnkernels.kernels.tables.encoding import Said

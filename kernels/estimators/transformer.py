@@ -15,10 +15,9 @@ from sklearn.utils.validation import column_or_1d
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.statistics.base import Normalisation
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target, Task, task_of

@@ -15,9 +15,8 @@ from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import Parameterised
+from learnkernels.kernels.parameters import Parameterised, Value
 from learnkernels.kernels.registry import LEARNERS
-from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, NormalisedProducts
 from learnkernels.kernels.statistics.gram import gram_moments
@@ -495,3 +494,29 @@ class SearchingLearner(Learner):
                 )
                 kernels.append(replace(kernel, parameters=found.parameters, history=found.alignments))
         return tuple(kernels)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FoundKernels(Value):
+    """Base kernels that a continuous learner found, and their weights.
+
+    Attributes
+    ----------
+    family : KernelFamily
+        The t base kernels found.
+    weights : ndarray of shape (t,)
+        mu, for the centered base kernels as they are.
+    parameters : ndarray of shape (t, r)
+        sigma of each.
+    alignments : tuple of float
+        Alignment after each addition, where it never falls; of learned metrics that of each round, from round 0 on, on
+        rows that did not teach it.
+    certificate : Certificate or None
+        Evidence of optimality, where there is any.
+    """
+
+    family: KernelFamily
+    weights: np.ndarray
+    parameters: np.ndarray
+    alignments: tuple[float, ...]
+    certificate: Certificate | None = None

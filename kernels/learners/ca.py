@@ -9,11 +9,16 @@ import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
 from learnkernels.kernels.learners.alignf import Alignf
-from learnkernels.kernels.learners.base import SearchingLearner
+from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner
 from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
-from learnkernels.kernels.search.found import FoundKernels
-from learnkernels.kernels.search.per_feature import FeaturePairs, scaled_gaussians
-from learnkernels.kernels.search.radial import Kind, RadialPairs, radial_kernels, require_kind
+from learnkernels.kernels.search.pairs import (
+    FeaturePairs,
+    Kind,
+    RadialPairs,
+    radial_kernels,
+    require_kind,
+    scaled_gaussians,
+)
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 

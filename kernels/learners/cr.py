@@ -12,10 +12,9 @@ from scipy.optimize import brentq
 from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator, has_room
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
-from learnkernels.kernels.learners.base import SearchingLearner
+from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner
 from learnkernels.kernels.learners.norm_ball import L1KRR
-from learnkernels.kernels.search.found import FoundKernels
-from learnkernels.kernels.search.radial import Kind, RadialPairs, radial_kernels, require_kind, settle
+from learnkernels.kernels.search.pairs import Kind, RadialPairs, radial_kernels, require_kind, settle
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.factor import ridge_factor
 from learnkernels.kernels.solvers.ridge import ridge_problem

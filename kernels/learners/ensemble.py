@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.engine.combined_gram import Pieces
+from learnkernels.kernels.engine.combination import Pieces
 from learnkernels.kernels.engine.operators import TiledGrams
 from learnkernels.kernels.engine.passes import block_rows_for
 from learnkernels.kernels.engine.workers import over_tiles

@@ -12,9 +12,8 @@ import numpy as np
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
 from learnkernels.kernels.families.composed import NormalScoresFamily, normal_scores, scores_beside
 from learnkernels.kernels.learners.alignf import Alignf
-from learnkernels.kernels.learners.base import SearchingLearner, TwoStageLearner
+from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner, TwoStageLearner
 from learnkernels.kernels.learners.closed_form import Unif
-from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf, halves_of
 from learnkernels.kernels.search.metric import (
     COMPONENTS,

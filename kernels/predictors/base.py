@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.combined_gram import CombinedGram
+from learnkernels.kernels.engine.combination import CombinedGram
 from learnkernels.kernels.engine.workers import RowSource, Threads, Workers
 from learnkernels.kernels.families.base import Rows, move
-from learnkernels.kernels.learned import LearnedKernel, checked_rows
+from learnkernels.kernels.learned import LearnedKernel, LinearScores, checked_rows
 from learnkernels.kernels.parameters import Parameterised, positive
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, class_scores
-from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions
 from learnkernels.kernels.targets import Target, Task
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from learnkernels.kernels.centering import mean_over
-from learnkernels.kernels.engine.combined_gram import CombinedGram
+from learnkernels.kernels.engine.combination import CombinedGram
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.predictors.base import Predictor, RegularisationPath, TrainingSet
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted

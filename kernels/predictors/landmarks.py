@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.centering import Centering, subtract_means
-from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
-from learnkernels.kernels.engine.combined_gram import Pieces
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut, Pieces
 from learnkernels.kernels.engine.workers import RowSource, Threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel

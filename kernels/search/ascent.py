@@ -6,9 +6,14 @@ import numpy as np
 from scipy.optimize import minimize
 
 from learnkernels.kernels.centering import center_in_place
-from learnkernels.kernels.search.pair_passes import gradient_pass, products_pass, target_pass
-from learnkernels.kernels.search.per_feature import FeaturePairs
-from learnkernels.kernels.search.radial import RadialPairs, settle
+from learnkernels.kernels.search.pairs import (
+    FeaturePairs,
+    RadialPairs,
+    gradient_pass,
+    products_pass,
+    settle,
+    target_pass,
+)
 
 NEWTON_STEPS = 8
 """Of the search for one bandwidth; two or three are usual from the best point on bins."""

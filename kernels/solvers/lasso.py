@@ -36,7 +36,7 @@ from scipy.linalg import cho_factor, cho_solve
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored
-from learnkernels.kernels.solvers.feature_path import FeaturePath, Features
+from learnkernels.kernels.solvers.interior_point import FeaturePath, Features
 from learnkernels.kernels.solvers.svm import best_intercept
 
 FEW_PASSES = 20

@@ -25,9 +25,9 @@ from learnkernels.kernels.engine.tiles import add_tile as one
 """
 
 CALL = """
-from learnkernels.kernels.engine import sparse_passes
-sparse_passes.add_outer_products(np.array([0, 1]), np.array([0]), np.ones(1), np.ones(1), np.zeros((2, 2)))
-one = sparse_passes.add_outer_products
+from learnkernels.kernels.engine import operators
+operators.add_outer_products(np.array([0, 1]), np.array([0]), np.ones(1), np.ones(1), np.zeros((2, 2)))
+one = operators.add_outer_products
 """
 
 HITS = """

@@ -14,8 +14,7 @@ from learnkernels.kernels.engine.threads import at_most_threads
 from learnkernels.kernels.learners import CA, CR, L1KRR, cr
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.search.ascent import DenseAscent, RadialAscent, best_step
-from learnkernels.kernels.search.per_feature import FeaturePairs
-from learnkernels.kernels.search.radial import RadialPairs, radial_kernels
+from learnkernels.kernels.search.pairs import FeaturePairs, RadialPairs, radial_kernels
 from learnkernels.kernels.targets import Target
 from tests.refusals import refusal, require_refusals
 

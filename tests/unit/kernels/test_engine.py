@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from learnkernels import FamilyUnion, LinearFamily, gram_moments, learn_kernel
 from learnkernels.kernels.compiled.distances import all_side_by_side, as_differences, one_after_another
 from learnkernels.kernels.compiled.vectors import room
-from learnkernels.kernels.engine.sums import runs
-from learnkernels.kernels.engine.tiles import Opposite, TileSums
+from learnkernels.kernels.engine.tiles import Opposite, TileSums, runs
 from learnkernels.kernels.families import CategoricalFamily, GaussianFamily, LaplacianFamily, PolynomialFamily
 from learnkernels.kernels.families.base import TilePlan, fill_seeds, sides_of_tile
 from learnkernels.kernels.statistics.gram import GramStatistics

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
-from learnkernels.kernels.estimators import chunk_rows_for, default_family, defaults, supervised
+from learnkernels.kernels.estimators import base, chunk_rows_for, default_family, supervised
 from learnkernels.kernels.families import (
     CosineFamily,
     DirichletFamily,
@@ -229,14 +229,14 @@ def test_the_predictor_of_a_one_stage_learner_is_its_own():
 def test_a_chunk_stays_below_its_bytes_and_depends_on_the_training_rows_alone():
     for m in (1, 2, 999, 1024, 1025, 50_000, 10**7):
         n = chunk_rows_for(m)
-        assert n == 1 or 8 * n * m <= defaults.CHUNK_BYTES
-        assert 1 <= n <= defaults.MOST_CHUNK_ROWS
+        assert n == 1 or 8 * n * m <= base.CHUNK_BYTES
+        assert 1 <= n <= base.MOST_CHUNK_ROWS
         assert n & (n - 1) == 0
     assert chunk_rows_for(50_000) == 128
 
 
 def test_batches_and_copies_have_the_bits_of_all_rows_at_once(monkeypatch):
-    monkeypatch.setattr(defaults, "MOST_CHUNK_ROWS", 16)
+    monkeypatch.setattr(base, "MOST_CHUNK_ROWS", 16)
     X_new = rows(83, seed=1)
     single = X_new.astype(np.float32)
     for model in (
@@ -267,7 +267,7 @@ def test_memory_of_a_prediction_does_not_grow_with_its_rows(monkeypatch):
     model = KernelLearningRegressor(FAMILY, alpha=1.0).fit(X, numbers(X))
     X_new = rows(16_000, seed=1)
     model.predict(X_new[:64])
-    monkeypatch.setattr(defaults, "CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(base, "CHUNK_BYTES", 1 << 18)
     tracemalloc.start()
     try:
         model.predict(X_new)
@@ -449,9 +449,9 @@ def test_default_bandwidths_depend_on_the_set_of_rows_alone():
 
 def test_default_bandwidths_of_many_rows_sort_few_of_them(monkeypatch):
     seen = []
-    monkeypatch.setattr(defaults, "distinct_rows", lambda X: seen.append(X.shape[0]) or distinct_rows(X))
+    monkeypatch.setattr(base, "distinct_rows", lambda X: seen.append(X.shape[0]) or distinct_rows(X))
     default_family(sparse.random_array((50_000, 300), density=0.02, format="csr", rng=np.random.default_rng(0)))
-    assert seen == [defaults.MOST_SORTED]
+    assert seen == [base.MOST_SORTED]
 
 
 def test_rows_without_distances_have_no_default_bandwidths():

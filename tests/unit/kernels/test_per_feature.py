@@ -8,7 +8,7 @@ from scipy import sparse
 
 from learnkernels import GaussianFamily, LinearFamily
 from learnkernels.kernels.families import ScaledFamily
-from learnkernels.kernels.search.per_feature import FeaturePairs, scaled_gaussians
+from learnkernels.kernels.search.pairs import FeaturePairs, scaled_gaussians
 from tests.refusals import require_refusals
 
 SHAPES = ((1, 2), (2, 1), (7, 3), (64, 5), (65, 4), (150, 2))

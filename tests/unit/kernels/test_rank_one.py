@@ -12,7 +12,7 @@ from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM
 from learnkernels.kernels.solvers import lasso
-from learnkernels.kernels.solvers.feature_path import Features
+from learnkernels.kernels.solvers.interior_point import Features
 from learnkernels.kernels.solvers.lasso import SquaredLasso, ridge_weights, svm_weights
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem

@@ -10,10 +10,9 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, learn_kernel
-from learnkernels.kernels.predictors import ConjugateGradients, choice, regularisation
+from learnkernels.kernels.predictors import ConjugateGradients, choice
 from learnkernels.kernels.predictors.calibration import calibrated_log_loss, fit_calibration, probabilities
-from learnkernels.kernels.predictors.choice import ROUGH, best_on_grid
-from learnkernels.kernels.predictors.regularisation import GRID, RIDGES
+from learnkernels.kernels.predictors.choice import GRID, RIDGES, ROUGH, best_on_grid
 
 FAMILY = GaussianFamily([0.25, 1.0, 4.0])
 MOONS, SIDES = make_moons(500, noise=0.3, random_state=0)
@@ -133,7 +132,7 @@ def test_a_weight_of_two_is_two_copies_and_weights_are_taken_by_ridge_regression
 def test_many_rows_are_told_by_some(monkeypatch: pytest.MonkeyPatch):
     X, y = waves(200)
     whole = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
-    monkeypatch.setattr(regularisation, "MOST_ROWS", 100)
+    monkeypatch.setattr(choice, "MOST_ROWS", 100)
     part, again = (KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y) for _ in range(2))
     assert part.regularisation_ == again.regularisation_
     assert 1 / 8 <= part.regularisation_ / whole.regularisation_ <= 8
@@ -159,7 +158,7 @@ def test_ridges_of_classes_that_are_told_roughly_stay_above_a_least_one():
     predictors = [ConjugateGradients(tolerance) for tolerance in (None, 1e-3, ROUGH)]
     models = [KernelLearningClassifier(FAMILY, predictor=predictor).fit(X, y) for predictor in predictors]
     usual, loose, decided = (1 / model.regularisation_ for model in models)
-    assert usual == loose < regularisation.LEAST_DECIDED == decided
+    assert usual == loose < choice.LEAST_DECIDED == decided
 
 
 def test_classes_of_many_rows_are_told_by_all_of_them(monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.compiled.distances import as_differences
-from learnkernels.kernels.engine import combined_gram
+from learnkernels.kernels.engine import combination as combined
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, BySeeds, Combination, LaidOut
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.estimators import KernelLearningRegressor
@@ -210,13 +210,13 @@ def test_bandwidths_between_save_exponentials_and_change_nothing():
 
 @pytest.mark.parametrize(("threads", "n"), [(1, 3), (3, 3), (3, MOST_TOGETHER), (3, MOST_TOGETHER + 1)])
 def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, threads, n):
-    monkeypatch.setattr(combined_gram, "SPAN", 90)
-    monkeypatch.setattr(combined_gram, "STRIP", 25)
+    monkeypatch.setattr(combined, "SPAN", 90)
+    monkeypatch.setattr(combined, "STRIP", 25)
     kernel, X, _, X_new = problem(m=250)
     if (threads, n) in ((1, 3), (3, MOST_TOGETHER)):
         map_ = np.random.default_rng(2).normal(size=(4, 2))
         kernel = replace(kernel, family=FamilyUnion([MetricFamily(kernel.family, map_)]))
-    gram = combined_gram.CombinedGram(kernel.combination, X, Threads(threads))
+    gram = combined.CombinedGram(kernel.combination, X, Threads(threads))
     V = np.random.default_rng(1).normal(size=(250, n))
     K = kernel.combination.matrix(X, X, symmetric=True)
     np.testing.assert_allclose(gram.matvec(V), K @ V, rtol=0, atol=1e-12 * np.abs(K).sum())
@@ -226,11 +226,11 @@ def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, thr
 
 
 def test_products_in_single_precision_of_many_features_are_those_of_the_matrix(monkeypatch):
-    monkeypatch.setattr(combined_gram, "SPAN", 90)
+    monkeypatch.setattr(combined, "SPAN", 90)
     X = np.random.default_rng(0).normal(size=(250, 80))  # distances of so many features come from products of matrices
     combination = Combination(GaussianFamily([0.01, 0.03]), np.array([1.0, 2.0]), np.zeros(2))
     V, K = np.random.default_rng(1).normal(size=(250, 3)), combination.matrix(X, X, symmetric=True)
-    found = combined_gram.CombinedGram(combination, X, Threads(1)).matvec(V, np.float32)
+    found = combined.CombinedGram(combination, X, Threads(1)).matvec(V, np.float32)
     np.testing.assert_allclose(found, K @ V, rtol=0, atol=1e-6 * np.abs(K).sum(axis=1).max())
 
 

@@ -16,17 +16,17 @@ from sklearn.svm import SVC
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.compiled.distances import as_differences
-from learnkernels.kernels.engine import expansion
+from learnkernels.kernels.engine import combination
 from learnkernels.kernels.engine.combination import BySeeds, Combination, LaidOut
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.base import as_rows, mean_row, move
+from learnkernels.kernels.learned import LinearScores
 from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.predictors import SVM, ridge_path
 from learnkernels.kernels.predictors.krr import FACTORS
-from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
@@ -116,8 +116,8 @@ def test_tiles_of_any_size_give_the_same_scores(monkeypatch):
     kernel = learn_kernel("align", union, X, numbers(X))
     linear = LinearScores(kernel, coefficients(300), np.zeros(2))
     whole = linear.of(X_new)
-    monkeypatch.setattr(expansion, "TILE_BYTES", 1)
-    monkeypatch.setattr(expansion, "TASK_PAIRS", 3000)
+    monkeypatch.setattr(combination, "TILE_BYTES", 1)
+    monkeypatch.setattr(combination, "TASK_PAIRS", 3000)
     np.testing.assert_allclose(linear.of(X_new, strip=9), whole, rtol=0, atol=1e-12)
     # Of rows whose tiles begin at the same places the bits are the same.
     parts = [linear.of(X_new[start : start + 18], strip=9) for start in range(0, 70, 18)]

@@ -13,8 +13,7 @@ from learnkernels.kernels.engine import operators
 from learnkernels.kernels.engine.operators import FeatureGrams, gram_operator
 from learnkernels.kernels.families.base import drawn_rows, move
 from learnkernels.kernels.learners import norm_ball
-from learnkernels.kernels.learners.norm_ball import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM, solve_on_ball
-from learnkernels.kernels.learners.single_stage import SingleStage
+from learnkernels.kernels.learners.norm_ball import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM, SingleStage, solve_on_ball
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner
 from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
 from learnkernels.kernels.targets import Target

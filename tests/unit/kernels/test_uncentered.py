@@ -12,12 +12,12 @@ from learnkernels import KernelLearningClassifier, KernelLearningRegressor, Lear
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.families import ConstantFamily, FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.fields import Fields
+from learnkernels.kernels.learned import LinearScores
 from learnkernels.kernels.learners import LEARNERS, as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence import estimator as persistence
 from learnkernels.kernels.persistence.kernel import kernel_to_arrays
 from learnkernels.kernels.predictors import Nystrom, TrainingSet, as_predictor
-from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
 from learnkernels.kernels.solvers.svm import solve_svm
 from learnkernels.kernels.targets import Target

@@ -1,7 +1,12 @@
-"""Base kernels of one parameter: functions of one distance, evaluated for many parameters in one pass."""
+"""Kernels over all pairs of rows as functions of their bandwidths: one for all features, or one a feature.
+
+Pairs are those above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ... NumPy computes the exponentials,
+several at once; the sums over them are made here in one compiled pass.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, get_args
@@ -11,10 +16,11 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import pdist
 
+from learnkernels.kernels.compiled.compiler import FAST, compiled
 from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from learnkernels.kernels.families.composed import ScaledFamily, readable_range
 from learnkernels.kernels.families.distances import GaussianFamily, LaplacianFamily
 from learnkernels.kernels.families.products import DirichletFamily
-from learnkernels.kernels.search.pair_passes import bin_pass, scaled_value_pass, squared_distances_pass, value_pass
 
 BINS = 1024
 """Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""
@@ -36,6 +42,16 @@ MOST_FREQUENCIES = 600
 
 
 Kind = Literal["gaussian", "laplacian", "dirichlet"]
+
+
+BLOCK_ROWS = 64
+"""Rows whose pairs with all later rows are formed at once."""
+
+NARROWEST, WIDEST = 1e-3, 1e4
+"""Least and largest bandwidth, in standard deviations of its feature."""
+
+ISOTROPIC = (0.25, 4.0)
+"""Bandwidths of all features alike that the range of each holds, in units of the median distance."""
 
 
 def require_kind(kind: str) -> None:
@@ -238,3 +254,230 @@ def peaks(values: np.ndarray) -> np.ndarray:
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
     found = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
     return np.asarray(found[np.argsort(-values[found], kind="stable")][:POLISHED])
+
+
+@compiled()
+def gradient_pass(
+    K: np.ndarray,
+    target: np.ndarray,
+    means: np.ndarray,
+    bins: np.ndarray,
+    n_bins: int,
+    weight_target: float,
+    weight_kernel: float,
+    p: np.ndarray,
+) -> np.ndarray:
+    """Write ``weight_target * target - weight_kernel * K_c`` for each pair into `p`, and return its sums by bin.
+
+    K_c is K centered: less the row means of both rows, plus their mean.
+    """
+    m = len(means)
+    grand = 0.0
+    for i in range(m):
+        grand += means[i]
+    grand /= m
+    sums = np.zeros(n_bins)
+    k = 0
+    for i in range(m):
+        for j in range(i + 1, m):
+            value = weight_target * target[k] - weight_kernel * (K[k] - means[i] - means[j] + grand)
+            p[k] = value
+            sums[bins[k]] += value
+            k += 1
+    return sums
+
+
+@compiled(fastmath=FAST)
+def value_pass(p: np.ndarray, K: np.ndarray, slopes: np.ndarray) -> tuple[float, float]:
+    """Return the sums over pairs of p times the kernel, and of p times its derivative."""
+    value = slope = 0.0
+    for k in range(len(p)):
+        value += p[k] * K[k]
+        slope += p[k] * slopes[k]
+    return value, slope
+
+
+@compiled(fastmath=FAST)
+def scaled_value_pass(p: np.ndarray, K: np.ndarray, D: np.ndarray) -> tuple[float, float]:
+    """Return the sums over pairs of p times the kernel, and of p times kernel times distance."""
+    value = slope = 0.0
+    for k in range(len(p)):
+        term = p[k] * K[k]
+        value += term
+        slope += term * D[k]
+    return value, slope
+
+
+@compiled(fastmath=FAST)
+def products_pass(
+    new: np.ndarray, diagonal: float, K: np.ndarray, target: np.ndarray, m: int
+) -> tuple[np.ndarray, float, float, float]:
+    """Return the row sums of a kernel given for each pair, and over pairs the sums of its products.
+
+    The products are those with the target kernel, with K, and with itself.
+    """
+    rows = np.full(m, diagonal)
+    with_target = with_kernel = with_itself = 0.0
+    k = 0
+    for i in range(m):
+        row = 0.0
+        for j in range(i + 1, m):
+            value = new[k]
+            row += value
+            rows[j] += value
+            with_target += value * target[k]
+            with_kernel += value * K[k]
+            with_itself += value * value
+            k += 1
+        rows[i] += row
+    return rows, with_target, with_kernel, with_itself
+
+
+@compiled()
+def squared_distances_pass(G: np.ndarray, norms: np.ndarray, D: np.ndarray) -> None:
+    """Write the squared distance of each pair, from inner products and squared norms."""
+    m, k = len(norms), 0
+    for i in range(m):
+        for j in range(i + 1, m):
+            value = norms[i] + norms[j] - 2.0 * G[i, j]
+            D[k] = value if value > 0.0 else 0.0
+            k += 1
+
+
+@compiled()
+def bin_pass(D: np.ndarray, linear: bool, least: float, scale: float, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bin of each pair, and the mean distance of each bin."""
+    bins = np.empty(len(D), dtype=np.int32)
+    counts, sums = np.zeros(n_bins), np.zeros(n_bins)
+    for k in range(len(D)):
+        if linear:
+            b = int(D[k] * scale)
+        elif D[k] > least:
+            b = 1 + int(math.log(D[k] / least) * scale)
+        else:
+            b = 0
+        b = min(b, n_bins - 1)
+        bins[k] = b
+        counts[b] += 1.0
+        sums[b] += D[k]
+    for b in range(n_bins):
+        if counts[b] > 0.0:
+            sums[b] /= counts[b]
+    return bins, sums
+
+
+@compiled()
+def target_pass(Y: np.ndarray, target: np.ndarray) -> None:
+    """Write the inner product of the targets of each pair."""
+    m, q = Y.shape
+    k = 0
+    for i in range(m):
+        for j in range(i + 1, m):
+            value = 0.0
+            for c in range(q):
+                value += Y[i, c] * Y[j, c]
+            target[k] = value
+            k += 1
+
+
+class FeaturePairs:
+    r"""Gaussians over all pairs of m rows with one bandwidth a feature, as functions of :math:`u = \log \sigma`.
+
+    .. math:: \kappa(x, z) = e^{-\sum_k (x_k - z_k)^2 / \sigma_k^2}
+
+    Parameters
+    ----------
+    X : ndarray of shape (m, d)
+        Dense rows. Not modified; a copy less its mean is kept, in which a constant feature is zero.
+
+    Raises
+    ------
+    ValueError
+        X is sparse; in `bounds`, all rows are equal.
+
+    Notes
+    -----
+    Moving all rows alike changes nothing, and a constant feature has derivative zero.
+
+    References
+    ----------
+    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a continuous set of base kernels,
+    Machine Learning 91:305-324, section 3.1.
+    """
+
+    def __init__(self, X: Rows) -> None:
+        if sparse.issparse(X):
+            raise ValueError(
+                "a family with one parameter a feature needs dense rows, got sparse ones; give X.toarray(), or search "
+                "one Gaussian bandwidth for all features, for which sparse rows will do."
+            )
+        X = np.asarray(X, dtype=np.float64)
+        self.X = np.ascontiguousarray(X - X.mean(axis=0))
+        self.X[:, np.ptp(X, axis=0) == 0] = 0.0  # the mean of equal values may differ from them by rounding
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the range of u for each feature, from its spread; a constant feature has the widest of the others."""
+        extent = np.ptp(self.X, axis=0)
+        varies = extent > 0
+        if not varies.any():
+            raise ValueError(f"all {len(self.X)} rows are equal, so no kernel varies; give features that vary.")
+        D = pdist(self.X / extent.max(), "euclidean")
+        narrow, wide = np.array(ISOTROPIC) * extent.max() * np.median(D[D > 0])
+        extent = extent[varies]
+        spread = extent * np.std(self.X[:, varies] / extent, axis=0)
+        low, high = NARROWEST * spread, WIDEST * spread
+        lows, highs = np.full(len(varies), low.min()), np.full(len(varies), high.max())
+        lows[varies], highs[varies] = low, high
+        return np.log(np.minimum(lows, narrow)), np.log(np.maximum(highs, wide))
+
+    def matrix(self, u: np.ndarray) -> np.ndarray:
+        """Return the kernel matrix, freshly allocated; one product of m^2 d flops and one exponential a pair."""
+        Z = self.X * np.exp(-u)
+        K = np.asarray(Z @ Z.T)
+        norms = np.diagonal(K).copy()
+        K *= 2.0
+        K -= np.add.outer(norms, norms)
+        np.minimum(K, 0.0, out=K)
+        np.exp(K, out=K)
+        return K
+
+    def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
+        r"""Return ``<P, K(u)>_F`` and its derivative by u, shape (d,), for a symmetric P of shape (m, m).
+
+        Notes
+        -----
+        With ``W = P o K`` and ``z = x / sigma``, feature k has the derivative
+
+        .. math:: 2 \sum_{ij} W_{ij} (z_{ik} - z_{jk})^2
+                  = 4 \Bigl( \sum_i z_{ik}^2 (W \mathbf{1})_i - z_{\cdot k}^\top W z_{\cdot k} \Bigr)
+
+        two matrix products for all features. A row with itself is left out of W: both terms would hold it, and at small
+        bandwidths little else. The upper triangle is formed in blocks of rows, in O(`BLOCK_ROWS` m) memory.
+        """
+        Z = self.X * np.exp(-u)
+        squares = Z * Z
+        norms = squares.sum(axis=1)
+        twice = 2.0 * Z
+        m, d = Z.shape
+        gradient, row_sums, column_sums = np.zeros(d), np.empty(m), np.zeros(m)
+        for start in range(0, m, BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, m)
+            n = stop - start
+            W = twice[start:stop] @ Z[start:].T
+            W -= norms[start:stop, None]
+            W -= norms[start:]
+            np.minimum(W, 0.0, out=W)
+            np.exp(W, out=W)
+            W *= P[start:stop, start:]
+            W[:, :n] = np.triu(W[:, :n], 1)
+            row_sums[start:stop] = W.sum(axis=1)
+            column_sums[start:] += W.sum(axis=0)
+            gradient -= 2.0 * np.einsum("ik,ik->k", Z[start:stop], W @ Z[start:])
+        gradient += (row_sums + column_sums) @ squares
+        return 2.0 * float(row_sums.sum()) + float(np.trace(P)), 4.0 * gradient
+
+
+def scaled_gaussians(U: np.ndarray) -> ScaledFamily:
+    """Return the base kernels at each row u of U, shape (p, d), each named after the range of its bandwidths."""
+    names = [f"gaussian(sigma {readable_range(sigma)})" for sigma in np.exp(U)]
+    return ScaledFamily(GaussianFamily([1.0]), np.exp(-U), names)
