@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import KW_ONLY, dataclass, field
 from functools import wraps
 from numbers import Integral
 from typing import Any, Literal, Self, TypeVar, cast, get_args
@@ -85,6 +86,7 @@ def within_n_jobs(method: Method) -> Method:
     return cast(Method, limited)
 
 
+@dataclass(eq=False, repr=False)
 class KernelLearner(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns a kernel, and applies it to new rows.
 
@@ -92,21 +94,22 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     `n_jobs`.
     """
 
-    family: KernelFamily | None
-    columns: Said | None
-    learner: str | Learner
-    normalise: Normalisation
-    centering: str
-    sample: Literal["auto", "all"] | int | None
-    random_state: Any
-    n_jobs: int | None
+    family: KernelFamily | None = None
+    learner: str | Learner = AUTO
+    _: KW_ONLY
+    columns: Said | None = None
+    normalise: Normalisation = "trace"
+    centering: str = "center"
+    sample: Literal["auto", "all"] | int | None = None
+    random_state: Any = 0
+    n_jobs: int | None = None
 
-    kernel_: LearnedKernel
-    weights_: np.ndarray
-    alignment_: float
-    family_: KernelFamily
-    n_features_in_: int
-    table_: TableEncoding | None
+    kernel_: LearnedKernel = field(init=False)
+    weights_: np.ndarray = field(init=False)
+    alignment_: float = field(init=False)
+    family_: KernelFamily = field(init=False)
+    n_features_in_: int = field(init=False)
+    table_: TableEncoding | None = field(init=False)
 
     @property
     def learner_(self) -> str:

@@ -7,7 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -29,18 +29,15 @@ from learnkernels.kernels.estimators.base import (
     require_precision,
     within_n_jobs,
 )
-from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
-from learnkernels.kernels.learners import Learner, as_learner
+from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import MOST_ROWS, Problem, best_regularisation, choose_predictor, given
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.statistics.base import Normalisation
-from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target, Task
 
 WORK_OF_HELD_OUT = 0.5
@@ -62,6 +59,7 @@ FEW_ROWS = 100
 """Rows of the kernel of a constant target."""
 
 
+@dataclass(eq=False, repr=False)
 class SupervisedLearner(KernelLearner):
     """Base of both: a predictor on the learned kernel, linear in the kernel between new rows and training rows.
 
@@ -69,17 +67,18 @@ class SupervisedLearner(KernelLearner):
     is given and calls `_fit`.
     """
 
-    predictor: str | Predictor
-    precision: Precision
-    time_limit: float | None
-    verbose: bool
+    _: KW_ONLY
+    predictor: str | Predictor = "auto"
+    precision: Precision = "float64"
+    time_limit: float | None = None
+    verbose: bool = False
 
-    dual_coef_: np.ndarray
-    intercept_: np.ndarray
-    predictor_: str
-    predictor_reason_: str
-    regularisation_: float
-    n_samples_fit_: int
+    dual_coef_: np.ndarray = field(init=False)
+    intercept_: np.ndarray = field(init=False)
+    predictor_: str = field(init=False)
+    predictor_reason_: str = field(init=False)
+    regularisation_: float = field(init=False)
+    n_samples_fit_: int = field(init=False)
 
     @property
     def landmarks_(self) -> np.ndarray:
@@ -290,6 +289,7 @@ class SupervisedLearner(KernelLearner):
         return self.kernel_, self.dual_coef_, self.intercept_
 
 
+@dataclass(eq=False, repr=False)
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
     """Classifier on a kernel that is learned from the training rows.
 
@@ -308,12 +308,6 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Lambda in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
         ridge regression, the least log loss of calibrated leave-one-out scores, of at most 1,500 rows. A one-stage
         learner uses it for its weights, too; "auto" is then what suits its base kernels with equal weights.
-    predictor : str or Predictor, default "auto"
-        "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate gradients; "svm", a support vector
-        machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
-        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is the predictor whose problem
-        the learner solves, krr after rfm up to 5,000 rows, or else a support vector machine up to 20,000 rows, of which
-        the matrix fits the memory, and for more krr-cg or what suits the memory.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
@@ -329,12 +323,17 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
         learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
         "auto" and warns. The predictor is fitted on all training rows.
-    class_weight : dict, "balanced" or None, default None
-        What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
-    probability : bool, default True
-        Whether to fit probabilities: of krr in closed form, of krr-cg by half of its steps more, by five more fits of
-        other predictors, or by one for more than 10,000 rows. The intercept of a ridge regression of two classes then
-        moves to where both are as probable.
+    random_state : int, RandomState or None, default 0
+        Draws samples and, for a predictor that is given by its name, landmarks.
+    n_jobs : int or None, default None
+        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
+        joblib's workers.
+    predictor : str or Predictor, default "auto"
+        "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate gradients; "svm", a support vector
+        machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
+        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is the predictor whose problem
+        the learner solves, krr after rfm up to 5,000 rows, or else a support vector machine up to 20,000 rows, of which
+        the matrix fits the memory, and for more krr-cg or what suits the memory.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
@@ -344,11 +343,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         to end in time, keeps the last and warns. A fit in progress is not stopped; the first has 500 rows.
     verbose : bool, default False
         Whether to print what is fitted, and the seconds.
-    random_state : int, RandomState or None, default 0
-        Draws samples and, for a predictor that is given by its name, landmarks.
-    n_jobs : int or None, default None
-        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
-        joblib's workers.
+    class_weight : dict, "balanced" or None, default None
+        What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
+    probability : bool, default True
+        Whether to fit probabilities: of krr in closed form, of krr-cg by half of its steps more, by five more fits of
+        other predictors, or by one for more than 10,000 rows. The intercept of a ridge regression of two classes then
+        moves to where both are as probable.
 
     Attributes
     ----------
@@ -429,43 +429,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     ('alignf', array([0.  , 0.57, 0.82]))
     """
 
-    classes_: np.ndarray
-    calibration_: np.ndarray
+    C: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
+    probability: bool = True
 
-    def __init__(
-        self,
-        family: KernelFamily | None = None,
-        learner: str | Learner = "auto",
-        C: float | Literal["auto"] = "auto",
-        *,
-        predictor: str | Predictor = "auto",
-        columns: Said | None = None,
-        normalise: Normalisation = "trace",
-        centering: str = "center",
-        sample: Literal["auto", "all"] | int | None = None,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        probability: bool = True,
-        precision: Precision = "float64",
-        time_limit: float | None = None,
-        verbose: bool = False,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.family = family
-        self.learner = learner
-        self.C = C
-        self.predictor = predictor
-        self.columns = columns
-        self.normalise = normalise
-        self.centering = centering
-        self.sample = sample
-        self.class_weight = class_weight
-        self.probability = probability
-        self.precision = precision
-        self.time_limit = time_limit
-        self.verbose = verbose
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    classes_: np.ndarray = field(init=False)
+    calibration_: np.ndarray = field(init=False)
 
     @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -589,6 +559,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return probabilities(self.decision_function(X), self.calibration_)
 
 
+@dataclass(eq=False, repr=False)
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
     """Kernel ridge regression on a kernel that is learned from the training rows.
 
@@ -606,11 +577,6 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. "auto" takes the one
         of the least squared leave-one-out residuals, in closed form, of at most 1,500 rows. A one-stage learner uses it
         for its weights, too; "auto" is then what suits its base kernels with equal weights.
-    predictor : str or Predictor, default "auto"
-        How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
-        landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
-        `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits
-        them and the memory.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
@@ -626,9 +592,16 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
         learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
         "auto" and warns. The predictor is fitted on all training rows.
-    intervals : bool, default True
-        Whether to fit what `predict_interval` needs: of krr in closed form, of krr-cg by half of its steps more, of
-        nystrom by five more fits, or by one for more than 10,000 rows.
+    random_state : int, RandomState or None, default 0
+        Draws samples and, for a predictor that is given by its name, landmarks.
+    n_jobs : int or None, default None
+        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
+        joblib's workers.
+    predictor : str or Predictor, default "auto"
+        How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
+        landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
+        `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits
+        them and the memory.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
@@ -638,11 +611,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         to end in time, keeps the last and warns. A fit in progress is not stopped; the first has 500 rows.
     verbose : bool, default False
         Whether to print what is fitted, and the seconds.
-    random_state : int, RandomState or None, default 0
-        Draws samples and, for a predictor that is given by its name, landmarks.
-    n_jobs : int or None, default None
-        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
-        joblib's workers.
+    intervals : bool, default True
+        Whether to fit what `predict_interval` needs: of krr in closed form, of krr-cg by half of its steps more, of
+        nystrom by five more fits, or by one for more than 10,000 rows.
 
     Attributes
     ----------
@@ -711,40 +682,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     True
     """
 
-    _vector: bool
+    alpha: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    intervals: bool = True
 
-    def __init__(
-        self,
-        family: KernelFamily | None = None,
-        learner: str | Learner = "auto",
-        alpha: float | Literal["auto"] = "auto",
-        *,
-        predictor: str | Predictor = "auto",
-        columns: Said | None = None,
-        normalise: Normalisation = "trace",
-        centering: str = "center",
-        sample: Literal["auto", "all"] | int | None = None,
-        intervals: bool = True,
-        precision: Precision = "float64",
-        time_limit: float | None = None,
-        verbose: bool = False,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.family = family
-        self.learner = learner
-        self.alpha = alpha
-        self.predictor = predictor
-        self.columns = columns
-        self.normalise = normalise
-        self.centering = centering
-        self.sample = sample
-        self.intervals = intervals
-        self.precision = precision
-        self.time_limit = time_limit
-        self.verbose = verbose
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    _vector: bool = field(init=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral
 from typing import Any, Literal, Self, get_args
 
@@ -14,17 +14,15 @@ from sklearn.utils.validation import column_or_1d
 
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
-from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.statistics.base import Normalisation
-from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target, Task, task_of
 
 Method = Literal["nystroem", "eigen"]
 
 
+@dataclass(eq=False, repr=False)
 class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
     r"""Features for linear models, made from a kernel that is learned from the training rows.
 
@@ -41,15 +39,6 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         "alignf", "unif" and "l2-krr"; "ensemble" learns no kernel and is not accepted.
     n_components : int, default 100
         Most features.
-    method : {"nystroem", "eigen"}, default "nystroem"
-        From the kernel with landmarks, training rows drawn at random; or along its largest eigenvectors on all training
-        rows, as kernel principal components.
-    task : {"classification", "regression"} or None, default None
-        What the target is; None for text, booleans and at most 20 distinct whole numbers as classes, and other numbers,
-        or several columns of numbers, as such. Give it where `y` holds counts or grades.
-    regularisation : float, default 1.0
-        C, or one over the ridge, of the predictor that a one-stage learner learns its weights with; positive. Two-stage
-        learners use none.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
@@ -69,6 +58,15 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     n_jobs : int or None, default None
         Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
         joblib's workers.
+    method : {"nystroem", "eigen"}, default "nystroem"
+        From the kernel with landmarks, training rows drawn at random; or along its largest eigenvectors on all training
+        rows, as kernel principal components.
+    task : {"classification", "regression"} or None, default None
+        What the target is; None for text, booleans and at most 20 distinct whole numbers as classes, and other numbers,
+        or several columns of numbers, as such. Give it where `y` holds counts or grades.
+    regularisation : float, default 1.0
+        C, or one over the ridge, of the predictor that a one-stage learner learns its weights with; positive. Two-stage
+        learners use none.
 
     Attributes
     ----------
@@ -129,39 +127,17 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     0.98
     """
 
-    landmarks_: np.ndarray
-    landmark_kernel_: LearnedKernel
-    mean_: np.ndarray
-    components_: np.ndarray
+    learner: str | Learner = "alignf"
+    n_components: int = 100
+    _: KW_ONLY
+    method: Method = "nystroem"
+    task: Task | None = None
+    regularisation: float = 1.0
 
-    def __init__(
-        self,
-        family: KernelFamily | None = None,
-        learner: str | Learner = "alignf",
-        n_components: int = 100,
-        *,
-        method: Method = "nystroem",
-        task: Task | None = None,
-        regularisation: float = 1.0,
-        columns: Said | None = None,
-        normalise: Normalisation = "trace",
-        centering: str = "center",
-        sample: Literal["auto", "all"] | int | None = None,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.family = family
-        self.learner = learner
-        self.n_components = n_components
-        self.method = method
-        self.task = task
-        self.regularisation = regularisation
-        self.columns = columns
-        self.normalise = normalise
-        self.centering = centering
-        self.sample = sample
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    landmarks_: np.ndarray = field(init=False)
+    landmark_kernel_: LearnedKernel = field(init=False)
+    mean_: np.ndarray = field(init=False)
+    components_: np.ndarray = field(init=False)
 
     @within_n_jobs
     def fit(self, X: Any, y: Any) -> Self:
