@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from learnkernels.kernels.centering import center_in_place
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner
-from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.search.pairs import (
     FeaturePairs,
     Kind,
@@ -19,17 +19,18 @@ from learnkernels.kernels.search.pairs import (
     require_kind,
     scaled_gaussians,
 )
+from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
-
-Finite = Callable[[np.ndarray], KernelFamily]
-"""What makes base kernels of the logarithms of their parameters."""
 
 NEGLIGIBLE = 1e-6
 """Share of the largest weight up to which a kernel that was added is not reported as found."""
 
 SEARCH_ROWS = 2000
 """Rows that parameters are searched on where there are more; weights and alignments always use all."""
+
+SETTLED = 1e-3
+"""A step of log sigma this short is the last: Newton's leaves its square, times the curvature's error on bins."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,54 +105,50 @@ class CA(SearchingLearner):
             raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
-        searched = Y[rows] - Y[rows].mean(axis=0)
-        ascent: Ascent
-        finite: Finite
+        pairs: FeaturePairs | RadialPairs
         if self.per_feature:
-            pairs, finite = FeaturePairs(X[rows]), scaled_gaussians
+            pairs = FeaturePairs(X[rows])
             one = replace(self, per_feature=False, shrinkage=0.0, corrective=False).find(X, target)
             start = np.full(X.shape[1], np.log(one.weights @ one.parameters[:, 0] / one.weights.sum()))
-            ascent = DenseAscent(pairs, start, searched, self.eps, self.shrinkage)
+            steepest, finite = partial(pairs.steepest, start=start, shrinkage=self.shrinkage), scaled_gaussians
         else:
-            ascent, finite = RadialAscent(RadialPairs(self.kind, X[rows]), searched, self.eps), self._radial
-        every_row = _Rows(finite, X, Y) if len(rows) < m or self.corrective else None
-        return self._ascend(finite, ascent, every_row)
-
-    def _radial(self, U: np.ndarray) -> KernelFamily:
-        return radial_kernels(self.kind, U)
-
-    def _ascend(self, finite: Finite, ascent: Ascent, every_row: _Rows | None) -> FoundKernels:
-        """Add base kernels until the alignment grows no further; the last addition, which adds little, stays."""
-        U: np.ndarray | None = None
-        weights, alignments, reached = np.empty(0), list[float](), ascent.alignment
+            pairs = RadialPairs(self.kind, X[rows])
+            steepest, finite = partial(pairs.steepest, settled=SETTLED), partial(radial_kernels, self.kind)
+        ascent = Ascent(pairs, Y[rows] - Y[rows].mean(axis=0), self.eps)
+        U, weights, alignments, reached = list[np.ndarray](), np.empty(0), list[float](), ascent.alignment
         while len(weights) < self.max_kernels:
-            u = ascent.steepest()
-            candidates = u[None] if U is None else np.vstack([U, u])
-            eta = ascent.add(u, self.largest_step)
-            new_weights, alignment = np.append(weights, eta), ascent.alignment
-            if every_row is not None:
-                new_weights, alignment = self._weigh(*every_row.products(candidates, self.eps), weights)
+            u = np.atleast_1d(steepest(ascent.gradient()))
+            candidates, new_weights = np.array([*U, u]), np.append(weights, ascent.add(u, self.largest_step))
+            alignment = ascent.alignment
+            if len(rows) < m or self.corrective:
+                new_weights, alignment = self._weigh(gram_moments(finite(candidates), X, Y), Y, weights)
                 if self.corrective:
                     ascent.reset(candidates, new_weights)
             if not new_weights[-1] > 0:
                 break
-            U, weights = candidates, new_weights
+            U, weights = [*U, u], new_weights
             alignments.append(alignment)
             if alignment <= reached + self.threshold and len(weights) > 1:
-                break
+                break  # the last addition, which adds little, stays
             reached = alignment
-        if U is None:
+        if not U:
             raise ValueError(
                 "no base kernel of the family aligns with the target; try another family or other features."
             )
         carried = weights > NEGLIGIBLE * weights.max()
-        return FoundKernels(finite(U[carried]), weights[carried], np.exp(U[carried]), tuple(alignments))
+        parameters = np.array(U)[carried]
+        return FoundKernels(finite(parameters), weights[carried], np.exp(parameters), tuple(alignments))
 
-    def _weigh(self, M: np.ndarray, a: np.ndarray, target_norm: float, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    def _weigh(self, moments: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
         """Return weights and alignment after an addition, of the last kernel alone or of all, on all rows.
 
-        M and a begin with the identity kernel K_0, which the corrective weights leave out.
+        M and a begin with K_0, whose products with centered kernels are eps times their traces, and which the
+        corrective weights leave out.
         """
+        n = 1 + moments.n_kernels
+        M, a = np.empty((n, n)), np.append(self.eps * np.vdot(Y, Y), moments.target_products())
+        M[0, 0], M[0, 1:], M[1:, 1:] = self.eps**2 * (len(Y) - 1), self.eps * moments.traces(), moments.products()
+        M[1:, 0] = M[0, 1:]
         if self.corrective:
             mu = np.append(0.0, Alignf().weigh(M[1:, 1:], a[1:]).weights)
         else:
@@ -159,7 +156,7 @@ class CA(SearchingLearner):
             before = M @ mu
             products = float(mu @ a), float(a[-1]), float(mu @ before), float(before[-1]), float(M[-1, -1])
             mu[-1] = best_step(*products, self.largest_step)
-        return mu[1:], float(mu @ a / (np.sqrt(mu @ M @ mu) * target_norm))
+        return mu[1:], float(mu @ a / (np.sqrt(mu @ M @ mu) * moments.target_norm()))
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do."""
@@ -178,23 +175,82 @@ class CA(SearchingLearner):
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}.")
 
 
-@dataclass
-class _Rows:
-    """Exact statistics of the kernels found, on all training rows."""
+class Ascent:
+    """The sum of epsilon I and base kernels added to it, on the rows that are searched; all centered.
 
-    finite: Finite
-    X: Rows
-    Y: np.ndarray
+    Parameters
+    ----------
+    pairs : RadialPairs or FeaturePairs
+    Y : ndarray of shape (m, q)
+        Centered targets.
+    eps : float
+    """
 
-    def products(self, U: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return M, a and the norm of the target kernel, by one pass over tiles.
+    def __init__(self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float) -> None:
+        self.pairs, self.Y, m = pairs, Y, len(Y)
+        self.target_norm = float(np.linalg.norm(Y.T @ Y))
+        self.K = np.full((m, m), -eps / m)
+        self.K.flat[:: m + 1] += eps
+        self.a, self.c = eps * float(np.vdot(Y, Y)), eps**2 * (m - 1)
 
-        M and a are those of K_0 = eps I, whose products with centered kernels are eps times their traces, and of the
-        base kernels at each u.
-        """
-        moments, n = gram_moments(self.finite(U), self.X, self.Y), 1 + len(U)
-        M, a = np.empty((n, n)), np.empty(n)
-        M[0, 0], M[0, 1:], M[1:, 1:] = eps**2 * (len(self.Y) - 1), eps * moments.traces(), moments.products()
-        M[1:, 0] = M[0, 1:]
-        a[0], a[1:] = eps * np.vdot(self.Y, self.Y), moments.target_products()
-        return M, a, moments.target_norm()
+    @property
+    def alignment(self) -> float:
+        """Centered alignment with the target kernel."""
+        return float(self.a / (np.sqrt(self.c) * self.target_norm))
+
+    def gradient(self) -> np.ndarray:
+        """Return F', shape (m, m); centered, as both its terms are."""
+        P = self.Y @ self.Y.T
+        P -= (self.a / self.c) * self.K
+        P /= np.sqrt(self.c) * self.target_norm
+        return P
+
+    def add(self, u: np.ndarray, largest: float) -> float:
+        """Add the base kernel at u with its best weight, which is returned; O(m^2)."""
+        K_new = center_in_place(self.pairs.matrix(u))
+        b, d = float(np.vdot(self.Y, K_new @ self.Y)), float(np.vdot(K_new, self.K))
+        e = float(np.vdot(K_new, K_new))
+        eta = best_step(self.a, b, self.c, d, e, largest)
+        K_new *= eta
+        self.K += K_new
+        self.a, self.c = self.a + eta * b, self.c + 2 * eta * d + eta**2 * e
+        return eta
+
+    def reset(self, U: np.ndarray, weights: np.ndarray) -> None:
+        """Become a sum of base kernels."""
+        self.K[:] = 0.0
+        for u, weight in zip(U, weights, strict=True):
+            if weight > 0:
+                self.K += weight * self.pairs.matrix(u)
+        center_in_place(self.K)
+        self.a, self.c = float(np.vdot(self.Y, self.K @ self.Y)), float(np.vdot(self.K, self.K))
+
+
+def best_step(a: float, b: float, c: float, d: float, e: float, largest: float) -> float:
+    r"""Return the step in [0, `largest`] that aligns best.
+
+    .. math:: \max_\eta \; (a + b\eta) / \sqrt{c + 2d\eta + e\eta^2}
+
+    Parameters
+    ----------
+    a, b : float
+        Products of the kernel and of the one added with the target kernel.
+    c, d, e : float
+        Products of the kernel with itself, of both, and of the one added with itself.
+    largest : float
+        eta_max.
+
+    Notes
+    -----
+    The only stationary point is ``(ad - bc) / (bd - ae)``; comparing it with the ends tells whether it is a maximum.
+
+    References
+    ----------
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning, Proposition 2.
+    """
+
+    def alignment(eta: float) -> float:
+        return (a + b * eta) / np.sqrt(c + 2 * d * eta + e * eta**2)
+
+    stationary = (a * d - b * c) / (b * d - a * e) if b * d != a * e else 0.0
+    return max((0.0, min(max(stationary, 0.0), largest), largest), key=alignment)

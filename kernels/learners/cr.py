@@ -14,14 +14,11 @@ from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gr
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
 from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner
 from learnkernels.kernels.learners.norm_ball import L1KRR
-from learnkernels.kernels.search.pairs import Kind, RadialPairs, radial_kernels, require_kind, settle
+from learnkernels.kernels.search.pairs import Kind, RadialPairs, radial_kernels, require_kind
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.factor import ridge_factor
 from learnkernels.kernels.solvers.ridge import ridge_problem
 from learnkernels.kernels.targets import Target
-
-NEWTON_STEPS = 20
-"""Of the search for one bandwidth, from the best point on bins."""
 
 SETTLED = 1e-7
 """Change of log sigma at which that search ends."""
@@ -111,7 +108,7 @@ class CR(SearchingLearner):
             zeros = np.zeros(len(U))
             return gram_operator(radial_kernels(self.kind, U[:, None]), X, shift=zeros, scales=zeros + 1.0)
 
-        U, weights = np.array([_steepest(pairs, Y[rows] @ Y[rows].T)]), np.ones(1)
+        U, weights = np.array([pairs.steepest(center_gram(Y[rows] @ Y[rows].T), SETTLED)]), np.ones(1)
         # What is learned so far: base kernels and weights, or their sum alone.
         grams, mu = kernels(U), weights
         objectives: list[float] = []
@@ -120,7 +117,7 @@ class CR(SearchingLearner):
             objectives.append(inner.objective)
             alpha, form = inner.dual, float(mu @ inner.forms)
             del inner  # what it may still be asked holds a matrix
-            u = _steepest(pairs, alpha[rows] @ alpha[rows].T)
+            u = pairs.steepest(center_gram(alpha[rows] @ alpha[rows].T), SETTLED)
             new = kernels(np.array([u]))
             gap = max(float(new.quadratic_forms(alpha)[0]) - form, 0.0) / objectives[-1]
             known = np.flatnonzero(np.abs(U - u) < SAME)
@@ -170,15 +167,3 @@ def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
 def _slope(step: float, K: np.ndarray, change: np.ndarray, ridge: float, Y: np.ndarray) -> float:
     alpha = _solve(K + step * change, ridge, Y)
     return -float(np.vdot(alpha, change @ alpha))
-
-
-def _steepest(pairs: RadialPairs, P: np.ndarray) -> float:
-    """Return the u of the largest ``<P, K(u)_c>``; P need not be centered, but its product is with centered kernels."""
-    P = center_gram(P)
-    u, curvature = pairs.best_on_bins(pairs.binned(P))
-
-    def slope_at(u: float) -> float:
-        return float(pairs.value_and_gradient(np.array([u]), P)[1][0])
-
-    ends = (float(pairs.candidates[0]), float(pairs.candidates[-1]))
-    return settle(slope_at, u, curvature, ends, SETTLED, NEWTON_STEPS)

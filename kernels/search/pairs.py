@@ -1,23 +1,19 @@
 """Kernels over all pairs of rows as functions of their bandwidths: one for all features, or one a feature.
 
-Pairs are those above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ... NumPy computes the exponentials,
-several at once; the sums over them are made here in one compiled pass.
+Pairs are those above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ...
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize_scalar
-from scipy.spatial.distance import pdist
+from scipy.optimize import minimize, minimize_scalar
+from scipy.spatial.distance import pdist, squareform
 
-from learnkernels.kernels.compiled.compiler import FAST, compiled
-from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from learnkernels.kernels.families.base import KernelFamily, Rows, squared_distances
 from learnkernels.kernels.families.composed import ScaledFamily, readable_range
 from learnkernels.kernels.families.distances import GaussianFamily, LaplacianFamily
 from learnkernels.kernels.families.products import DirichletFamily
@@ -33,6 +29,9 @@ CURVATURE_WIDTH = 1e-3
 
 POLISHED = 3
 """Best candidates of a search that a local optimiser starts from."""
+
+NEWTON_STEPS = 20
+"""Of a search from the best point on bins; two or three are usual."""
 
 CANDIDATES = 96
 """Bandwidths that are compared in each search."""
@@ -101,14 +100,17 @@ class RadialPairs:
     """
 
     def __init__(self, kind: Kind, X: Rows) -> None:
-        self.kind, self.m = kind, X.shape[0]
-        self.D = _distances(kind, X)
+        self.kind, self.D = kind, _distances(kind, X)
         largest = max(float(self.D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
         linear = kind == "dirichlet"
         # What is closer than any bandwidth resolves shares the first bin.
         least = largest * 1e-9
         scale = BINS / largest if linear else (BINS - 1) / np.log(largest / least)
-        self.bins, self.centers = bin_pass(self.D, linear, least, scale, BINS)
+        with np.errstate(divide="ignore"):
+            bins = self.D * scale if linear else 1 + np.floor(np.log(self.D / least) * scale)
+        self.bins = np.clip(bins, 0, BINS - 1).astype(np.int32)
+        counts = np.bincount(self.bins, minlength=BINS)
+        self.centers = np.bincount(self.bins, self.D, BINS) / np.maximum(counts, 1)
 
     @cached_property
     def candidates(self) -> np.ndarray:
@@ -132,11 +134,6 @@ class RadialPairs:
         center, width = np.log(np.median(some)) / (2 if self.kind == "gaussian" else 1), DECADES * np.log(10)
         return np.linspace(center - width, center + width, CANDIDATES)
 
-    @cached_property
-    def _flat(self) -> np.ndarray:
-        upper = np.triu_indices(self.m, 1)
-        return np.asarray(upper[0] * self.m + upper[1])
-
     def rate(self, u: np.ndarray | float) -> np.ndarray:
         """Return sigma^-2, 1 / sigma or sigma."""
         return np.asarray(np.exp({"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}[self.kind] * np.asarray(u)))
@@ -159,66 +156,68 @@ class RadialPairs:
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
         """Return the kernel matrix; one exponential or cosine a pair."""
-        K = np.zeros((self.m, self.m))
-        K.ravel()[self._flat] = self._of_scaled(self.D * self.rate(u[0]))
-        K += K.T
+        K = np.asarray(squareform(self._of_scaled(self.D * self.rate(u[0])), checks=False))
         np.fill_diagonal(K, self.diagonal)
         return K
 
     def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the product with P and its derivative; one exponential a pair."""
-        value, slope = self.sums(float(u[0]), P.ravel()[self._flat], np.empty_like(self.D))
+        """Return the product with P, symmetric, and its derivative; one exponential a pair."""
+        value, slope = self._sums(float(u[0]), squareform(P, checks=False))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
 
-    def fill(self, u: float, out: np.ndarray) -> None:
-        """Write the kernel of each pair."""
-        self._of_scaled(np.multiply(self.D, self.rate(u), out=out))
-
-    def sums(self, u: float, p: np.ndarray, work: np.ndarray) -> tuple[float, float]:
-        """Return the sums over pairs of p times the kernel and times its derivative by u; `work` is written over."""
-        rate = float(self.rate(u))
-        self.fill(u, work)
+    def _sums(self, u: float, p: np.ndarray) -> tuple[float, float]:
+        """Return the sums over pairs of p times the kernel and times its derivative by u."""
+        scaled = self.D * self.rate(u)
+        K = self._of_scaled(scaled.copy())
         if self.kind == "dirichlet":
-            angle = self.D * rate
-            return value_pass(p, work, -2 * angle * np.sin(angle))
-        value, slope = scaled_value_pass(p, work, self.D)
-        return value, slope * rate * (2 if self.kind == "gaussian" else 1)
+            return float(p @ K), -2 * float(p @ (scaled * np.sin(scaled)))
+        scaled *= K
+        return float(p @ K), (2 if self.kind == "gaussian" else 1) * float(p @ scaled)
 
     def binned(self, P: np.ndarray) -> np.ndarray:
         """Return the sum of P over the pairs of each bin, both triangles, shape (BINS,)."""
-        return 2 * np.bincount(self.bins, weights=P.ravel()[self._flat], minlength=BINS)
+        return 2 * np.bincount(self.bins, squareform(P, checks=False), BINS)
 
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return ``sum_b weights_b kappa_u(D_b)`` for each u."""
         return np.asarray(self._of_scaled(self.centers * self.rate(u[:, None])) @ weights)
 
-    def best_on_bins(self, weights: np.ndarray) -> tuple[float, float]:
-        """Return the u of the largest product that the candidates lead to on bins, and the curvature there."""
-        starts = self.candidates
-        values = self.values_on_bins(starts, weights)
-        best = (0.0, -np.inf)
+    def steepest(self, P: np.ndarray, settled: float) -> float:
+        """Return the u of the largest product with P, symmetric and centered, up to about the square of `settled`.
 
-        def negative(u: float) -> float:
-            return -float(self.values_on_bins(np.array([u]), weights)[0])
-
-        for peak in peaks(values):
-            low, high = starts[max(peak - 1, 0)], starts[min(peak + 1, len(starts) - 1)]
-            found = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
+        The best of the candidates on bins, and what they lead to there, begin a search by Newton's method with exact
+        slopes. Its first curvature is that on bins, later ones follow from two slopes.
+        """
+        weights, starts, best = self.binned(P), self.candidates, (0.0, -np.inf)
+        for peak in peaks(self.values_on_bins(starts, weights)):
+            ends = starts[max(peak - 1, 0)], starts[min(peak + 1, len(starts) - 1)]
+            found = minimize_scalar(
+                lambda u: -float(self.values_on_bins(np.array([u]), weights)[0]),
+                bounds=ends,
+                method="bounded",
+                options={"xatol": 1e-3},
+            )
             if -found.fun > best[1]:
                 best = (float(found.x), -float(found.fun))
-        around = self.values_on_bins(best[0] + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
-        return best[0], float(around[0] - 2 * around[1] + around[2]) / CURVATURE_WIDTH**2
+        u, p, before = best[0], squareform(P, checks=False), (best[0], 0.0)
+        around = self.values_on_bins(u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
+        curvature = float(around[0] - 2 * around[1] + around[2]) / CURVATURE_WIDTH**2
+        for _ in range(NEWTON_STEPS):
+            slope = 2 * self._sums(u, p)[1]
+            if u != before[0]:
+                curvature = (slope - before[1]) / (u - before[0])
+            if not curvature < 0:
+                break
+            before, u = (u, slope), float(np.clip(u - slope / curvature, starts[0], starts[-1]))
+            if abs(u - before[0]) <= settled:
+                break
+        return u
 
 
 def _distances(kind: Kind, X: Rows) -> np.ndarray:
     """Return the distance of each pair above the diagonal, squared for Gaussians."""
-    m = X.shape[0]
     if kind == "gaussian":
-        if not sparse.issparse(X):
-            X = X - X.mean(axis=0)  # moves no distance, and shortens the rows
-        D = np.empty(m * (m - 1) // 2)
-        squared_distances_pass(inner_products(X, X), squared_norms(X), D)
-        return D
+        return np.asarray(squareform(squared_distances(X, X), checks=False))
     if sparse.issparse(X):
         raise ValueError(f"a continuous {kind} family needs dense rows, got sparse ones; use kind gaussian.")
     if kind == "dirichlet" and X.shape[1] != 1:
@@ -228,156 +227,11 @@ def _distances(kind: Kind, X: Rows) -> np.ndarray:
     return np.asarray(pdist(X, "cityblock"))
 
 
-def settle(
-    slope_at: Callable[[float], float], u: float, curvature: float, ends: tuple[float, float], settled: float, most: int
-) -> float:
-    """Return the maximum near u by Newton's method with an exact slope; the curvature given is that of the first step.
-
-    Later curvatures are secants. The search ends with a step no longer than `settled`, after `most` steps, or where the
-    curvature is not that of a maximum.
-    """
-    before: tuple[float, float] | None = None
-    for _ in range(most):
-        slope = slope_at(u)
-        if before is not None and u != before[0]:
-            curvature = (slope - before[1]) / (u - before[0])
-        if not curvature < 0:
-            break
-        before, u = (u, slope), float(np.clip(u - slope / curvature, *ends))
-        if abs(u - before[0]) <= settled:
-            break
-    return u
-
-
 def peaks(values: np.ndarray) -> np.ndarray:
     """Return the positions of the highest local maxima along a line of candidates, the highest first."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
     found = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
     return np.asarray(found[np.argsort(-values[found], kind="stable")][:POLISHED])
-
-
-@compiled()
-def gradient_pass(
-    K: np.ndarray,
-    target: np.ndarray,
-    means: np.ndarray,
-    bins: np.ndarray,
-    n_bins: int,
-    weight_target: float,
-    weight_kernel: float,
-    p: np.ndarray,
-) -> np.ndarray:
-    """Write ``weight_target * target - weight_kernel * K_c`` for each pair into `p`, and return its sums by bin.
-
-    K_c is K centered: less the row means of both rows, plus their mean.
-    """
-    m = len(means)
-    grand = 0.0
-    for i in range(m):
-        grand += means[i]
-    grand /= m
-    sums = np.zeros(n_bins)
-    k = 0
-    for i in range(m):
-        for j in range(i + 1, m):
-            value = weight_target * target[k] - weight_kernel * (K[k] - means[i] - means[j] + grand)
-            p[k] = value
-            sums[bins[k]] += value
-            k += 1
-    return sums
-
-
-@compiled(fastmath=FAST)
-def value_pass(p: np.ndarray, K: np.ndarray, slopes: np.ndarray) -> tuple[float, float]:
-    """Return the sums over pairs of p times the kernel, and of p times its derivative."""
-    value = slope = 0.0
-    for k in range(len(p)):
-        value += p[k] * K[k]
-        slope += p[k] * slopes[k]
-    return value, slope
-
-
-@compiled(fastmath=FAST)
-def scaled_value_pass(p: np.ndarray, K: np.ndarray, D: np.ndarray) -> tuple[float, float]:
-    """Return the sums over pairs of p times the kernel, and of p times kernel times distance."""
-    value = slope = 0.0
-    for k in range(len(p)):
-        term = p[k] * K[k]
-        value += term
-        slope += term * D[k]
-    return value, slope
-
-
-@compiled(fastmath=FAST)
-def products_pass(
-    new: np.ndarray, diagonal: float, K: np.ndarray, target: np.ndarray, m: int
-) -> tuple[np.ndarray, float, float, float]:
-    """Return the row sums of a kernel given for each pair, and over pairs the sums of its products.
-
-    The products are those with the target kernel, with K, and with itself.
-    """
-    rows = np.full(m, diagonal)
-    with_target = with_kernel = with_itself = 0.0
-    k = 0
-    for i in range(m):
-        row = 0.0
-        for j in range(i + 1, m):
-            value = new[k]
-            row += value
-            rows[j] += value
-            with_target += value * target[k]
-            with_kernel += value * K[k]
-            with_itself += value * value
-            k += 1
-        rows[i] += row
-    return rows, with_target, with_kernel, with_itself
-
-
-@compiled()
-def squared_distances_pass(G: np.ndarray, norms: np.ndarray, D: np.ndarray) -> None:
-    """Write the squared distance of each pair, from inner products and squared norms."""
-    m, k = len(norms), 0
-    for i in range(m):
-        for j in range(i + 1, m):
-            value = norms[i] + norms[j] - 2.0 * G[i, j]
-            D[k] = value if value > 0.0 else 0.0
-            k += 1
-
-
-@compiled()
-def bin_pass(D: np.ndarray, linear: bool, least: float, scale: float, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bin of each pair, and the mean distance of each bin."""
-    bins = np.empty(len(D), dtype=np.int32)
-    counts, sums = np.zeros(n_bins), np.zeros(n_bins)
-    for k in range(len(D)):
-        if linear:
-            b = int(D[k] * scale)
-        elif D[k] > least:
-            b = 1 + int(math.log(D[k] / least) * scale)
-        else:
-            b = 0
-        b = min(b, n_bins - 1)
-        bins[k] = b
-        counts[b] += 1.0
-        sums[b] += D[k]
-    for b in range(n_bins):
-        if counts[b] > 0.0:
-            sums[b] /= counts[b]
-    return bins, sums
-
-
-@compiled()
-def target_pass(Y: np.ndarray, target: np.ndarray) -> None:
-    """Write the inner product of the targets of each pair."""
-    m, q = Y.shape
-    k = 0
-    for i in range(m):
-        for j in range(i + 1, m):
-            value = 0.0
-            for c in range(q):
-                value += Y[i, c] * Y[j, c]
-            target[k] = value
-            k += 1
 
 
 class FeaturePairs:
@@ -415,8 +269,9 @@ class FeaturePairs:
         self.X = np.ascontiguousarray(X - X.mean(axis=0))
         self.X[:, np.ptp(X, axis=0) == 0] = 0.0  # the mean of equal values may differ from them by rounding
 
+    @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the range of u for each feature, from its spread; a constant feature has the widest of the others."""
+        """The range of u for each feature, from its spread; a constant feature has the widest of the others."""
         extent = np.ptp(self.X, axis=0)
         varies = extent > 0
         if not varies.any():
@@ -475,6 +330,30 @@ class FeaturePairs:
             gradient -= 2.0 * np.einsum("ik,ik->k", Z[start:stop], W @ Z[start:])
         gradient += (row_sums + column_sums) @ squares
         return 2.0 * float(row_sums.sum()) + float(np.trace(P)), 4.0 * gradient
+
+    def shrunk(self, u: np.ndarray, P: np.ndarray, shrinkage: float) -> tuple[float, np.ndarray]:
+        """Return what `value_and_gradient` does, less shrinkage times the squared deviations of sigma from its mean."""
+        value, gradient = self.value_and_gradient(u, P)
+        sigma = np.exp(u)
+        away = sigma - sigma.mean()
+        # The mean moves too, but its part of the derivative sums to zero.
+        return value - shrinkage * float(away @ away), gradient - 2 * shrinkage * away * sigma
+
+    def steepest(self, P: np.ndarray, start: np.ndarray, shrinkage: float) -> np.ndarray:
+        """Return the u of the largest `shrunk` product with P that an ascent from `start` leads to."""
+        low, high = self.bounds
+        start = np.clip(start, low, high)
+        # The unit of the objective does not matter to where it is largest, but it does to when an optimiser stops.
+        unit = max(abs(self.shrunk(start, P, shrinkage)[0]), np.finfo(float).tiny)
+        found = minimize(
+            lambda u: tuple(-part / unit for part in self.shrunk(u, P, shrinkage)),
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(low, high, strict=True)),
+            options={"ftol": 1e-10, "gtol": 1e-8, "maxiter": 200},
+        )
+        return np.asarray(found.x)
 
 
 def scaled_gaussians(U: np.ndarray) -> ScaledFamily:

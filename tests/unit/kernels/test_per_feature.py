@@ -84,7 +84,7 @@ def test_features_and_rows_have_no_order_and_rows_no_origin():
         now, slopes = other.value_and_gradient(u[order], P[square])
         found, expected = np.append(slopes, now), np.append(gradient[order], value)
         np.testing.assert_allclose(found, expected, rtol=0, atol=UNIT * np.abs(P).sum())
-        np.testing.assert_allclose(other.bounds(), np.stack(pairs.bounds())[:, order], rtol=1e-12)
+        np.testing.assert_allclose(other.bounds, np.stack(pairs.bounds)[:, order], rtol=1e-12)
 
 
 def test_a_constant_feature_has_no_derivative_and_the_widest_range_and_nothing_is_modified():
@@ -96,7 +96,7 @@ def test_a_constant_feature_has_no_derivative_and_the_widest_range_and_nothing_i
     _, gradient = pairs.value_and_gradient(u, P)
     assert gradient[2] == 0.0
     assert (gradient[[0, 1, 3]] != 0).all()
-    low, high = pairs.bounds()
+    low, high = pairs.bounds
     assert (low[2], high[2]) == (low.min(), high.max())
     pairs.matrix(u), scaled_gaussians(u[None])
 
@@ -104,15 +104,15 @@ def test_a_constant_feature_has_no_derivative_and_the_widest_range_and_nothing_i
 def test_bounds_follow_units_and_hold_isotropic_bandwidths_around_the_median_distance():
     rows = problem(50, 4)[0]
     for spread in (1.0, 1e9):
-        low, high = FeaturePairs(rows * np.array([1.0, 1.0 / spread, spread, 1.0])).bounds()
+        low, high = FeaturePairs(rows * np.array([1.0, 1.0 / spread, spread, 1.0])).bounds
         assert np.isfinite([low, high]).all()
         assert (low < high).all()
     X, factor = rows / rows.std(axis=0), np.array([1.0, 2.0, 4.0, 1.0])
-    for one, two in zip(FeaturePairs(X).bounds(), FeaturePairs(X * factor).bounds(), strict=True):
+    for one, two in zip(FeaturePairs(X).bounds, FeaturePairs(X * factor).bounds, strict=True):
         np.testing.assert_allclose(two - one, np.log(factor), rtol=0, atol=1e-12)
     # Distances are 0, 5, 5, 5, 5 and 10; ten thousand deviations of the second feature are fewer than four medians.
     X = np.array([[0.0, 0.0], [3.0, 4e-9], [3.0, 4e-9], [6.0, 8e-9]])
-    assert np.exp(FeaturePairs(X).bounds()[1][1]) == pytest.approx(12)
+    assert np.exp(FeaturePairs(X).bounds[1][1]) == pytest.approx(12)
 
 
 # Finite families -----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ ONE = GaussianFamily([1.0])
 
 REFUSED = [
     (lambda: FeaturePairs(CSR), "needs dense rows, got sparse ones; give X.toarray(), or search one Gaussian"),
-    (lambda: FeaturePairs(np.full((5, 3), 0.1)).bounds(), "all 5 rows are equal, so no kernel varies"),
+    (lambda: FeaturePairs(np.full((5, 3), 0.1)).bounds, "all 5 rows are equal, so no kernel varies"),
     (lambda: ScaledFamily(ONE, [[1.0, 0.0]]), "must be positive and finite, got 0 for feature 1 of kernel 0"),
     (lambda: ScaledFamily(ONE, [[1.0], [-2.0]]), "got -2 for feature 0 of kernel 1"),
     (lambda: ScaledFamily(ONE, [[np.inf]]), "scales must be positive and finite, got inf"),
