@@ -181,10 +181,10 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     """Return what the parts of a tile of n by n pairs cost, in seconds of one core."""
     from learnkernels import GaussianFamily
     from learnkernels.kernels.compiled.distances import (
+        Differences,
         all_side_by_side,
         distances,
         exponentiate,
-        fill_exponentials,
         one_after_another,
     )
     from learnkernels.kernels.compiled.vectors import room
@@ -199,7 +199,9 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     rows = Opposite(one_after_another(left, dtype), all_side_by_side(right, dtype))
     D, seeds = distances(A, B, "squared"), room(n * n, np.float64)[: n * n].reshape(1, n, n)
     cases: dict[str, Callable[[], Any]] = {
-        "distances and exponentials": lambda: fill_exponentials(A, B, "squared", gammas[:1], seeds),
+        "distances and exponentials": lambda: Differences(B, "squared", gammas[:1]).fill(
+            Differences(A, "squared", gammas[:1]), seeds
+        ),
         "exponentials alone": lambda: exponentiate(D, gammas[:1], seeds),
         "doublings, sums, products": lambda: sums.of(seeds, U, V, None, None),
         "all of it, a few rows at a time": lambda: sums.of(rows, U, V, None, None),

@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import (
-    Centering,
-    alignment_of_matrix,
-    as_sample_weight,
-    mean_over,
-    subtract_means,
-)
+from learnkernels.kernels.centering import Centering, alignment_of_matrix, as_sample_weight, mean_over, subtract_means
 from learnkernels.kernels.engine.combination import STRIP, Combination, Expansion, Pieces
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.engine.workers import Threads
@@ -223,7 +217,7 @@ class LearnedKernel(Value):
         O(m^2) memory for the result alone; base kernels are formed by tiles and those of zero weight not at all.
         Rank-one features are not formed either: the result is one product of weighted features.
         """
-        K = self._combine(self.X, self.X, symmetric=True)
+        K = self.combination.matrix(self.X, self.X, symmetric=True)
         return self._power(subtract_means(K, self.row_means, self.row_means, self._grand_mean, out=K))
 
     def over(self, some: np.ndarray) -> LearnedKernel:
@@ -251,7 +245,7 @@ class LearnedKernel(Value):
         ValueError
             The number of features differs from that of the training rows, or a value is not finite.
         """
-        K = self._combine(move(checked_rows(self, X_new), self.origin), self.X)
+        K = self.combination.matrix(move(checked_rows(self.X, X_new), self.origin), self.X)
         rows = self.centering.mean(K, self.sample_weight, axis=1)
         return self._power(subtract_means(K, rows, self.row_means, self._grand_mean))
 
@@ -273,19 +267,15 @@ class LearnedKernel(Value):
         """
         X_new = move(as_rows(X_new), self.origin)
         w = as_sample_weight(sample_weight, X_new.shape[0])
-        K = self._power(self.centering.gram(self._combine(X_new, X_new, symmetric=True), w))
+        K = self._power(self.centering.gram(self.combination.matrix(X_new, X_new, symmetric=True), w))
         return alignment_of_matrix(K, target.Y - mean_over(target.Y, w), w)
 
     def _power(self, K: np.ndarray) -> np.ndarray:
         K += self.offset
         return K if self.degree == 1 else entrywise_power(K, self.degree)
 
-    def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
-        """Return the weighted sum of the shifted base kernels, shape (a, b), by tiles."""
-        return self.combination.matrix(A, B, symmetric)
 
-
-def checked_rows(kernel: LearnedKernel, X_new: Rows) -> Rows:
+def checked_rows(X: Rows, X_new: Rows) -> Rows:
     """Return new rows that a kernel is asked about as float64, without a copy where they are.
 
     Raises
@@ -293,7 +283,7 @@ def checked_rows(kernel: LearnedKernel, X_new: Rows) -> Rows:
     ValueError
         The number of features differs from that of the training rows, or a value is not finite.
     """
-    X_new, d = as_rows(X_new), kernel.X.shape[1]
+    X_new, d = as_rows(X_new), X.shape[1]
     if X_new.shape[1] != d:
         raise ValueError(
             f"X_new must have the {d} features of the training rows, got {X_new.shape[1]}; give the same columns in "

@@ -94,9 +94,8 @@ def learn_kernel(
     require_directions(family, X)
     keep_origin = not learner.centered or not Centering.of(centering).subtracts
     moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin)
-    return learn_path(learner, family, X, moments, target, [regularisation], normalise=normalise, centering=centering)[
-        0
-    ]
+    grid = [regularisation]
+    return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)[0]
 
 
 def learn_from_moments(
@@ -155,9 +154,8 @@ def learn_from_moments(
     rank-one feature that is constant on these rows gets weight zero, without a word: n-grams that no training text
     holds are normal. Any other base kernel that is constant is refused.
     """
-    return learn_path(learner, family, X, moments, target, [regularisation], normalise=normalise, centering=centering)[
-        0
-    ]
+    grid = [regularisation]
+    return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)[0]
 
 
 def learn_path(

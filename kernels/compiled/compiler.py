@@ -40,7 +40,7 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
     """
 
     def of(function: Function) -> Function:
-        return _awaiting(function, lambda: _told(_kept({"nogil": True, **options}, function)))
+        return _awaiting(function, lambda: _kept({"nogil": True, **options}, function))
 
     return of
 
@@ -99,18 +99,23 @@ def _made(names: dict[str, Any]) -> dict[str, Any]:
         return names
 
 
-def _told(function: Any) -> Any:
-    _tell(function.stats.cache_path)
-    return function
-
-
 def _kept(options: dict[str, Any], function: Callable[..., Any]) -> Any:
     """Return a function that is kept beside the code, in the user's folder, in a temporary one, or nowhere."""
     settings = numba_settings()
     from numba import njit
 
     def kept() -> Any:
-        return _stamped(njit(cache=True, **options)(function))
+        """Return the function; what is on disk holds only while what other modules wrote into it is as it was."""
+        dispatcher = njit(cache=True, **options)(function)
+        names = function.__globals__
+        others = {one.awaits["__name__"] for one in names.values() if hasattr(one, "awaits")} | {written.__module__}
+        digest = sha256()
+        for module in sorted(others - {names["__name__"]}):
+            digest.update(getsource(sys.modules[module]).encode())
+        index = dispatcher._cache._cache_file
+        index._source_stamp = (index._source_stamp, digest.hexdigest())
+        _tell(dispatcher.stats.cache_path)
+        return dispatcher
 
     before = settings.CACHE_DIR
     try:
@@ -120,24 +125,10 @@ def _kept(options: dict[str, Any], function: Callable[..., Any]) -> Any:
             settings.CACHE_DIR = folder
             with suppress(RuntimeError):
                 return kept()
+        _tell(None)
         return njit(**options)(function)
     finally:
         settings.CACHE_DIR = before
-
-
-def _stamped(dispatcher: Any) -> Any:
-    """Return a function of which what is kept holds only while what others wrote into it is as it was.
-
-    Numba looks at the file of the function alone, and not at those of the emitted code in it.
-    """
-    names = dispatcher.py_func.__globals__
-    others = {value.awaits["__name__"] for value in names.values() if hasattr(value, "awaits")} | {written.__module__}
-    digest = sha256()
-    for module in sorted(others - {names["__name__"]}):
-        digest.update(getsource(sys.modules[module]).encode())
-    index = dispatcher._cache._cache_file
-    index._source_stamp = (index._source_stamp, digest.hexdigest())
-    return dispatcher
 
 
 def _private_folder() -> str | None:

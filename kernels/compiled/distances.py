@@ -56,8 +56,16 @@ class Differences:
         return replace(self, rows=self.rows[some])
 
     def fill(self, left: Differences, out: np.ndarray) -> None:
-        """Write the exponentials, less one, of the distances of other rows from these, shape (n, a, b)."""
-        fill_exponentials(left.rows, self.rows, self.metric, self.gammas, out, self.weights)
+        """Write ``exp(-gamma D) - 1`` of the `distances` D of other rows from these, shape (n, a, b).
+
+        There is one matrix a gamma; without gammas the distances themselves are written, shape (1, a, b).
+        """
+        dtype, b = out.dtype, len(self.rows)
+        parts, held = Parts.of([self], dtype), out if out.flags.c_contiguous else np.empty(out.shape, dtype=dtype)
+        strip = room(ROWS * -(-b // parts.across) * parts.across, dtype)
+        write_seeds(one_after_another([left], dtype), all_side_by_side([self], dtype), parts, strip, held)
+        if held is not out:
+            out[...] = held
 
 
 def as_differences(operands: Sequence[object]) -> list[Differences] | None:
@@ -121,8 +129,17 @@ def one_after_another(differences: Sequence[Differences], dtype: np.dtype) -> np
 
 
 def all_side_by_side(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
-    """Return the rows of all parts as those of the right side are read."""
-    return np.concatenate([side_by_side(np.asarray(one.rows, dtype=dtype)) for one in differences])
+    """Return the rows of all parts as those of the right side are read.
+
+    That is as panels of `panel_rows`, feature by feature, one after the other; zeros stand for missing rows.
+    """
+    across, laid = panel_rows(dtype), []
+    for one in differences:
+        b, d = one.rows.shape
+        panels = np.zeros((-(-b // across) * across, d), dtype=dtype)
+        panels[:b] = one.rows
+        laid.append(panels.reshape(len(panels) // across, across, d).transpose(0, 2, 1).ravel())
+    return np.concatenate(laid)
 
 
 def _ends(sizes: Sequence[int]) -> np.ndarray:
@@ -133,14 +150,6 @@ def _ends(sizes: Sequence[int]) -> np.ndarray:
 def panel_rows(dtype: np.dtype) -> int:
     """Return how many rows are laid side by side: those of a few vectors."""
     return (4 if machine()[1] == 32 else 2) * lanes(dtype)
-
-
-def side_by_side(B: np.ndarray) -> np.ndarray:
-    """Return rows as panels of `panel_rows`, feature by feature, one after the other; zeros stand for missing ones."""
-    across = panel_rows(B.dtype)
-    panels = np.zeros((-(-len(B) // across) * across, B.shape[1]), dtype=B.dtype)
-    panels[: len(B)] = B
-    return panels.reshape(len(panels) // across, across, B.shape[1]).transpose(0, 2, 1).ravel()
 
 
 def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None) -> np.ndarray:
@@ -161,31 +170,8 @@ def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray 
     O(a b d).
     """
     out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
-    fill_exponentials(A, B, metric, (), out[None], weights)
+    Differences(B, metric, (), weights).fill(Differences(A, metric, (), weights), out[None])
     return out
-
-
-def fill_exponentials(
-    A: np.ndarray,
-    B: np.ndarray,
-    metric: Metric,
-    gammas: Sequence[float],
-    out: np.ndarray,
-    weights: np.ndarray | None = None,
-) -> None:
-    """Write ``exp(-gamma D) - 1`` of the `distances` D into `out`, shape (n, a, b), one matrix a gamma.
-
-    Without gammas the distances themselves are written, shape (1, a, b).
-    """
-    dtype, b = out.dtype, out.shape[2]
-    left, right = (
-        Differences(np.ascontiguousarray(side, dtype=dtype), metric, tuple(gammas), weights) for side in (A, B)
-    )
-    parts, held = Parts.of([left], dtype), out if out.flags.c_contiguous else np.empty(out.shape, dtype=dtype)
-    strip = room(ROWS * -(-b // parts.across) * parts.across, dtype)
-    write_seeds(left.rows.ravel(), side_by_side(right.rows), parts, strip, held)
-    if held is not out:
-        out[...] = held
 
 
 def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:

@@ -175,12 +175,6 @@ class BySeeds:
         self._weights = _weights(of, self._dtype)
         self._most = MOST_COLUMNS // lanes(self._dtype) * lanes(self._dtype)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_own"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _own=local())
-
     def left(self, A: Rows, own: bool = False) -> list[Any]:
         """Return the rows of the other side, for many fills; `own` ones are those of this side."""
         return self._right if own else self._family.operands(A, self._shift, self._centre, self._dtype)
@@ -348,7 +342,10 @@ class CombinedGram:
         self._spans = spans(rows.shape[0], SPAN)
         self._given = combination.family
         if isinstance(workers, Threads):  # others read rows where they find them
-            combination, rows = _mapped_once(combination, rows, self._spans)
+            family = combination.family.mapped_once(rows[:0])[0]
+            if family is not combination.family:
+                rows = np.concatenate([combination.family.mapped_once(rows[slice(*run)])[1] for run in self._spans])
+                combination = Combination(family, combination.coefficients, combination.shift)
         self._taken = combination.family
         self._pairs = [(i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))]
         self._shared = workers.share((combination, rows, self._spans))
@@ -371,17 +368,6 @@ class CombinedGram:
         """Return the kernel of each row with itself, shape (m,)."""
         pieces: Pieces = self._workers.total(_diagonal, self._shared, None, range(len(self._spans)))
         return pieces.joined()
-
-
-def _mapped_once(
-    combination: Combination, rows: RowSource, runs: Sequence[tuple[int, int]]
-) -> tuple[Combination, RowSource]:
-    """Return the combination as one of new features, and these of all rows, where it maps them."""
-    family = combination.family.mapped_once(rows[:0])[0]
-    if family is combination.family:
-        return combination, rows
-    mapped = [combination.family.mapped_once(rows[slice(*run)])[1] for run in runs]
-    return Combination(family, combination.coefficients, combination.shift), np.concatenate(mapped)
 
 
 Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
@@ -449,9 +435,6 @@ class Expansion:
     ) -> None:
         self.combination, self.X, self.V, self.constant, self.origin = combination, X, V, constant, origin
         self._sides: dict[np.dtype[Any], tuple[Any, np.ndarray]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**{name: value for name, value in vars(self).items() if name != "_weights"}, "_sides": {}}
 
     def values(self, A: Rows, dtype: Any = np.float64, strip: int = STRIP) -> np.ndarray:
         """Return the functions of new rows.

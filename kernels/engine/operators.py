@@ -263,40 +263,66 @@ class FeatureGrams:
         """Number of base kernels."""
         return int(self.Z.shape[1])
 
-    def _projections(self, alpha: np.ndarray) -> np.ndarray:
-        """Return ``z_k . alpha``, shape (p, q)."""
-        return np.asarray(self.Z.T @ self.centering.less_mean(alpha))
-
     @cached_property
-    def _by_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Starts, rows and values of sparse features."""
+    def columns(self) -> Rows:
+        """The features, sparse ones by columns with ascending rows (CSC), shape (m, p)."""
+        if not sparse.issparse(self.Z):
+            return self.Z
         Z = self.Z.tocsc(copy=True)
         Z.sum_duplicates()  # also sorts the rows
-        return Z.indptr, Z.indices, Z.data
+        return Z
+
+    @cached_property
+    def means(self) -> np.ndarray:
+        """What centering subtracts of each feature as it is held, shape (p,)."""
+        return self.centering.mean(self.columns).ravel()
+
+    @cached_property
+    def squares(self) -> np.ndarray:
+        """Squared lengths of the features, shape (p,)."""
+        Z = self.columns
+        squares = Z.multiply(Z).sum(axis=0) if sparse.issparse(Z) else np.einsum("ik,ik->k", Z, Z)
+        return np.maximum(np.asarray(squares).ravel() - self.n_rows * self.means**2, 0.0)
+
+    def scores(self, w: np.ndarray) -> np.ndarray:
+        """Return ``Z w``, shape (m,), for w of shape (p,); O(nnz)."""
+        return np.asarray(self.columns @ w) - self.means @ w
+
+    def projections(self, alpha: np.ndarray) -> np.ndarray:
+        """Return ``z_k . alpha``, shape (p,) or (p, q); O(nnz q)."""
+        return np.asarray(self.columns.T @ self.centering.less_mean(alpha))
+
+    def feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the products of some features with each other, shape (a, a); O(m a^2), less for sparse ones."""
+        part, means = self.columns[:, kernels], self.means[kernels]
+        products = part.T @ part
+        products = products.toarray() if sparse.issparse(products) else products
+        return np.asarray(products) - self.n_rows * np.outer(means, means)
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
         """Return ``Z diag(mu) Z'``, centered; O(m^2 p), for sparse features where both rows have the feature."""
         if not sparse.issparse(self.Z):
             return mirror(self.centering.gram((self.Z * mu) @ self.Z.T))
         K = np.zeros((self.n_rows, self.n_rows))
-        add_outer_products(*self._by_columns, np.asarray(mu, dtype=np.float64), K)
+        Z = self.columns
+        add_outer_products(Z.indptr, Z.indices, Z.data, np.asarray(mu, dtype=np.float64), K)
         return mirror(self.centering.gram(mirror(K)))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         """Return each kernel times `alpha`; O(p m q), which is also its memory."""
         Z = self.Z.toarray() if sparse.issparse(self.Z) else self.Z
-        return np.einsum("ik,kq->kiq", self.centering.less_mean(Z), self._projections(alpha))
+        return np.einsum("ik,kq->kiq", self.centering.less_mean(Z), self.projections(alpha))
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
         """Return the quadratic forms; O(p m q), for sparse features O(nnz q)."""
-        return np.asarray((self._projections(alpha) ** 2).sum(axis=1))
+        return np.asarray((self.projections(alpha) ** 2).sum(axis=1))
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
         """Return ``z_k' W z_k``; O(m^2 p), a few features at once, for sparse ones over the rows that have them."""
         W = self.centering.gram(W)
         out = np.empty(self.n_kernels)
         if sparse.issparse(self.Z):
-            forms(*self._by_columns, W, out)
+            forms(self.columns.indptr, self.columns.indices, self.columns.data, W, out)
             return out
         for k in range(0, self.n_kernels, FEATURE_BLOCK):
             Z = self.Z[:, k : k + FEATURE_BLOCK]
@@ -305,16 +331,11 @@ class FeatureGrams:
 
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return ``Z diag(mu) Z' v``, centered; O(p m q)."""
-        return self.centering.less_mean(np.asarray(self.Z @ (mu[:, None] * self._projections(v))))
+        return self.centering.less_mean(np.asarray(self.Z @ (mu[:, None] * self.projections(v))))
 
     def frobenius(self) -> np.ndarray:
         """Return ``(z_k . z_l)^2``; O(m p^2)."""
-        if sparse.issparse(self.Z):
-            means = self.centering.mean(self.Z).ravel()
-            products = (self.Z.T @ self.Z).toarray() - self.n_rows * np.outer(means, means)
-        else:
-            products = self.Z.T @ self.Z
-        return np.asarray(products**2)
+        return self.feature_products() ** 2
 
 
 def gram_operator(

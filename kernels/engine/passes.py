@@ -14,7 +14,7 @@ from scipy import sparse
 
 from learnkernels.kernels.compiled.distances import Differences, all_side_by_side, as_differences, one_after_another
 from learnkernels.kernels.compiled.vectors import room
-from learnkernels.kernels.engine.tiles import Opposite, Sums, TileSums, compile_tiles
+from learnkernels.kernels.engine.tiles import Opposite, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
 
@@ -172,7 +172,7 @@ class MomentsPart:
     def __add__(self, other: MomentsPart) -> MomentsPart:
         row_sums = dict(self.row_sums)
         for key, sums in other.row_sums.items():
-            row_sums[key] = row_sums[key] + sums if key in row_sums else sums
+            row_sums[key] = row_sums.get(key, 0.0) + sums
         return MomentsPart(
             self.products + other.products,
             self.target_products + other.target_products,
@@ -218,12 +218,7 @@ def _laid_bytes(family: KernelFamily, X: Rows) -> int:
 
 
 def pass_over_tiles(
-    family: KernelFamily,
-    X: Rows,
-    Y: np.ndarray,
-    blocks: RowBlocks,
-    shift: np.ndarray,
-    workers: Workers,
+    family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray, workers: Workers
 ) -> MomentsPart:
     """Return the sums over all tiles.
 
@@ -288,78 +283,39 @@ class TilePass:
         """
         family, blocks, shift = self.family, self.blocks, self.shift
         part = MomentsPart.zero(len(blocks.labels), len(shift))
-        own = self._own
+        own, dtype = self._own, self.X.dtype
         if not hasattr(own, "sums"):
-            own.sums = SumsOfTiles(family, shift, self.X, int(np.diff(blocks.bounds).max()))
-        sums = own.sums
+            own.apart = as_differences(family.operands(self.X[:1], shift))  # None where seeds are not made of distances
+            own.sums = TileSums(family.plan(shift), dtype, own.apart or ())
+            own.seeds = room(0 if own.apart else family.n_seeds * int(np.diff(blocks.bounds).max()) ** 2, dtype)
         firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
         sides = blocks.sides(self.X, self.Y, firsts)
         if seconds - firsts:
             sides |= blocks.sides(self.X, self.Y, seconds - firsts)
-        left = {block: sums.left(sides[block].X) for block in firsts}
-        right = {block: sums.right(sides[block].X) for block in seconds}
+
+        def laid(block: int, lay: Callable[[Sequence[Differences], np.dtype[Any]], np.ndarray]) -> np.ndarray:
+            """Return the rows of a block as one side of tiles, where seeds are made of distances."""
+            return lay(as_differences(family.operands(sides[block].X, shift)) or (), dtype)
+
+        left = {block: laid(block, one_after_another) for block in firsts if own.apart}
+        right = {block: laid(block, all_side_by_side) for block in seconds if own.apart}
         for i, j in pairs:
             above, beside = sides[i], sides[j]
-            G, T, rows, columns = sums.of(above, beside, left[i], right[j])
+            if own.apart:
+                seeds: Any = Opposite(left[i], right[j])
+            else:
+                shape = family.n_seeds, above.X.shape[0], beside.X.shape[0]
+                seeds = own.seeds[: prod(shape)].reshape(shape)
+                fill_seeds(*sides_of_tile(family.operands, above.X, beside.X, shift), seeds)
+            G, T, rows, columns = own.sums.of(seeds, above.Y, beside.Y, above.w, beside.w, mirrored=i == j)
             g, h = int(blocks.group[i]), int(blocks.group[j])
             part.products[g, h] += G
             part.target_products[g, h] += T
-            _add_row_sums(part, i, h, rows)
+            part.row_sums[i, h] = part.row_sums.get((i, h), 0.0) + rows
             if i == j:
                 part.traces[g] += above.traces(family, shift)
             else:
                 part.products[h, g] += G
                 part.target_products[h, g] += T
-                _add_row_sums(part, j, g, columns)
+                part.row_sums[j, g] = part.row_sums.get((j, g), 0.0) + columns
         return part
-
-
-class SumsOfTiles:
-    """Forms the sums of the tiles of some rows with others, without forming the tiles.
-
-    Parameters
-    ----------
-    family : KernelFamily
-    shift : ndarray of shape (p,)
-    X : RowSource
-        All rows.
-    largest : int
-        Most rows of a side.
-    """
-
-    def __init__(self, family: KernelFamily, shift: np.ndarray, X: RowSource, largest: int) -> None:
-        self._family, self._shift, self._dtype = family, shift, X.dtype
-        self._differences = as_differences(family.operands(X[:1], shift))
-        self._sums = TileSums(family.plan(shift), X.dtype, self._differences or ())
-        self._seeds = room(0 if self._differences else family.n_seeds * largest**2, X.dtype)
-
-    def left(self, A: Rows) -> np.ndarray | None:
-        """Return rows as the left side of tiles; None where their seeds are not made of distances."""
-        return self._laid(A, one_after_another)
-
-    def right(self, B: Rows) -> np.ndarray | None:
-        """Return rows as the right side of tiles; None where their seeds are not made of distances."""
-        return self._laid(B, all_side_by_side)
-
-    def _laid(self, rows: Rows, lay: Callable[[Sequence[Differences], np.dtype[Any]], np.ndarray]) -> np.ndarray | None:
-        of = None if self._differences is None else as_differences(self._family.operands(rows, self._shift))
-        return None if of is None else lay(of, self._dtype)
-
-    def of(self, above: Side, beside: Side, left: np.ndarray | None, right: np.ndarray | None) -> Sums:
-        """Return the sums of a tile, see `TileSums`, of the rows of two sides."""
-        seeds: np.ndarray | Opposite
-        if left is not None and right is not None:
-            seeds = Opposite(left, right)
-        else:
-            A, B = above.X, beside.X
-            shape = self._family.n_seeds, A.shape[0], B.shape[0]
-            seeds = self._seeds[: prod(shape)].reshape(shape)
-            fill_seeds(*sides_of_tile(self._family.operands, A, B, self._shift), seeds)
-        return self._sums.of(seeds, above.Y, beside.Y, above.w, beside.w, mirrored=above is beside)
-
-
-def _add_row_sums(part: MomentsPart, block: int, group: int, sums: np.ndarray) -> None:
-    if (block, group) in part.row_sums:
-        part.row_sums[block, group] += sums
-    else:
-        part.row_sums[block, group] = sums

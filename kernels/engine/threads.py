@@ -76,7 +76,8 @@ def one_blas_thread() -> Iterator[None]:
     with _lock:
         if not _process.inside:
             limit = _controller().limit(limits=1, user_api="blas")
-            _process.limit = limit if _blas_threads() <= {1} else None
+            libraries = [one for one in _controller().info() if one["user_api"] == "blas"]
+            _process.limit = limit if all(one["num_threads"] == 1 for one in libraries) else None
         _process.inside += 1
     try:
         yield
@@ -87,10 +88,6 @@ def one_blas_thread() -> Iterator[None]:
                 _release_blas()  # the thread that entered first and took it may have left long ago
                 _process.limit.restore_original_limits()
                 _release_blas()
-
-
-def _blas_threads() -> set[int]:
-    return {library["num_threads"] for library in _controller().info() if library["user_api"] == "blas"}
 
 
 def _release_blas() -> None:
@@ -109,7 +106,7 @@ def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
     return one_blas_thread() if n_rows <= SMALL or _most.get() == 1 else nullcontext()
 
 
-def available_threads() -> int:
+def available_threads(cores: int | None = None) -> int:
     """Return how many threads a pass may start now: the cores of this process that no other pass has, at least one.
 
     Notes
@@ -118,7 +115,8 @@ def available_threads() -> int:
     ``NUMBA_NUM_THREADS``: where joblib runs several processes it sets that to the share of each. Within
     a pass there is one thread: that which asks.
     """
-    return _free(_cores())
+    cores = _cores() if cores is None else cores
+    return int(max(1, min(_most.get(), cores - _process.busy)))
 
 
 @contextmanager
@@ -146,11 +144,6 @@ def _cores() -> int:
     return int(min(cpu_count(), numba_settings().NUMBA_NUM_THREADS))
 
 
-def _free(cores: int) -> int:
-    """Return how many of the cores a pass of this thread may take now."""
-    return int(max(1, min(_most.get(), cores - _process.busy)))
-
-
 @contextmanager
 def threads_of_a_pass(wanted: int | None, most: int) -> Iterator[int]:
     """Enter a context in which a pass may use as many threads as it is given here, and BLAS one.
@@ -165,7 +158,7 @@ def threads_of_a_pass(wanted: int | None, most: int) -> Iterator[int]:
     cores = 1 if most == 1 or wanted else _cores()
     with one_blas_thread():
         with _lock:
-            n = max(1, min(most, wanted or _free(cores)))
+            n = max(1, min(most, wanted or available_threads(cores)))
             _process.busy += n
         try:
             with at_most_threads(1):  # for passes within this one

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import Any, Protocol
 
 import numpy as np
@@ -162,10 +160,8 @@ def _in_order(threads: ThreadPoolExecutor, n: int, run: Callable[[Any], Any], ta
 
 
 def _sum(parts: Iterator[Any]) -> Any:
-    """Return the sum of parts, in place where the first one is an array."""
+    """Return the sum of parts, in place where they can be added so."""
     total = next(parts)
-    if not isinstance(total, np.ndarray):
-        return reduce(add, parts, total)
     for part in parts:
         total += part
     return total

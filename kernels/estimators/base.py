@@ -300,8 +300,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 
     def _linear_scores(self) -> LinearScores:
         """Return how, with what was prepared at the first time."""
-        linear: LinearScores | None = getattr(self, "_linear", None)
         kernel, dual, intercept = self._coefficients()
+        linear: LinearScores | None = vars(self).get("_linear")
         if linear is None or linear.dual is not dual or linear.intercept is not intercept:
             self._linear = linear = LinearScores(kernel, dual, intercept)
         return linear
@@ -330,8 +330,7 @@ def require_precision(precision: Any) -> Precision:
     """Return the precision of predictions; ValueError for one that is none."""
     if precision not in get_args(Precision):
         raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}.")
-    chosen: Precision = precision
-    return chosen
+    return cast(Precision, precision)
 
 
 def warn_of_cells(sentences: Sequence[str]) -> None:

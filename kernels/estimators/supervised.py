@@ -36,7 +36,7 @@ from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
-from learnkernels.kernels.predictors.choice import MOST_ROWS, Problem, best_regularisation, choose_predictor, given
+from learnkernels.kernels.predictors.choice import MOST_ROWS, Problem, best_regularisation, given
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
 
@@ -248,7 +248,7 @@ class SupervisedLearner(KernelLearner):
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=self._seed)
         learner, fits = as_learner(kernel.learner), 1.0 + WORK_OF_HELD_OUT * self._holds_out
-        choice = choose_predictor(predictor, Problem.of(training, target, 1, learner.predictor, fits, learner.suited))
+        choice = predictor.choose(Problem.of(training, target, 1, learner.predictor, fits, learner.suited))
         predictor, self.predictor_reason_ = choice.predictor, choice.reason
         self.predictor_ = predictor.name
         with blas_threads_for(len(target)):

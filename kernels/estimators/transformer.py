@@ -161,7 +161,13 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             A parameter is out of its range, `y` is no such target or constant, or the kernel cannot be learned from
             these rows.
         """
-        self._require()
+        n = self.n_components
+        if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
+            raise ValueError(f"n_components must be a whole number of at least 1, got {n!r}.")
+        if self.method not in get_args(Method):
+            raise ValueError(f"method must be one of {', '.join(get_args(Method))}, got {self.method!r}.")
+        if self.task is not None and self.task not in get_args(Task):
+            raise ValueError(f"task must be one of {', '.join(get_args(Task))} or None, got {self.task!r}.")
         X, y = self._validated(X, y, multi_output=True)
         kernel = self._learn(X, self._target(np.asarray(y)), positive("regularisation", self.regularisation))
         m = kernel.X.shape[0]
@@ -170,14 +176,18 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             self._take_kernel(kernel if kernel.regularisation is not None else with_unit_diagonal(kernel))
             kernel = self.kernel_
             if self.method == "eigen":
-                self.landmarks_, self.components_ = np.arange(m), principal_components(kernel.gram(), most)
+                values, U = positive_part(kernel.gram())
+                values, U = values[::-1][:most], U[:, ::-1][:, :most]
+                signs = np.sign(U[np.abs(U).argmax(axis=0), np.arange(len(values))])  # the largest entry is positive
+                self.landmarks_, self.components_ = np.arange(m), U * (signs / np.sqrt(values))
                 self._take_landmarks(kernel)
             else:
                 drawn = check_random_state(self.random_state).permutation(m)[:most] if most < m else np.arange(m)
                 self.landmarks_ = np.sort(drawn)
                 some = np.ix_(self.landmarks_, self.landmarks_)
                 on = kernel.over(self.landmarks_) if kernel.degree == 1 and most < m else kernel
-                self.components_ = inverse_root(kernel.gram()[some] if on is kernel else on.gram())
+                values, U = positive_part(kernel.gram()[some] if on is kernel else on.gram())
+                self.components_ = (U / np.sqrt(values)) @ U.T
                 self._take_landmarks(on)
         return self
 
@@ -197,15 +207,6 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
         return self.landmark_kernel_, self._dual, self._shift
-
-    def _require(self) -> None:
-        n = self.n_components
-        if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"n_components must be a whole number of at least 1, got {n!r}.")
-        if self.method not in get_args(Method):
-            raise ValueError(f"method must be one of {', '.join(get_args(Method))}, got {self.method!r}.")
-        if self.task is not None and self.task not in get_args(Task):
-            raise ValueError(f"task must be one of {', '.join(get_args(Task))} or None, got {self.task!r}.")
 
     def _target(self, y: np.ndarray) -> Target:
         if y.ndim == 2 and y.shape[1] == 1:
@@ -253,26 +254,8 @@ def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
     return replace(kernel, scales=kernel.scales * unit, row_means=kernel.row_means / unit)
 
 
-def rounding_of(eigenvalues: np.ndarray) -> float:
-    """Return what eigenvalues of a symmetric matrix are rounding below."""
-    return float(10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max())
-
-
-def inverse_root(K: np.ndarray) -> np.ndarray:
-    """Return the square root of the pseudo-inverse of the positive semi-definite part of K, shape (l, l)."""
+def positive_part(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues of a symmetric matrix above rounding, ascending, and their eigenvectors."""
     eigenvalues, U = np.linalg.eigh(K)
-    kept = eigenvalues > rounding_of(eigenvalues)
-    U = U[:, kept]
-    return np.asarray((U / np.sqrt(eigenvalues[kept])) @ U.T)
-
-
-def principal_components(K: np.ndarray, most: int) -> np.ndarray:
-    """Return what the kernel with training rows is multiplied by for its principal features, shape (m, q).
-
-    The largest first; of each, the entry of largest size is positive.
-    """
-    eigenvalues, U = np.linalg.eigh(K)
-    kept = np.flatnonzero(eigenvalues > rounding_of(eigenvalues))[::-1][:most]
-    eigenvalues, U = eigenvalues[kept], U[:, kept]
-    signs = np.sign(U[np.abs(U).argmax(axis=0), np.arange(U.shape[1])])
-    return np.asarray(U * (signs / np.sqrt(eigenvalues)))
+    kept = eigenvalues > 10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
+    return eigenvalues[kept], U[:, kept]

@@ -162,7 +162,10 @@ class ExpandedRows:
         A, B, steepest = left.rows, self.rows, max(self.gammas, default=0.0) if self.metric == "squared" else 0.0
         far = max(left.norms.max(initial=0.0), self.norms.max(initial=0.0)) * steepest > FAR
         if far or self.metric == "cityblock":
-            return direct_distances(A, B, self.metric)
+            if sparse.issparse(A):  # from differences of the features that there are: exact zeros for equal rows
+                used = np.union1d(A.indices, B.indices)
+                A, B = A[:, used].toarray(), B[:, used].toarray()
+            return distances(A, B, self.metric)
         if self.augmented is None:
             D = np.asarray(inner_products(A, B) * -2.0, dtype=B.dtype)
             D += left.norms[:, None]
@@ -258,7 +261,9 @@ class KernelFamily(Parameterised, ABC):
         return content(self._resolved())
 
     def _brief(self, value: Any) -> str:
-        return as_power(value) if isinstance(value, float) else super()._brief(value)
+        if isinstance(value, float) and "^" in (power := readable(value)):
+            return power.replace("^", "**")
+        return super()._brief(value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -424,12 +429,6 @@ def family_from_dict(data: object) -> KernelFamily:
     return KINDS[Fields(data, "a family").get("kind", one_of(sorted(KINDS)))].from_dict(data)
 
 
-def as_power(value: float) -> str:
-    """Return a number as Python reads it back bit by bit: a power of two of some size as such."""
-    text = readable(value)
-    return text.replace("^", "**") if "^" in text else repr(value)
-
-
 def readable(value: float) -> str:
     """Return a number as people write it: a power of two of some size as such."""
     mantissa, exponent = np.frexp(value)
@@ -488,13 +487,11 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
     X = X.copy()
     X.sum_duplicates()
     X.eliminate_zeros()
-    rows = [slice(*ends) for ends in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
-    keys = [(X.indices[row].tolist(), X.data[row].tolist()) for row in rows]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    new = [not position or keys[row] != keys[order[position - 1]] for position, row in enumerate(order)]
-    which = np.empty(len(keys), dtype=np.intp)
-    which[order] = np.cumsum(new) - 1
-    return np.asarray(order, dtype=np.intp)[new], which
+    keys = np.empty(X.shape[0], dtype=object)
+    for row, (start, stop) in enumerate(zip(X.indptr[:-1], X.indptr[1:], strict=True)):
+        keys[row] = X.indices[start:stop].tolist(), X.data[start:stop].tolist()
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    return first, which
 
 
 def distinct_examples(
@@ -574,19 +571,6 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
     centre = mean_row(B)
     right = ExpandedRows.of(B, centre, "squared")
     return right.distances(right if A is B else ExpandedRows.of(A, centre, "squared"))
-
-
-def direct_distances(A: Rows, B: Rows, metric: Metric) -> np.ndarray:
-    """Return the distances between two sets of rows from their differences, shape (a, b): exact zeros for equal rows.
-
-    About ``3 a b d`` flops. Of sparse rows the columns that are used are filled.
-    """
-    if sparse.issparse(A):
-        used = np.union1d(A.indices, B.indices)
-        if not len(used):
-            return np.zeros((A.shape[0], B.shape[0]), dtype=A.dtype)
-        A, B = A[:, used].toarray(), B[:, used].toarray()
-    return distances(A, B, metric)
 
 
 def inner_products(A: Rows, B: Rows) -> np.ndarray:

@@ -147,7 +147,11 @@ class PrecomputedFamily(KernelFamily):
         columns = rows if A is B else _span(self._positions(B))
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))
         for k, kernel in enumerate(self.kernels):
-            K[k] = _gather(self.matrices[kernel], rows, columns)
+            of = self.matrices[kernel]  # no other entries of it are read
+            if isinstance(rows, slice):
+                K[k] = of[rows][:, columns]
+            else:
+                K[k] = of[:, columns][rows] if isinstance(columns, slice) else of[np.ix_(rows, columns)]
         self._require_finite(K)
         if shift is not None:
             K -= shift[:, None, None]
@@ -191,12 +195,3 @@ def _span(positions: np.ndarray) -> Positions:
     if len(positions) and (np.diff(positions) == 1).all():
         return slice(int(positions[0]), int(positions[-1]) + 1)
     return positions
-
-
-def _gather(K: np.ndarray, rows: Positions, columns: Positions) -> np.ndarray:
-    """Return some rows and columns of a matrix, reading no other entries."""
-    if isinstance(rows, slice):
-        return K[rows][:, columns]
-    if isinstance(columns, slice):
-        return K[:, columns][rows]
-    return K[np.ix_(rows, columns)]

@@ -172,11 +172,7 @@ class Problem:
         return moments.shift if self.centering.subtracts else np.zeros(moments.n_kernels)
 
     def kernel(
-        self,
-        learner: str,
-        solution: Solution,
-        scales: np.ndarray | None = None,
-        regularisation: float | None = None,
+        self, learner: str, solution: Solution, scales: np.ndarray | None = None, regularisation: float | None = None
     ) -> LearnedKernel:
         """Return the kernel of a solution over the usable base kernels; ValueError for what is no such solution."""
         moments, solution = self.training_statistics, require_solution(solution, learner, len(self.usable))

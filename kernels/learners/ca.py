@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -106,6 +107,8 @@ class CA(SearchingLearner):
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
         pairs: FeaturePairs | RadialPairs
+        steepest: Callable[[np.ndarray], np.ndarray | float]
+        finite: Callable[[np.ndarray], KernelFamily]
         if self.per_feature:
             pairs = FeaturePairs(X[rows])
             one = replace(self, per_feature=False, shrinkage=0.0, corrective=False).find(X, target)

@@ -14,6 +14,7 @@ from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gr
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
 from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner
 from learnkernels.kernels.learners.norm_ball import L1KRR
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.search.pairs import Kind, RadialPairs, radial_kernels, require_kind
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.factor import ridge_factor
@@ -89,8 +90,7 @@ class CR(SearchingLearner):
     def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `SearchingLearner.find`."""
         self.require()
-        if not 0 < regularisation < np.inf:
-            raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
+        regularisation = positive("regularisation", regularisation)
         Y = target.Y - target.Y.mean(axis=0)
         if not np.abs(Y).max() > 0:
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
@@ -153,10 +153,6 @@ class CR(SearchingLearner):
         )
 
 
-def _solve(K: np.ndarray, ridge: float, Y: np.ndarray) -> np.ndarray:
-    return np.asarray(cho_solve(ridge_factor(K.copy(), ridge), Y))
-
-
 def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
     """Return the share of the new kernel that minimises the objective on the segment, in [0, 1]."""
     of = (K, new - K, ridge, Y)
@@ -165,5 +161,5 @@ def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
 
 
 def _slope(step: float, K: np.ndarray, change: np.ndarray, ridge: float, Y: np.ndarray) -> float:
-    alpha = _solve(K + step * change, ridge, Y)
+    alpha = cho_solve(ridge_factor(K + step * change, ridge), Y)
     return -float(np.vdot(alpha, change @ alpha))

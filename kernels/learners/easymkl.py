@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
-from learnkernels.kernels.solvers.svm import solve_svm
+from learnkernels.kernels.solvers.svm import class_pairs, solve_svm
 from learnkernels.kernels.targets import Target
 
 LEAST_RIDGE = 1e-8
@@ -89,18 +88,15 @@ class EasyMKL(OneStageLearner):
         self.require()
         if target.task != "classification":
             raise ValueError("easymkl learns from classes, got a regression target; use another learner.")
-        classes = np.unique(target.values)
-        if len(classes) < 2:
-            raise ValueError(f"target must hold rows of at least two classes, got {len(classes)}.")
+        pairs = class_pairs(target.values)
+        if not pairs:
+            raise ValueError("target must hold rows of at least two classes, got 1.")
         Q = grams.combine(np.ones(grams.n_kernels))
         Q *= 1 - self.tradeoff
         Q[np.diag_indices_from(Q)] += max(self.tradeoff, LEAST_RIDGE * float(np.trace(Q)) / len(Q))
-        pairs = list(combinations(classes.tolist(), 2))
         signed = np.zeros((grams.n_rows, len(pairs)))
         residual, machines, values = 0.0, 0, 0.0
-        for pair, (first, second) in enumerate(pairs):
-            rows = np.flatnonzero((target.values == first) | (target.values == second))
-            y = np.where(target.values[rows] == second, 1.0, -1.0)
+        for pair, (rows, y) in enumerate(pairs):
             Q_pair = Q if len(rows) == len(Q) else Q[np.ix_(rows, rows)]
             gamma, solved = _closest_points(Q_pair, y)
             gap, value = _duality_gap(Q_pair, y, gamma)

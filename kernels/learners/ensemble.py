@@ -14,6 +14,7 @@ from learnkernels.kernels.engine.passes import block_rows_for
 from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.learned import checked_rows
 from learnkernels.kernels.learners.base import Learner, Problem
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, require_normalisation
@@ -241,13 +242,7 @@ class KernelEnsemble(Value):
 
     def _scores(self, X_new: Rows) -> np.ndarray:
         """Return scores in the terms of Y, shape (L, n, q)."""
-        X_new = as_rows(X_new)
-        if X_new.shape[1] != self.X.shape[1]:
-            raise ValueError(
-                f"X_new must have the {self.X.shape[1]} features of the training rows, got {X_new.shape[1]}; "
-                "give the same columns in the same order."
-            )
-        A, (L, q) = move(X_new, self.origin), self.intercept.shape
+        A, (L, q) = move(checked_rows(self.X, X_new), self.origin), self.intercept.shape
         if isinstance(self.family, FeatureFamily):
             scores = np.asarray(self.family.take(A) @ self.coefficients.reshape(-1, L * q))
         else:

@@ -10,6 +10,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
 from learnkernels.kernels.learners.base import OneStageLearner, Solution
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
@@ -56,8 +57,7 @@ class PolynomialRidge:
             The regularisation is not positive and finite, the degree is not one of 1 to 4, the offset is negative, or
             the target is constant.
         """
-        if not 0 < regularisation < np.inf:
-            raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
+        regularisation = positive("regularisation", regularisation)
         _require_power(degree, offset)
         self.grams = grams
         self.Y = target.Y - grams.centering.target_mean(target.Y)

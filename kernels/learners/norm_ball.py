@@ -12,7 +12,7 @@ from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.lasso import ridge_weights, svm_weights
-from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, InnerProblem, InnerSolution, Orthant, minimise
+from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, InnerProblem, Orthant, minimise
 from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
@@ -93,32 +93,23 @@ def solve_on_ball(
             return svm_weights(grams, problem.pairs[0][1], problem.C, outer.radius, tolerance, most)
     machine = isinstance(problem, SupportVectorProblem) and outer.norm == 1
     most = min(most, NEWTON_ITERATIONS) if machine else most
-    mu, certificate, inner = minimise(problem, outer, outer.start(p) if start is None else start, tolerance, most)
-    if not certificate.converged and most < max_iterations:
-        assert isinstance(problem, SupportVectorProblem)
-        return _finish_jointly(problem, outer, certificate, inner, max_iterations)
-    return mu, certificate
-
-
-def _finish_jointly(
-    problem: SupportVectorProblem, outer: Ball, reached: Certificate, inner: InnerSolution, max_iterations: int
-) -> tuple[np.ndarray, Certificate]:
-    """Return weights and certificate by interior points, with base kernels taken up while one has a larger form."""
-    grams, steps, objectives = problem.grams, reached.iterations, list(reached.objectives)
+    mu, reached, inner = minimise(problem, outer, outer.start(p) if start is None else start, tolerance, most)
+    if reached.converged or most == max_iterations or not isinstance(problem, SupportVectorProblem):
+        return mu, reached
+    steps, objectives = reached.iterations, list(reached.objectives)
     working = np.sort(np.argsort(-inner.forms, kind="stable")[:WORKING_SET])
     while True:
         mu, dual, taken = weights_by_interior_point(
-            grams, problem.pairs, problem.C, outer.radius, working, reached.tolerance / 100
+            grams, problem.pairs, problem.C, outer.radius, working, tolerance / 100
         )
         steps += taken
-        value = problem.at(mu).objective
+        value, forms = problem.at(mu).objective, grams.quadratic_forms(dual)
         objectives.append(value)
-        forms = grams.quadratic_forms(dual)
         bound = 2 * float(np.abs(dual).sum()) - outer.radius * float(forms.max())
         residual = max(value - bound, 0.0) / value
         larger = np.flatnonzero(forms > forms[working].max())
-        if residual <= reached.tolerance or not len(larger) or steps >= max_iterations:
-            return mu, Certificate("duality gap", residual, reached.tolerance, steps, tuple(objectives))
+        if residual <= tolerance or not len(larger) or steps >= max_iterations:
+            return mu, Certificate("duality gap", residual, tolerance, steps, tuple(objectives))
         # None leaves: with alpha not unique, a base kernel without weight may still be what keeps a form in bounds.
         working = np.union1d(working, larger[np.argsort(-forms[larger], kind="stable")[:WORKING_SET]])
 
@@ -372,13 +363,9 @@ class SingleStage(OneStageLearner):
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
-        if (
-            min(self.gamma, self.gamma1, self.gamma2) < 0
-            or not np.isfinite([self.gamma, self.gamma1, self.gamma2]).all()
-        ):
-            raise ValueError(
-                f"gamma, gamma1 and gamma2 must not be negative, got {self.gamma}, {self.gamma1}, {self.gamma2}."
-            )
+        gammas = self.gamma, self.gamma1, self.gamma2
+        if not all(0 <= gamma < np.inf for gamma in gammas):
+            raise ValueError(f"gamma, gamma1 and gamma2 must not be negative, got {', '.join(map(str, gammas))}.")
         if self.gamma1 == self.gamma2 == 0:
             raise ValueError("gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1.")
 

@@ -14,7 +14,7 @@ from learnkernels.kernels.families.composed import NormalScoresFamily, normal_sc
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner, TwoStageLearner
 from learnkernels.kernels.learners.closed_form import Unif
-from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf, halves_of
+from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
     KINDS,
@@ -141,7 +141,15 @@ class RFM(SearchingLearner):
             knots = normal_scores(searched.X, searched.w)
             knots = tuple(None if j in self.codes else one for j, one in enumerate(knots))
             if self.scores is True or 0 < sum(one is not None for one in knots) <= COMPONENTS:
-                return self._beside_scores(X, target, regularisation, sample_weight, searched, knots)
+                d, scored = X.shape[1], np.array([j for j, one in enumerate(knots) if one is not None], dtype=np.intp)
+                beside = replace(self, scores=False)
+                found = beside.find(scores_beside(X, knots), target, regularisation, sample_weight)
+                # Where rows differ in one feature alone, by a deviation, its score does by about one.
+                by_value, by_score = 1.0 / found.parameters[:, :d], 1.0 / found.parameters[:, d:]
+                spread = spread_of(searched.X[:, scored], searched.w).map
+                by_value[:, scored] = np.hypot(by_value[:, scored], by_score * spread)
+                with np.errstate(divide="ignore"):  # a feature that does not count
+                    return replace(found, family=NormalScoresFamily(found.family, knots), parameters=1.0 / by_value)
         halves = self._halves(searched, columns)
         choice = self._chosen(halves, GAIN if X.shape[0] > self.search_rows else 0.0)
         near = halves[0].rounds[1].ridge if halves and 1 in halves[0].rounds else None
@@ -157,25 +165,6 @@ class RFM(SearchingLearner):
             tuple(np.mean([half.alignments for half in halves], axis=0).tolist()) if halves else (),
         )
 
-    def _beside_scores(
-        self,
-        X: Rows,
-        target: Target,
-        regularisation: float,
-        sample_weight: np.ndarray | None,
-        searched: Examples,
-        knots: Sequence[np.ndarray | None],
-    ) -> FoundKernels:
-        """Return what is found of features beside their normal scores on the rows that are searched."""
-        d = X.shape[1]
-        scored = np.array([j for j in range(d) if knots[j] is not None], dtype=np.intp)
-        found = replace(self, scores=False).find(scores_beside(X, knots), target, regularisation, sample_weight)
-        # Where rows differ in one feature alone, by a deviation, its score does by about one.
-        by_value, by_score = 1.0 / found.parameters[:, :d], 1.0 / found.parameters[:, d:]
-        by_value[:, scored] = np.hypot(by_value[:, scored], by_score * spread_of(searched.X[:, scored], searched.w).map)
-        with np.errstate(divide="ignore"):  # a feature that does not count
-            return replace(found, family=NormalScoresFamily(found.family, knots), parameters=1.0 / by_value)
-
     def _halves(self, examples: Examples, columns: Columns) -> list[SplitHalf]:
         """Return how each of two halves predicts the other; none where rows are too few, or half of them too alike."""
         if len(examples.X) < LEAST_ROWS:
@@ -184,7 +173,9 @@ class RFM(SearchingLearner):
         wide = self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS
         every = (*range(last + 1), *[UNSUPERVISED] * wide)
         try:
-            halves = halves_of(examples, columns, self.seed, lambda half: self._rounds(half, columns, every))
+            one, other = examples.halves(self.seed)
+            pairs = (one, other), (other, one)
+            halves = [SplitHalf(train, test, columns, self._rounds(train, columns, every)) for train, test in pairs]
             for half in halves:
                 half.learn(2 if self.rounds == "auto" else last)
         except ValueError:  # no metric can be learned of one of them
@@ -260,11 +251,7 @@ class RFM(SearchingLearner):
                 raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
         if self.scores not in (True, False, "auto"):
             raise ValueError(f"scores must be true, false or auto, got {self.scores!r}.")
-        known_values = {
-            "metric": ("both", "diagonal", "full"),
-            "kernels": ("auto", *KINDS),
-            "weights": tuple(WEIGHTS),
-        }
+        known_values = {"metric": ("both", "diagonal", "full"), "kernels": ("auto", *KINDS), "weights": tuple(WEIGHTS)}
         for name, known in known_values.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")

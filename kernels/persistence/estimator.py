@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from learnkernels.kernels.families import KernelFamily, family_from_dict
-from learnkernels.kernels.fields import (
-    Fields,
-    Unfit,
-    any_number,
-    list_of,
-    number,
-    one_of,
-    optional,
-    text,
-    truth,
-    whole,
-)
+from learnkernels.kernels.fields import Fields, Unfit, any_number, list_of, number, one_of, optional, text, truth, whole
 from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
 from learnkernels.kernels.persistence.archive import take
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
@@ -228,12 +217,7 @@ def _pairs(held: list[Any]) -> dict[Any, Any]:
 
 # Labels --------------------------------------------------------------------------------------------------------------
 
-LABELS: dict[str, tuple[str, ...]] = {
-    "boolean": ("b",),
-    "integer": ("i", "u"),
-    "number": ("f",),
-    "text": ("U", "O"),
-}
+LABELS: dict[str, tuple[str, ...]] = {"boolean": ("b",), "integer": ("i", "u"), "number": ("f",), "text": ("U", "O")}
 """Kinds of class labels, and the kinds of dtype that hold them."""
 
 DTYPES = re.compile(r"object|\|b1|[|<>](?:[iu][1248]|f[248]|U[1-9][0-9]{0,4})")

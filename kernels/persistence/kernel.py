@@ -231,30 +231,26 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         raise ValueError(
             f"family of the saved kernel must be flat, got unions in unions without end; {ADVICE}."
         ) from None
-    X = _rows_from(arrays, fields.get("storage", one_of(tuple(STORAGES))))
+    make = STORAGES[fields.get("storage", one_of(tuple(STORAGES)))]
+    if make is None:
+        X: Rows = take(arrays, "X")
+    else:
+        data, *positions = (take(arrays, name, "number" if name == "X_data" else "integer") for name in PARTS)
+        indices, indptr, shape = positions
+        if shape.shape != (2,):
+            refuse(f"X_shape must hold two numbers, rows and features, got shape {shape.shape}")
+        try:
+            X = make((data, indices, indptr), shape=tuple(shape.tolist()))
+            X.check_format(full_check=True)  # an index outside would be read outside the memory of an array
+        except (ValueError, OverflowError, TypeError, IndexError):
+            names = ", ".join(PARTS)
+            raise ValueError(f"{names} must be the parts of one CSR matrix, got others; {ADVICE}.") from None
     rows = take(arrays, "rows", "integer").astype(np.intp, copy=False)
     given = [name for name in OPTIONAL if name in arrays or (name == "sample_weight" and weighted)]
     held = fields.take(DESCRIBED) | {name: take(arrays, name) for name in (*VECTORS, *given)}
     kernel = LearnedKernel(family=family, X=X, rows=rows, centering=centering, **held)
     require_sound(kernel)
     return kernel
-
-
-def _rows_from(arrays: Mapping[str, np.ndarray], storage: str) -> Rows:
-    """Return the training rows as they were held."""
-    make = STORAGES[storage]
-    if make is None:
-        return take(arrays, "X")
-    data, *positions = (take(arrays, name, "number" if name == "X_data" else "integer") for name in PARTS)
-    indices, indptr, shape = positions
-    if shape.shape != (2,):
-        refuse(f"X_shape must hold two numbers, rows and features, got shape {shape.shape}")
-    try:
-        X = make((data, indices, indptr), shape=tuple(shape.tolist()))
-        X.check_format(full_check=True)  # an index outside would be read outside the memory of an array
-    except (ValueError, OverflowError, TypeError, IndexError):
-        raise ValueError(f"{', '.join(PARTS)} must be the parts of one CSR matrix, got others; {ADVICE}.") from None
-    return X
 
 
 # Checks --------------------------------------------------------------------------------------------------------------

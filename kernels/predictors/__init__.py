@@ -9,8 +9,8 @@ import warnings
 from typing import Any
 
 from learnkernels.kernels.parameters import as_object
-from learnkernels.kernels.predictors.base import Predictor, RegularisationPath, TrainingSet
-from learnkernels.kernels.predictors.choice import Auto, PredictorChoice
+from learnkernels.kernels.predictors.base import Predictor, PredictorChoice, RegularisationPath, TrainingSet
+from learnkernels.kernels.predictors.choice import Auto
 from learnkernels.kernels.predictors.krr import KRR, ridge_path
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients
 from learnkernels.kernels.predictors.nystrom import Nystrom

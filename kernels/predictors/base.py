@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import combinations
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from learnkernels.kernels.engine.workers import RowSource, Threads, Workers
 from learnkernels.kernels.families.base import Rows, move
 from learnkernels.kernels.learned import LearnedKernel, LinearScores, checked_rows
 from learnkernels.kernels.parameters import Parameterised, positive
-from learnkernels.kernels.predictors.calibration import assign_calibration_folds, class_scores
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds, class_scores, pair_votes
 from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions
 from learnkernels.kernels.targets import Target, Task
 
@@ -197,7 +196,7 @@ class RegularisationPath:
     def scores(self, X_new: Any) -> np.ndarray:
         """Return scores of new rows, one set a regularisation, shape (L, n, q)."""
         assert self.kernel is not None
-        scores = self._scores.of(checked_rows(self.kernel, X_new))
+        scores = self._scores.of(checked_rows(self.kernel.X, X_new))
         return scores.reshape(len(scores), len(self), -1).transpose(1, 0, 2)
 
     @cached_property
@@ -221,11 +220,7 @@ class RegularisationPath:
             return self.target.decode(scores)
         if len(classes) == 2:
             return classes[(scores[..., 0] > 0).astype(np.intp)]
-        votes = np.zeros((*scores.shape[:2], len(classes)), dtype=np.intp)
-        for j, (first, second) in enumerate(combinations(range(len(classes)), 2)):
-            votes[..., first] += scores[..., j] <= 0
-            votes[..., second] += scores[..., j] > 0
-        return classes[votes.argmax(axis=-1)]
+        return classes[pair_votes(scores, len(classes))[0].argmax(axis=-1)]
 
     def class_scores(self, X_new: Any) -> list[np.ndarray]:
         """Return the scores that classes are compared by, one array of shape (n,) or (n, n_classes) a regularisation.
@@ -270,6 +265,14 @@ class Predictor(Parameterised, ABC):
         """Return the predictors that it may stand for, with their options, by name."""
         return {self.name: self}
 
+    def choose(self, problem: Any) -> PredictorChoice:
+        """Return the predictor for a `choice.Problem`, and why; `check` is called first.
+
+        By default this one, for no reason.
+        """
+        self.check(problem.task)
+        return PredictorChoice(self, "")
+
     @abstractmethod
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
@@ -301,6 +304,21 @@ class Predictor(Parameterised, ABC):
             positive("memory", self.memory)
         if (tolerance := getattr(self, "tolerance", None)) is not None:
             positive("tolerance", tolerance)
+
+
+@dataclass(frozen=True)
+class PredictorChoice:
+    """A predictor, and why it was chosen.
+
+    Attributes
+    ----------
+    predictor : Predictor
+    reason : str
+        One sentence; empty where a user named the predictor.
+    """
+
+    predictor: Predictor
+    reason: str
 
 
 class ExactPredictor(Predictor):

@@ -207,10 +207,17 @@ def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarr
         return linear[:, 0]
     if not of_pairs:
         return linear
-    votes, sums = np.zeros((2, len(linear), n_classes))
-    for f, (first, second) in zip(linear.T, combinations(range(n_classes), 2), strict=True):
-        votes[:, first] += f <= 0
-        votes[:, second] += f > 0
-        sums[:, first] -= f
-        sums[:, second] += f
+    votes, sums = pair_votes(linear, n_classes)
     return votes + sums / (3 * (1 + np.abs(sums)))
+
+
+def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many pairs each class wins, and its sum of scores, of scores of pairs of shape (..., n_pairs)."""
+    votes, sums = np.zeros((2, *scores.shape[:-1], n_classes))
+    for j, (first, second) in enumerate(combinations(range(n_classes), 2)):
+        f = scores[..., j]
+        votes[..., first] += f <= 0
+        votes[..., second] += f > 0
+        sums[..., first] -= f
+        sums[..., second] += f
+    return votes, sums

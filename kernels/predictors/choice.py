@@ -11,7 +11,14 @@ import numpy as np
 from learnkernels.kernels.centering import Centering, mean_over, subtract_means
 from learnkernels.kernels.families.base import distinct_examples, drawn_rows, n_mapped
 from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.predictors.base import DEFAULTS, Predictor, RegularisationPath, TrainingSet, usable_gram
+from learnkernels.kernels.predictors.base import (
+    DEFAULTS,
+    Predictor,
+    PredictorChoice,
+    RegularisationPath,
+    TrainingSet,
+    usable_gram,
+)
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, calibrated_log_loss
 from learnkernels.kernels.predictors.krr import KRR
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, sketched
@@ -103,21 +110,6 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
     least = np.flatnonzero(smoothed <= smoothed.min() + ROUNDING * np.nanmax(np.abs(errors)))
     position, setting = divmod(int(least[len(least) // 2]), len(errors))
     return setting, position
-
-
-@dataclass(frozen=True)
-class PredictorChoice:
-    """A predictor, and why it was chosen.
-
-    Attributes
-    ----------
-    predictor : Predictor
-    reason : str
-        One sentence; empty where a user named the predictor.
-    """
-
-    predictor: Predictor
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -230,7 +222,7 @@ class Auto(Predictor):
 
     def check(self, task: Task) -> None:
         """Raise ValueError for an option that is out of its range, whichever predictor is chosen."""
-        self.candidates()[Nystrom.name].check(task)
+        Nystrom(**self.get_params()).check(task)
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
@@ -241,9 +233,10 @@ class Auto(Predictor):
 
     def choose(self, problem: Problem) -> PredictorChoice:
         """Return the predictor for a problem, and why it is that one; ValueError for a learner's own that is none."""
-        m, own = problem.n_rows, problem.own or problem.suited or DEFAULTS[problem.task]
-        candidates = self.candidates()
+        self.check(problem.task)
+        m, own, candidates = problem.n_rows, problem.own or problem.suited or DEFAULTS[problem.task], self.candidates()
         fitting = {name: one for name, one in candidates.items() if not one.by_rows and problem.task in one.tasks}
+        rough, on_landmarks = (one for one in candidates.values() if one.by_rows)
         if own not in fitting:
             raise ValueError(
                 f"the learner's own predictor must be {' or '.join(fitting)} for a {problem.task}, got {own!r}; "
@@ -273,23 +266,11 @@ class Auto(Predictor):
         flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
         flops = problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))
         if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS:
-            reason = f"krr-cg, conjugate gradients on all pairs of rows: {too_large}"
-            return PredictorChoice(candidates[ConjugateGradients.name], reason)
+            reason = f"{rough.name}, conjugate gradients on all pairs of rows: {too_large}"
+            return PredictorChoice(rough, reason)
         pairs = ", and passes over all pairs of rows too long" if conjugate else ""
-        reason = f"nystrom, landmarks in place of all rows: {too_large}{pairs}"
-        return PredictorChoice(candidates[Nystrom.name], reason)
-
-
-def choose_predictor(predictor: Predictor, problem: Problem) -> PredictorChoice:
-    """Return the predictor for a problem: the one that is given, or what ``auto`` stands for.
-
-    Raises
-    ------
-    ValueError
-        The predictor does not serve the task, or an option is out of its range.
-    """
-    predictor.check(problem.task)
-    return predictor.choose(problem) if isinstance(predictor, Auto) else PredictorChoice(predictor, "")
+        reason = f"{on_landmarks.name}, landmarks in place of all rows: {too_large}{pairs}"
+        return PredictorChoice(on_landmarks, reason)
 
 
 def _size(n_bytes: float) -> str:

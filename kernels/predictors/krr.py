@@ -42,11 +42,22 @@ class KRR(ExactPredictor):
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
     ) -> RegularisationPath:
         """Fit on the matrix, or on the monomials that it is a product of."""
+        kernel, weights, centering = training.kernel, training.sample_weight, training.kernel.centering
         F = few_monomials(training)
         if F is not None:
-            return _fit_monomials(F, training, target, grid)
-        path = _fit_leaving_out(training, target, grid[0]) if fine and len(grid) == 1 else None
-        return super().fit(training, target, grid, fine=fine) if path is None else path
+            unit = 1.0
+            if kernel.regularisation is None:
+                unit = float(np.average(np.square(F).sum(axis=1), weights=weights))
+            F = F / np.sqrt(unit)
+
+            def held_out() -> tuple[np.ndarray, np.ndarray]:
+                first, which, Y, w = distinct_examples(training.take()[0], target.Y, weights)
+                return np.arange(training.n_rows), left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)[which]
+
+            path = ridge_path(F, target, grid, weights, centering, factor=True)
+            return replace(path, kernel=kernel, dual=path.dual * (1.0 / unit), held_out=held_out)
+        left_out = _fit_leaving_out(training, target, grid[0]) if fine and len(grid) == 1 else None
+        return super().fit(training, target, grid, fine=fine) if left_out is None else left_out
 
     def fit_matrix(
         self,
@@ -117,21 +128,6 @@ def ridge_path(
     else:
         dual = _solutions(A, Y, grid)
     return RegularisationPath(target, dual if root is None else dual * root, intercept)
-
-
-def _fit_monomials(F: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float]) -> RegularisationPath:
-    """Fit on the monomials that the matrix is a product of."""
-    kernel, weights, centering, unit = training.kernel, training.sample_weight, training.kernel.centering, 1.0
-    if kernel.regularisation is None:
-        unit = float(np.average(np.square(F).sum(axis=1), weights=weights))
-    F = F / np.sqrt(unit)
-
-    def held_out() -> tuple[np.ndarray, np.ndarray]:
-        first, which, Y, w = distinct_examples(training.take()[0], target.Y, weights)
-        return np.arange(training.n_rows), left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)[which]
-
-    path = ridge_path(F, target, grid, weights, centering, factor=True)
-    return replace(path, kernel=kernel, dual=path.dual * (1.0 / unit), held_out=held_out)
 
 
 def _fit_leaving_out(training: TrainingSet, target: Target, regularisation: float) -> RegularisationPath | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.predictors.base import ExactPredictor, RegularisationPath
-from learnkernels.kernels.solvers.svm import AT_BOUND, solve_svm
+from learnkernels.kernels.solvers.svm import AT_BOUND, class_pairs, solve_svm
 from learnkernels.kernels.targets import Target
 
 MAX_ITERATIONS = 200_000
@@ -132,11 +132,9 @@ def _fit_exactly(
     K: np.ndarray, labels: np.ndarray, C: float, start: _PairwiseSVM | None = None, intercept: bool = True
 ) -> _PairwiseSVM:
     """Return machines by active sets and interior points, from those of another C."""
-    pairs = list(combinations(np.unique(labels).tolist(), 2))
+    pairs = class_pairs(labels)
     dual, intercepts = np.zeros((len(K), len(pairs))), np.zeros(len(pairs))
-    for j, (first, second) in enumerate(pairs):
-        rows = np.flatnonzero((labels == first) | (labels == second))
-        y = np.where(labels[rows] == second, 1.0, -1.0)
+    for j, (rows, y) in enumerate(pairs):
         # What counts of a start is which rows are at a bound, and that moves with C.
         guess = None if start is None else np.abs(start.dual[rows, j]) * (C / start.C)
         machine = solve_svm(K[np.ix_(rows, rows)], y, C, guess, intercept)

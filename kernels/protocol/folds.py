@@ -109,27 +109,22 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
         for fold, (_, test) in enumerate(splitter.split(rows, target.values if by_class else None, groups)):
             folds[test] = fold
     if by_class:
-        _require_spread(target, folds, n_folds, units=unit)
+        held = np.zeros((n_folds, len(target.classes)), dtype=bool)
+        held[folds, target.values] = True
+        of_class = held.sum(axis=0)
+        rare = int(of_class.argmin())
+        if of_class[rare] < 3:  # those that train may lack it
+            ways = "" if unit == "row" else "use fewer folds, another seed, or "
+            raise ValueError(
+                f"each class must have a {unit} in at least 3 folds, one to train, one to validate and one to test, "
+                f"got {of_class[rare]} for class {target.classes[rare]!r}; {ways}leave that class out."
+            )
     return folds
 
 
 def _require_three(n_folds: int) -> None:
     if n_folds < 3:
         raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
-
-
-def _require_spread(target: Target, folds: np.ndarray, n_folds: int, units: str) -> None:
-    """Raise ValueError if a class is in so few folds that those that train may lack it."""
-    held = np.zeros((n_folds, len(target.classes)), dtype=bool)
-    held[folds, target.values] = True
-    of_class = held.sum(axis=0)
-    rare = int(of_class.argmin())
-    if of_class[rare] < 3:
-        ways = "" if units == "row" else "use fewer folds, another seed, or "
-        raise ValueError(
-            f"each class must have a {units} in at least 3 folds, one to train, one to validate and one to test, got "
-            f"{of_class[rare]} for class {target.classes[rare]!r}; {ways}leave that class out."
-        )
 
 
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
@@ -251,7 +246,7 @@ def trials_in_time(n_folds: int) -> list[Trial]:
 def assign_split(
     target: Target,
     train: int,
-    validation: int,
+    validation: int | None,
     test: int | None,
     seed: int,
     held_out: np.ndarray | None = None,
@@ -265,7 +260,7 @@ def assign_split(
     target : Target
         Of all m rows.
     train, validation, test : int
-        Rows to draw, each at least 2; `test` may be None with `held_out`, for all of these.
+        Rows to draw, each at least 2; `test` may be None with `held_out`, for all of these, and `validation` for none.
     seed : int
         Of the draw. How many rows of each class are drawn does not depend on it, but among rows that are held out.
     held_out : ndarray of bool of shape (m,), optional
@@ -280,7 +275,7 @@ def assign_split(
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        0 for training rows, 1 for validation, 2 for test rows, -1 for rows that are not used.
+        0 for training rows, 1 for validation, 2 for test rows (1 without validation), -1 for rows that are not used.
 
     Raises
     ------
@@ -293,19 +288,7 @@ def assign_split(
     The rows of each class, in random order, are spread evenly over the line that the parts are cut from: row r of n at
     ``(r + 1/2) / n``. A group is at the place of its middle row among the groups of its most frequent class.
     """
-    return _drawn_beside(target, {"train": train, "validation": validation}, test, seed, held_out, groups, times)
-
-
-def _drawn_beside(
-    target: Target,
-    sizes: Mapping[str, int],
-    test: int | None,
-    seed: int,
-    held_out: np.ndarray | None,
-    groups: np.ndarray | None,
-    times: np.ndarray | None,
-) -> np.ndarray:
-    """Return which part each row is drawn for, test rows last, from all rows or from those that are held out."""
+    sizes = {"train": train} if validation is None else {"train": train, "validation": validation}
     if times is not None and (held_out is not None or groups is not None):
         raise ValueError("times say which rows train and test, got held_out or groups beside them; leave those out.")
     if held_out is None:
@@ -393,8 +376,7 @@ def _require_sizes(target: Target, sizes: Mapping[str, int]) -> None:
         if size < 2:
             raise ValueError(f"{name} must be at least 2 rows, got {size}.")
     *first, last = sizes
-    wanted = sum(sizes.values())
-    if wanted > len(target):
+    if (wanted := sum(sizes.values())) > len(target):
         raise ValueError(
             f"{' and '.join([', '.join(first), last] if first else [last])} must together be at most the "
             f"{len(target)} rows there are, got {' + '.join(map(str, sizes.values()))} = {wanted}; draw fewer."
@@ -446,7 +428,7 @@ def assign_nested_split(
     ValueError
         As `assign_split`, and as `assign_folds` or `assign_blocks` for the training rows.
     """
-    drawn = _drawn_beside(target, {"train": train}, test, seed, held_out, groups, times)
+    drawn = assign_split(target, train, None, test, seed, held_out, groups, times)
     training = np.flatnonzero(drawn == 0)
     of_training = target.take(training)
     try:

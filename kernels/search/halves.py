@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -203,11 +203,3 @@ class SplitHalf:
         family = FamilyUnion([CategoricalFamily([EQUAL])] * len(codes), codes[:, None].tolist())
         units = unit_weights(family, self.train.X, self.train.w)
         return summed(family, units, self.train.X, self.train.X), summed(family, units, self.test.X, self.train.X)
-
-
-def halves_of(
-    examples: Examples, columns: Columns, seed: int, rounds: Callable[[Examples], Iterator[Round]]
-) -> list[SplitHalf]:
-    """Return how each of two halves predicts the other, by the metrics that `rounds` learns of its rows."""
-    one, other = examples.halves(seed)
-    return [SplitHalf(train, test, columns, rounds(train)) for train, test in ((one, other), (other, one))]

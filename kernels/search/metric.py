@@ -79,10 +79,7 @@ class Metric:
         return np.abs(self.map) if self.map.ndim == 1 else np.linalg.norm(self.map, norm, axis=1)
 
     def base_kernels(
-        self,
-        X: np.ndarray,
-        w: np.ndarray | None = None,
-        factors: Factors = KINDS["both"],
+        self, X: np.ndarray, w: np.ndarray | None = None, factors: Factors = KINDS["both"]
     ) -> tuple[MetricFamily, np.ndarray]:
         """Return Gaussians and Laplacians around the median distance of weighted rows in the metric, and their sigma.
 
@@ -252,7 +249,10 @@ def learned_metrics(
     for number in range(1, rounds + 1):
         products = []
         for A in maps:
-            in_span, basis = span_of(Z * A if A.ndim == 1 else Z @ A)
+            in_span, basis = Z * A if A.ndim == 1 else Z @ A, None
+            if in_span.shape[1] > len(Z):  # of more features than rows, in an orthonormal basis of the rows' span
+                basis, coordinates = np.linalg.qr(in_span.T)
+                in_span = coordinates.T
             M, ridge = gradient_outer_product(in_span, Y, sample_weight, ridge)
             products.append((A if basis is None else A[:, None] * basis if A.ndim == 1 else A @ basis, M))
         products = products * len(kinds) if number == 1 else products
@@ -265,17 +265,6 @@ def learned_metrics(
             maps.append(A)
             metrics.append(Metric(mapped, f"{kind} metric {number}"))
         yield Round(number, tuple(metrics), ridge)
-
-
-def span_of(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return rows of more features than there are rows in an orthonormal basis of their span, and this basis.
-
-    Distances and gradients are in the span. Of no more features than rows, the rows themselves and None.
-    """
-    if Z.shape[1] <= len(Z):
-        return Z, None
-    basis, coordinates = np.linalg.qr(Z.T)
-    return coordinates.T, basis
 
 
 def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
@@ -332,7 +321,7 @@ def gradient_outer_product(
         All rows are equal, or the prediction is constant.
     """
     K, slopes = radial_kernel(Z, sample_weight)
-    fit = best_left_out(K, Y, sample_weight, near)
+    fit = LeaveOneOut(K, Y, sample_weight).best(ridges_of(K, sample_weight), near)
     del K  # as slopes and eigenvectors are, all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
@@ -342,11 +331,6 @@ def gradient_outer_product(
     if not trace > 0:
         raise ValueError("the prediction does not depend on any feature, so no metric can be learned; take alignf.")
     return M / trace, fit.ridge
-
-
-def best_left_out(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None, near: float | None = None) -> LeftOut:
-    """Return the ridge regression on a centered Gram matrix with the least squared leave-one-out residuals."""
-    return LeaveOneOut(K, Y, w).best(ridges_of(K, w), near)
 
 
 def ridges_of(K: np.ndarray, w: np.ndarray | None = None) -> list[float]:

@@ -65,7 +65,12 @@ def minimise_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     v = np.zeros(p)
     free = np.zeros(p, dtype=bool)
     if p >= WARM_START:
-        v = _independent_part(M, coordinate_descent(M, a))
+        # From the independent of the kernels that descent leaves weights: up to rounding, by a pivoted factor of M.
+        v = coordinate_descent(M, a)
+        support = np.flatnonzero(v > 0)
+        if len(support):
+            _, pivots, rank, _ = dpstrf(M[np.ix_(support, support)], tol=DEPENDENT)
+            v[support[pivots[rank:] - 1]] = 0.0
         free = v > 0
         v, free = _settle(M, a, v, free, _solve_free(M, a, free), tolerance)
     barred = np.zeros(p, dtype=bool)
@@ -134,17 +139,6 @@ def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
         if most <= SETTLED * v.max(initial=0.0):
             break
     return v
-
-
-def _independent_part(M: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Return `v` with zero for variables that depend on others, up to rounding, by a pivoted factor of M."""
-    support = np.flatnonzero(v > 0)
-    if not len(support):
-        return v
-    _, pivots, rank, _ = dpstrf(M[np.ix_(support, support)], tol=DEPENDENT)
-    kept = np.zeros_like(v)
-    kept[support[pivots[:rank] - 1]] = v[support[pivots[:rank] - 1]]
-    return kept
 
 
 def _solve_free(M: np.ndarray, a: np.ndarray, free: np.ndarray) -> np.ndarray:

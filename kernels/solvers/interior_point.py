@@ -9,10 +9,8 @@ factors, whatever the rank and C.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator
@@ -265,44 +263,6 @@ def weights_by_interior_point(
     return mu, dual, steps
 
 
-class Features:
-    """The features of rank-one kernels, centered as their operator says; sparse ones stay as they are.
-
-    Attributes
-    ----------
-    grams : FeatureGrams
-        The operator they are taken from.
-    Z : ndarray or CSC matrix of shape (m, p)
-        Features over the roots of their scales, as the operator has them; a copy by columns where they are sparse.
-    means, squares : ndarray of shape (p,)
-        Mean of each column, and its squared length once it is centered.
-    """
-
-    def __init__(self, grams: FeatureGrams) -> None:
-        """Take the features of an operator; O(nnz)."""
-        self.grams = grams
-        Z: Any = grams.Z
-        self.sparse = bool(sparse.issparse(Z))
-        self.Z = Z.tocsc() if self.sparse else Z
-        self.means = grams.centering.mean(self.Z).ravel()
-        squares = self.Z.multiply(self.Z).sum(axis=0) if self.sparse else np.einsum("ik,ik->k", self.Z, self.Z)
-        self.squares = np.maximum(np.asarray(squares).ravel() - self.Z.shape[0] * self.means**2, 0.0)
-
-    def scores(self, w: np.ndarray) -> np.ndarray:
-        """Return ``Z w`` of the centered features, shape (m,), for w of shape (p,); O(nnz)."""
-        return np.asarray(self.Z @ w) - self.means @ w
-
-    def products(self, r: np.ndarray) -> np.ndarray:
-        """Return ``z_k . r`` of the centered features, shape (p,), for any r of shape (m,); O(nnz)."""
-        return np.asarray(self.Z.T @ self.grams.centering.less_mean(r))
-
-    def gram(self, kernels: np.ndarray) -> np.ndarray:
-        """Return the products of a centered features with each other, shape (a, a); O(m a^2), less for sparse ones."""
-        part, means = self.Z[:, kernels], self.means[kernels]
-        products = part.T @ part
-        return np.asarray(products.toarray() if self.sparse else products) - self.Z.shape[0] * np.outer(means, means)
-
-
 class FeaturePath(InteriorPoint):
     r"""Iterate of a primal-dual method for a predictor's dual with a bound on all features' products at once.
 
@@ -333,16 +293,16 @@ class FeaturePath(InteriorPoint):
     """
 
     def __init__(
-        self, features: Features, linear: np.ndarray, quadratic: float, weight: float, signs: np.ndarray | None = None
+        self, grams: FeatureGrams, linear: np.ndarray, quadratic: float, weight: float, signs: np.ndarray | None = None
     ) -> None:
-        """Take features, c of shape (m,), delta, kappa and, for a machine, its signs y."""
-        self._features, self._linear, self._quadratic, self._weight = features, linear, quadratic, weight
+        """Take rank-one kernels, c of shape (m,), delta, kappa and, for a machine, its signs y."""
+        self._grams, self._linear, self._quadratic, self._weight = grams, linear, quadratic, weight
         self._boxed = 0 if signs is None else len(linear)  # rows between bounds
         self._y = np.ones(len(linear)) if signs is None else signs
-        self._intercept = signs is not None and features.grams.centering.intercept
+        self._intercept = signs is not None and grams.centering.intercept
         x = linear / 2
         products = self._products(x)
-        s = max(1.1 * float(np.abs(products).max()), SMALLEST_START * float(np.sqrt(features.squares.max())))
+        s = max(1.1 * float(np.abs(products).max()), SMALLEST_START * float(np.sqrt(grams.squares.max())))
         self.slacks = np.concatenate([np.full(2 * self._boxed, 0.5), s - products, s + products])
         of_bounds = np.full(2 * len(products), weight * s / len(products))
         self.multipliers = np.concatenate([np.full(2 * self._boxed, 2.0), of_bounds])
@@ -377,11 +337,11 @@ class FeaturePath(InteriorPoint):
 
     def _products(self, x: np.ndarray) -> np.ndarray:
         """Return V x, shape (p,)."""
-        return self._features.products(self._y * x)
+        return self._grams.projections(self._y * x)
 
     def _pull(self, v: np.ndarray) -> np.ndarray:
         """Return V' v, shape (m,)."""
-        return self._y * self._features.scores(v)
+        return self._y * self._grams.scores(v)
 
     def factorise(self) -> None:
         """Compute what the optimality conditions are short of, and factor the system of x, s and b."""
@@ -396,7 +356,7 @@ class FeaturePath(InteriorPoint):
         self._missing_s = float(multipliers.sum()) - 2 * self._weight * s
         self._missing_slack = np.stack([s - products, s + products]) - slack
         E = ratios.sum(axis=0)
-        A = self._features.grams.combine(self._relevant(E, float(diagonal.min())))
+        A = self._grams.combine(self._relevant(E, float(diagonal.min())))
         A *= self._y
         A *= self._y[:, None]
         A.flat[:: len(A) + 1] += diagonal
@@ -410,7 +370,7 @@ class FeaturePath(InteriorPoint):
 
     def _relevant(self, E: np.ndarray, smallest: float) -> np.ndarray:
         """Return E without the entries that together add next to nothing: the direction is as good without."""
-        added = E * self._features.squares
+        added = E * self._grams.squares
         order = np.argsort(added, kind="stable")
         E = E.copy()
         E[order[np.cumsum(added[order]) <= NEGLIGIBLE * smallest]] = 0.0

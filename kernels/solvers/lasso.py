@@ -36,7 +36,7 @@ from scipy.linalg import cho_factor, cho_solve
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored
-from learnkernels.kernels.solvers.interior_point import FeaturePath, Features
+from learnkernels.kernels.solvers.interior_point import FeaturePath
 from learnkernels.kernels.solvers.svm import best_intercept
 
 FEW_PASSES = 20
@@ -107,7 +107,7 @@ class SquaredLasso:
 
     Attributes
     ----------
-    features : Features
+    grams : FeatureGrams
     y : ndarray of shape (m,)
         Centered target.
     ridge : float
@@ -134,15 +134,15 @@ class SquaredLasso:
     (1974), Solving Least Squares Problems, chapter 23, for those that stay inside.
     """
 
-    features: Features
+    grams: FeatureGrams
     y: np.ndarray
     ridge: float
     radius: float
 
     def at(self, w: np.ndarray) -> Fit:
         """Return value, gradient and bound at coefficients, shape (p,); O(nnz)."""
-        residual = self.y - self.features.scores(w)
-        descent = self.features.products(residual) / self.ridge
+        residual = self.y - self.grams.scores(w)
+        descent = self.grams.projections(residual) / self.ridge
         norm, squared = float(np.abs(w).sum()), float(residual @ residual) / self.ridge
         # Along alpha = s (y - Z w) / lambda the dual is 2 s b - s^2 c, at most b^2 / c.
         b = float(residual @ self.y) / self.ridge
@@ -159,9 +159,9 @@ class SquaredLasso:
         """
         carried = np.flatnonzero(mu)
         roots = np.sqrt(mu[carried])
-        A = self.features.gram(carried) * roots[:, None] * roots / self.ridge
+        A = self.grams.feature_products(carried) * roots[:, None] * roots / self.ridge
         A.flat[:: len(A) + 1] += 1.0
-        right = roots * self.features.products(self.y)[carried] / self.ridge
+        right = roots * self.grams.projections(self.y)[carried] / self.ridge
         w = np.zeros(len(mu))
         w[carried] = roots * cho_solve(cho_factor(A), right)
         return w
@@ -183,7 +183,7 @@ class SquaredLasso:
             before = fit.w[active]
             signs = np.sign(np.where(before != 0, before, fit.descent[active]))
             slope = fit.descent[active] - fit.threshold * signs
-            H = self.features.gram(active) / self.ridge + np.outer(signs, signs) / self.radius
+            H = self.grams.feature_products(active) / self.ridge + np.outer(signs, signs) / self.radius
             change = np.asarray(cho_solve(factored(H, RELATIVE_RIDGE), slope, check_finite=False))
             for length in PROJECTED_STEPS:
                 better = self._moved(fit, active, signs * np.maximum(signs * (before + length * change), 0.0))
@@ -281,7 +281,7 @@ def ridge_weights(
     solution for any lambda, and active sets finish from there. Memory is O(nnz + m^2 + a^2), without the path
     O(nnz + a^2).
     """
-    problem = SquaredLasso(Features(grams), y, ridge, radius)
+    problem = SquaredLasso(grams, y, ridge, radius)
     p = grams.n_kernels
     carried = 0 if start is None else int(np.count_nonzero(start))
     w = problem.from_weights(start) if start is not None and carried <= len(y) else np.zeros(p)
@@ -315,7 +315,7 @@ def _along_path(problem: SquaredLasso, record: _Record, aim: float, max_iteratio
     :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2` to be minimised, and w is r times its w.
     """
     size = float(np.sqrt(np.mean(problem.y**2)))
-    path = FeaturePath(problem.features, problem.y / size, 1.0, problem.radius / problem.ridge)
+    path = FeaturePath(problem.grams, problem.y / size, 1.0, problem.radius / problem.ridge)
     nearest, best, waited = record.fit.w, np.inf, 0
     while record.iterations < max_iterations and best > aim and waited < PATIENCE and path.step():
         fit = problem.at(size * path.w)
@@ -362,19 +362,19 @@ def svm_weights(
     with :math:`|z_k^\top (y \circ x)| \le s`. Each step gives a w, for which the best b is found among the kinks of the
     hinge, and an x, moved into its constraints and scaled to the best bound on its ray. Memory is O(nnz + m^2).
     """
-    features, intercept = Features(grams), grams.centering.intercept
-    path = FeaturePath(features, np.ones(len(signs)), 0.0, C * radius, signs)
+    intercept = grams.centering.intercept
+    path = FeaturePath(grams, np.ones(len(signs)), 0.0, C * radius, signs)
 
     def bound() -> float:
         x = path.x
-        total, squared = float(x.sum()), radius * C * float(np.abs(features.products(signs * x)).max()) ** 2
+        total, squared = float(x.sum()), radius * C * float(np.abs(grams.projections(signs * x)).max()) ** 2
         scale = 1 / float(x.max())
         if squared * scale > total:
             scale = total / squared
         return C * scale * (2 * total - scale * squared)
 
     def fit(w: np.ndarray) -> Fit:
-        scores, norm = features.scores(w), float(np.abs(w).sum())
+        scores, norm = grams.scores(w), float(np.abs(w).sum())
         b = best_intercept(scores, signs) if intercept else 0.0
         hinge = np.maximum(0.0, 1.0 - signs * (scores + b)).sum()
         value = float(2 * C * hinge + norm**2 / radius)

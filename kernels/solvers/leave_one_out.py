@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from scipy.linalg import cho_solve, lapack
@@ -123,15 +123,9 @@ class LeaveOneOut:
         """Return the regression for a ridge, positive; ValueError for one that rounding takes away."""
         if not 0 < ridge < np.inf:
             raise ValueError(f"ridge must be positive and finite, got {ridge}.")
-        found = self._at(ridge)
-        if found is None:
-            raise ValueError(f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge.")
-        return found
-
-    def _at(self, ridge: float) -> LeftOut | None:
         factor = cholesky(self._matrix.copy(), ridge)
         if factor is None:
-            return None
+            raise ValueError(f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge.")
         solved = cho_solve(factor, self._targets, check_finite=False)
         constant = 0.0 if self._eigenvalue is None else 1.0 / (self._weights.sum() * (self._eigenvalue + ridge))
         return LeftOut(ridge, self._roots * solved, self._weights, factor, constant)
@@ -156,8 +150,9 @@ class LeaveOneOut:
         best: list[tuple[float, LeftOut]] = []
 
         def value(position: int) -> float:
-            found = self._at(ridges[position])
-            if found is None:
+            try:
+                found = self.at(ridges[position])
+            except ValueError:
                 return np.inf
             one = loss(found)
             if not best or one < best[0][0]:
@@ -181,13 +176,7 @@ def least_along(value: Callable[[int], float], n: int, start: int | None = None)
         Where to begin, close to the least value, and go on position by position; by default at the best of every
         fourth one.
     """
-    seen: dict[int, float] = {}
-
-    def known(position: int) -> float:
-        if position not in seen:
-            seen[position] = value(position)
-        return seen[position]
-
+    known = cache(value)
     at = min(range(min(STEPS[0] // 2, n - 1), n, STEPS[0]), key=known) if start is None else start
     for step in STEPS[1:] if start is None else STEPS[-1:]:
         while (best := min((at, max(at - step, 0), min(at + step, n - 1)), key=known)) != at:

@@ -76,25 +76,6 @@ class InnerProblem(Protocol):
         """Return the solution at the weights mu, shape (p,)."""
 
 
-class WeightSet(Protocol):
-    """The set of weights and what is added to the objective on it."""
-
-    def start(self, p: int) -> np.ndarray:
-        """Return weights to begin with, shape (p,)."""
-
-    def penalty(self, mu: np.ndarray) -> float:
-        """Return R(mu)."""
-
-    def lower_bound(self, inner: InnerSolution) -> float:
-        """Return the minimum over all weights of ``constant - mu . forms + R(mu)``: a bound of the whole problem."""
-
-    def slope(self, mu: np.ndarray, inner: InnerSolution, towards: np.ndarray) -> float:
-        """Return the derivative of the objective at mu along ``towards - mu``."""
-
-    def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield feasible weights to move towards, the most promising first; along the last one the objective falls."""
-
-
 @dataclass(frozen=True)
 class Ball:
     r"""Weights :math:`\mu = \mu_0 + \nu` with :math:`\nu \ge 0` and :math:`\lVert \nu \rVert_s \le \Lambda`.
@@ -150,7 +131,8 @@ class Ball:
             vertex[v.argmax()] = self.radius
             yield self.center + vertex
             return
-        T = self._linear_minimiser(v)
+        powers = (v / v.max()) ** (1 / (self.norm - 1)) if v.any() else np.ones_like(v)
+        T = np.asarray(powers / np.linalg.norm(powers, self.norm))  # what minimises the linear part
         if not np.isinf(self.norm):
             if len(mu) <= WORKING_SET:
                 yield self.center + self._newton(nu, v, T, inner)
@@ -160,11 +142,6 @@ class Ball:
 
     def _scaled(self, nu: np.ndarray) -> np.ndarray:
         return nu * (self.radius / np.linalg.norm(nu, self.norm))
-
-    def _linear_minimiser(self, v: np.ndarray) -> np.ndarray:
-        """Return T, of unit norm."""
-        powers = (v / v.max()) ** (1 / (self.norm - 1)) if v.any() else np.ones_like(v)
-        return np.asarray(powers / np.linalg.norm(powers, self.norm))
 
     def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: InnerSolution) -> np.ndarray:
         positive = np.flatnonzero((T > 0) & (nu > 0))  # a form that should be zero may round to more
@@ -251,7 +228,7 @@ class Orthant:
 
 
 def minimise(
-    problem: InnerProblem, outer: WeightSet, start: np.ndarray, tolerance: float, max_iterations: int
+    problem: InnerProblem, outer: Ball | Orthant, start: np.ndarray, tolerance: float, max_iterations: int
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
     """Return the weights that minimise a convex minimax problem, with their certificate and the inner solution.
 

@@ -91,7 +91,12 @@ class ProjectedGradient:
             if new is None:
                 break
             g_new = new.gradient()
-            step = self._spectral_step(new.mu - point.mu, g_new - g, g_new, long=len(values) % 2 == 1)
+            # A step of Barzilai and Borwein, long and short in turn; the longest one where F is not convex.
+            s, y = new.mu - point.mu, g_new - g
+            shortest, step = (self._step(radii, g_new) for radii in STEP_RANGE)
+            bend = float(s @ y)
+            if bend > 0:
+                step = min(max(float(s @ s) / bend if len(values) % 2 else bend / float(y @ y), shortest), step)
             point, g = new, g_new
             values.append(point.value)
         return Descent(point.mu, point.value, gap, evaluations, tuple(values), first_gradient)
@@ -116,14 +121,6 @@ class ProjectedGradient:
         """Return the step along -g that is some radii long."""
         length = float(np.linalg.norm(g))
         return radii * self.radius / length if length > 0 else 1.0
-
-    def _spectral_step(self, s: np.ndarray, y: np.ndarray, g: np.ndarray, long: bool) -> float:
-        """Return a step of Barzilai and Borwein, long and short in turn; the longest one where F is not convex."""
-        shortest, longest = (self._step(radii, g) for radii in STEP_RANGE)
-        bend = float(s @ y)
-        if not bend > 0:
-            return longest
-        return min(max(float(s @ s) / bend if long else bend / float(y @ y), shortest), longest)
 
 
 def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:

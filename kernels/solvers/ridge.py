@@ -12,6 +12,7 @@ from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, TiledGrams, gram_operator, has_room
 from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.families.base import drawn_rows
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.certificate import TOLERANCE, indefinite_kernels
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
 from learnkernels.kernels.solvers.factor import ridge_factor
@@ -85,21 +86,15 @@ class RidgeProblem:
         ValueError
             The regularisation is not positive and finite.
         """
-        if not 0 < regularisation < np.inf:
-            raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
-        self._grams = grams
+        regularisation = positive("regularisation", regularisation)
+        self.grams = grams
         self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
-
-    @property
-    def grams(self) -> GramOperator:
-        """The base kernels."""
-        return self._grams
 
     @cached_property
     def _inside(self) -> tuple[GramOperator, np.ndarray, np.ndarray | None]:
         """Base kernels and targets in the basis of the features' span, and that basis; or on the rows, and None."""
-        grams = self._grams
+        grams = self.grams
         if not isinstance(grams, FeatureGrams) or grams.n_kernels >= grams.n_rows:
             return grams, self.Y, None
         basis, features = np.linalg.qr(
@@ -167,16 +162,11 @@ class StreamedRidge:
 
     def __init__(self, grams: TiledGrams, target: Target, regularisation: float, tolerance: float = TOLERANCE) -> None:
         """Take the training rows, ``lambda = 1 / regularisation``, which is positive, and the gap that is wanted."""
-        self._grams, self._excess = grams, EXCESS * tolerance
+        self.grams, self._excess = grams, EXCESS * tolerance
         self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
         self._last: tuple[np.ndarray, np.ndarray] | None = None
         self._response: tuple[np.ndarray, np.ndarray] | None = None
-
-    @property
-    def grams(self) -> GramOperator:
-        """The base kernels."""
-        return self._grams
 
     def at(self, mu: np.ndarray) -> InnerSolution:
         """Solve at the weights mu, shape (p,), from what the last solution and its derivative tell."""
@@ -193,7 +183,7 @@ class StreamedRidge:
             within = np.sqrt(self._excess * self.ridge * max(float(np.vdot(alpha, self.Y)), 0.0))
             asked = max(LEAST, 0.5 * within / float(np.linalg.norm(self.Y)))
             alpha = self._corrected(mu, alpha, residual, asked, precondition)
-            products = self._grams.products(alpha)
+            products = self.grams.products(alpha)
             residual = self.Y - np.einsum("k,kiq->iq", mu, products) - self.ridge * alpha
             excess = float(np.vdot(residual, residual)) / self.ridge
             if excess <= self._excess * float(np.vdot(alpha, self.Y)) or asked <= LEAST:
@@ -214,18 +204,13 @@ class StreamedRidge:
         return InnerSolution(constant - float(mu @ forms) + excess, constant, forms, alpha, hessian)
 
     def _corrected(
-        self,
-        mu: np.ndarray,
-        alpha: np.ndarray,
-        residual: np.ndarray | None,
-        asked: float,
-        precondition: Preconditioner,
+        self, mu: np.ndarray, alpha: np.ndarray, residual: np.ndarray | None, asked: float, precondition: Preconditioner
     ) -> np.ndarray:
         """Return coefficients whose residual is about what is asked for, relative to the target."""
         if residual is None:
             residual = self.Y
             if alpha.any():
-                residual = self.Y - self._grams.matvec(mu, alpha) - self.ridge * alpha
+                residual = self.Y - self.grams.matvec(mu, alpha) - self.ridge * alpha
         norm, wanted = float(np.linalg.norm(residual)), asked * float(np.linalg.norm(self.Y))
         if norm <= wanted:
             return alpha
@@ -237,16 +222,16 @@ class StreamedRidge:
         shifts = np.full(B.shape[1], self.ridge)
         with one_blas_thread():  # others would keep their cores for a while after a product, and a pass from them
             return solve_shifted(
-                lambda V: self._grams.matvec(mu, V), B, shifts, precondition, tolerance=tolerance, most=MOST_STEPS
+                lambda V: self.grams.matvec(mu, V), B, shifts, precondition, tolerance=tolerance, most=MOST_STEPS
             )
 
     def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
         """Return one from some columns of the kernel, less their means where it is centered."""
-        m = self._grams.n_rows
+        m = self.grams.n_rows
         size = min(int(SKETCH * np.sqrt(m)), MOST_SKETCHED, max(1, m // 4))
         some = drawn_rows(m, size, 0)
-        C = self._grams.columns(mu, some)
-        centering = self._grams.centering
+        C = self.grams.columns(mu, some)
+        centering = self.grams.centering
         C = centering.less_mean(C)
         C -= centering.mean(C, axis=1)[:, None]
         among = centering.gram((C[some] + C[some].T) / 2)

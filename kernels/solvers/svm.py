@@ -10,6 +10,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import GramOperator, StackedGrams
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.factor import Factor, factored
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import InnerSolution
@@ -89,22 +90,12 @@ class SupportVectorProblem:
         ValueError
             The regularisation is not positive and finite, or the target is not of classes.
         """
-        if not 0 < regularisation < np.inf:
-            raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is C.")
         if target.task != "classification":
             raise ValueError("a support vector machine needs a classification, got a regression; use a KRR learner.")
-        self._grams, self._intercept = grams, grams.centering.intercept
-        self.C = float(regularisation)
-        self.pairs = []
-        for first, second in combinations(np.unique(target.values).tolist(), 2):
-            rows = np.flatnonzero((target.values == first) | (target.values == second))
-            self.pairs.append((rows, np.where(target.values[rows] == second, 1.0, -1.0)))
+        self.grams, self._intercept = grams, grams.centering.intercept
+        self.C = positive("regularisation", regularisation)
+        self.pairs = class_pairs(target.values)
         self._coefficients: list[np.ndarray | None] = [None] * len(self.pairs)
-
-    @property
-    def grams(self) -> GramOperator:
-        """The base kernels."""
-        return self._grams
 
     def at(self, mu: np.ndarray) -> InnerSolution:
         """Solve at the weights mu, shape (p,), from the last solution.
@@ -119,7 +110,7 @@ class SupportVectorProblem:
 
         with Z the inverse of the free block of K_mu, with an intercept on coefficients that sum to zero.
         """
-        K = self._grams.combine(mu)
+        K = self.grams.combine(mu)
         dual, primal = np.zeros((len(K), len(self.pairs))), 0.0
         solved: list[tuple[int, np.ndarray, Factor]] = []
         for j, (rows, y) in enumerate(self.pairs):
@@ -133,7 +124,7 @@ class SupportVectorProblem:
             primal += float(beta @ scores + 2 * self.C * loss)
             if len(machine.free) > int(self._intercept):
                 solved.append((j, rows[machine.free], _factored(_among(K_pair, machine.free))))
-        products = self._grams.products(dual)
+        products = self.grams.products(dual)
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
             H = np.zeros((len(kernels), len(kernels)))
@@ -149,6 +140,15 @@ class SupportVectorProblem:
             dual=dual,
             hessian=hessian,
         )
+
+
+def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the rows of each pair of classes, one against one, and their signs: 1 for the second class, else -1."""
+    pairs = []
+    for first, second in combinations(np.unique(codes).tolist(), 2):
+        rows = np.flatnonzero((codes == first) | (codes == second))
+        pairs.append((rows, np.where(codes[rows] == second, 1.0, -1.0)))
+    return pairs
 
 
 def solve_svm(

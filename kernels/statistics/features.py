@@ -57,12 +57,7 @@ class FeatureStatistics(AlignmentStatistics):
 
     @classmethod
     def of(
-        cls,
-        family: FeatureFamily,
-        X: Rows,
-        Y: np.ndarray,
-        groups: np.ndarray,
-        sample_weight: np.ndarray | None = None,
+        cls, family: FeatureFamily, X: Rows, Y: np.ndarray, groups: np.ndarray, sample_weight: np.ndarray | None = None
     ) -> FeatureStatistics:
         """Return the statistics of the features of a data set.
 

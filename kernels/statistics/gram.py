@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import as_sample_weight, mean_over
-from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, block_rows_of, choose_shift, pass_over_tiles
+from learnkernels.kernels.engine.passes import RowBlocks, block_rows_of, choose_shift, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -61,48 +61,6 @@ class GramStatistics(AlignmentStatistics):
     block_targets: np.ndarray
     block_traces: np.ndarray
     row_sums: np.ndarray
-
-    @classmethod
-    def from_part(
-        cls,
-        family: KernelFamily,
-        blocks: RowBlocks,
-        Y: np.ndarray,
-        target_mean: np.ndarray,
-        shift: np.ndarray,
-        origin: np.ndarray,
-        part: MomentsPart,
-    ) -> GramStatistics:
-        """Return the statistics of a whole pass over targets `Y` less their mean.
-
-        Raises
-        ------
-        ValueError
-            The part does not cover every row block.
-        """
-        keys = [(block, group) for block in range(len(blocks)) for group in range(len(blocks.labels))]
-        missing = {block for block, group in keys if (block, group) not in part.row_sums}
-        if missing:
-            raise ValueError(f"part must cover every row block, {len(missing)} of {len(blocks)} are missing.")
-        row_sums = np.empty((len(blocks.labels), family.n_kernels, len(Y)))
-        for block, group in keys:
-            row_sums[group, :, blocks.rows(block)] = part.row_sums[block, group]
-        return cls(
-            names=family.names,
-            labels=blocks.labels,
-            rows=blocks.order,
-            group=np.repeat(blocks.group, np.diff(blocks.bounds)),
-            targets=Y,
-            target_mean=target_mean,
-            origin=origin,
-            sample_weight=blocks.sample_weight,
-            shift=shift,
-            raw=family.translation_invariant or not origin.any(),
-            block_products=part.products,
-            block_targets=part.target_products,
-            block_traces=part.traces,
-            row_sums=row_sums,
-        )
 
     @property
     def _weighted_sums(self) -> np.ndarray:
@@ -248,13 +206,7 @@ def gram_moments(
     """
     X = as_rows(X)
     m = X.shape[0]
-    Y = np.asarray(Y, dtype=np.float64)
-    Y = Y[:, None] if Y.ndim == 1 else Y
-    groups = np.zeros(m, dtype=np.intp) if groups is None else np.asarray(groups)
-    if m < 2:
-        raise ValueError(f"X must have at least two rows, got {m}.")
-    if len(Y) != m or len(groups) != m:
-        raise ValueError(f"Y and groups must have one entry a row of X, got {len(Y)} and {len(groups)} for {m} rows.")
+    Y, groups = paired(m, Y, groups)
     if not np.isfinite(Y).all():
         raise ValueError("Y must be finite, got NaN or infinity; drop those rows.")
     if not np.ptp(Y, axis=0).any():
@@ -272,4 +224,33 @@ def gram_moments(
     shift = choose_shift(family, X_sorted)
     X_sorted = X_sorted.astype(dtype, copy=False)
     part = pass_over_tiles(family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads))
-    return GramStatistics.from_part(family, blocks, Y_sorted, target_mean, shift, origin, part)
+    row_sums = np.empty((len(blocks.labels), family.n_kernels, m))
+    for (block, group), sums in part.row_sums.items():
+        row_sums[group, :, blocks.rows(block)] = sums
+    return GramStatistics(
+        names=family.names,
+        labels=blocks.labels,
+        rows=blocks.order,
+        group=np.repeat(blocks.group, np.diff(blocks.bounds)),
+        targets=Y_sorted,
+        target_mean=target_mean,
+        origin=origin,
+        sample_weight=blocks.sample_weight,
+        shift=shift,
+        raw=family.translation_invariant or not origin.any(),
+        block_products=part.products,
+        block_targets=part.target_products,
+        block_traces=part.traces,
+        row_sums=row_sums,
+    )
+
+
+def paired(m: int, Y: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return targets, shape (m, q), and fold groups of m rows; ValueError where they are not as many, or too few."""
+    Y = np.asarray(Y, dtype=np.float64)
+    groups = np.zeros(m, dtype=np.intp) if groups is None else np.asarray(groups)
+    if m < 2:
+        raise ValueError(f"X must have at least two rows, got {m}.")
+    if len(Y) != m or len(groups) != m:
+        raise ValueError(f"Y and groups must have one entry a row of X, got {len(Y)} and {len(groups)} for {m} rows.")
+    return Y[:, None] if Y.ndim == 1 else Y, groups

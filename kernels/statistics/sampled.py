@@ -12,7 +12,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.features import FeatureStatistics
-from learnkernels.kernels.statistics.gram import GramStatistics, gram_moments
+from learnkernels.kernels.statistics.gram import GramStatistics, gram_moments, paired
 
 SAMPLE_ROWS = 8192
 """Rows of a sample of size "auto"."""
@@ -229,12 +229,7 @@ def sample_moments(
         )
     require_sample(sample)
     m = X.shape[0]
-    Y = np.asarray(Y, dtype=np.float64)
-    groups = np.zeros(m, dtype=np.intp) if groups is None else np.asarray(groups)
-    if len(Y) != m or len(groups) != m:
-        raise ValueError(f"Y and groups must have one entry a row of X, got {len(Y)} and {len(groups)} for {m} rows.")
-    if m < 2:
-        raise ValueError(f"X must have at least two rows, got {m}.")
+    Y, groups = paired(m, Y, groups)
     rows = _drawn(groups, SAMPLE_ROWS if sample == "auto" else int(sample), seed)
     if not np.ptp(Y[rows], axis=0).any():
         raise ValueError(f"the target is constant on the {len(rows)} sampled rows; take a larger sample, or all rows.")

@@ -33,8 +33,8 @@ from learnkernels.conf.schema import (
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
-from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.predictors.choice import PredictorChoice, Problem, choose_predictor
+from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
+from learnkernels.kernels.predictors.choice import Problem
 from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
@@ -182,7 +182,7 @@ def predictor_for(
     if ref.task == "regression" and "loss" in asked.get_params():
         asked = as_predictor(asked, loss="squared")  # which counts where landmarks are chosen alone
     try:
-        choice = choose_predictor(asked, problem)
+        choice = asked.choose(problem)
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
     if choice.predictor.on_landmarks and ref.task == "regression" and stage.loss not in (None, "squared"):

@@ -263,7 +263,7 @@ def test_bad_input_gets_one_sentence():
             (lambda: CA(kind="dirichlet").find(X, target), "needs one feature, got 3"),
             (lambda: CA(kind="laplacian", per_feature=True).find(X, target), "per_feature is for kind gaussian alone"),
             (lambda: CA().find(np.ones((60, 3)), target), "all rows are equal"),
-            (lambda: CR().find(X, target, 0.0), "regularisation must be positive"),
+            (lambda: CR().find(X, target, 0.0), "regularisation must be a positive"),
             (lambda: CR(tolerance=0.0).find(X, target), "tolerance and max_iterations must be positive"),
             (lambda: learn_kernel("alignf", None, X, target.Y), "alignf weighs given base kernels; give family, or"),
         ]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from learnkernels.kernels.compiled.distances import distances, exponentiate, fill_exponentials
+from learnkernels.kernels.compiled.distances import Differences, distances, exponentiate
 
 SHAPES = [(1, 1, 1), (4, 64, 3), (5, 37, 20), (9, 131, 70), (3, 2, 0)]
 """Rows, other rows and features: whole vectors and parts of them, whole runs of rows and parts."""
@@ -30,7 +30,7 @@ def test_distances_are_those_of_differences(metric, dtype):
         np.testing.assert_allclose(found, expected, rtol=rounding)
         gammas, wide = [0.3, 0.01], np.full((2, a, 2 * b), np.nan, dtype=dtype)
         for out in np.empty((2, a, b), dtype=dtype), wide[..., ::2]:  # the second one is not contiguous
-            fill_exponentials(A, B, metric, gammas, out, weights)
+            Differences(B, metric, gammas, weights).fill(Differences(A, metric, gammas, weights), out)
             for E, gamma in zip(out, gammas, strict=True):
                 # The derivative of exp(-x) times x is at most 1/e.
                 np.testing.assert_allclose(E, np.expm1(-gamma * expected), rtol=2 * rounding, atol=2 * rounding)

@@ -23,7 +23,7 @@ from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFa
 from learnkernels.kernels.families.composed import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
-from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf, halves_of
+from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
     GAUSSIANS,
@@ -32,13 +32,13 @@ from learnkernels.kernels.search.metric import (
     LEAST,
     RIDGES,
     Metric,
-    best_left_out,
     components_of,
     gradient_outer_product,
     learned_metrics,
     left_out_gradients,
     median_distance,
     radial_kernel,
+    ridges_of,
     spread_of,
 )
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, least_along
@@ -183,7 +183,8 @@ def test_gradients_are_those_of_regressions_without_the_row():
 def test_outer_products_know_rotations_and_no_unit_of_weights_and_name_what_the_target_depends_on():
     X, Y = rows(200, 4)
     M, ridge = gradient_outer_product(X, Y)
-    assert ridge == best_left_out(radial_kernel(X)[0], Y).ridge
+    K = radial_kernel(X)[0]
+    assert ridge == LeaveOneOut(K, Y).best(ridges_of(K)).ridge
     assert np.trace(M) == pytest.approx(1.0, rel=1e-12)
     assert np.linalg.eigvalsh(M).min() >= -1e-12
     assert np.diag(M)[:2].min() > 5 * np.diag(M)[2:].max()
@@ -255,7 +256,7 @@ def test_of_more_features_than_rows_metrics_are_those_of_matrices_of_all_feature
 def gradient_outer_product_of_all(Z: np.ndarray, Y: np.ndarray, w: np.ndarray | None, near: float | None):
     """The average outer product of the gradients, of as many rows and columns as there are features."""
     K, slopes = radial_kernel(Z, w)
-    fit = best_left_out(K, Y, w, near)
+    fit = LeaveOneOut(K, Y, w).best(ridges_of(K, w), near)
     M = sum((of.T * fit.sample_weight) @ of for of in left_out_gradients(Z, slopes, fit))
     return M / np.trace(M), fit.ridge
 
@@ -437,7 +438,8 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(
     y, kinds = Y[:, :1], ["diagonal", "full"] if metric == "both" else [metric]
     examples, columns = Examples(X, y, None), Columns.of(3, ())
     learned = partial(learned_metrics, kinds=kinds, rounds=3, rank=100)
-    pair = halves_of(examples, columns, 0, lambda one: learned(one.X, one.Y))
+    split = examples.halves(0)
+    pair = [SplitHalf(one, other, columns, learned(one.X, one.Y)) for one, other in (split, split[::-1])]
     for half in pair:
         half.learn(3)
 

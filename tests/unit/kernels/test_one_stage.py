@@ -239,8 +239,8 @@ def test_bad_parameters_and_targets_get_one_sentence():
     require_refusals(
         (partial(learner.solve, grams, of, regularisation), sentence)
         for learner, of, regularisation, sentence in (
-            (L2KRR(), target, 0.0, "regularisation must be positive"),
-            (L1SVM(), target, -1.0, "regularisation must be positive"),
+            (L2KRR(), target, 0.0, "regularisation must be a positive"),
+            (L1SVM(), target, -1.0, "regularisation must be a positive"),
             (LpKRR(norm=0.5), target, 1.0, "norm must be at least 1"),
             (L2KRR(center=-1.0), target, 1.0, "center must be zero or positive"),
             (L2KRR(radius=0.0), target, 1.0, "radius must be positive"),

@@ -24,8 +24,8 @@ from learnkernels.kernels.predictors import (
     as_predictor,
     ridge_path,
 )
-from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.predictors.choice import ROUGH, PredictorChoice, Problem, choose_predictor
+from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
+from learnkernels.kernels.predictors.choice import ROUGH, Problem
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
@@ -107,7 +107,7 @@ def test_a_seed_that_is_left_out_is_zero():
 
 def choice(m, task="regression", own=None, predictor=None, **given):
     predictor = predictor or Auto(memory=4 << 30)
-    return choose_predictor(predictor, Problem(task, own, n_rows=m, n_kernels=10, n_features=20, n_columns=21, **given))
+    return predictor.choose(Problem(task, own, n_rows=m, n_kernels=10, n_features=20, n_columns=21, **given))
 
 
 def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_landmarks():
@@ -141,14 +141,14 @@ def test_one_machine_alone_is_exact_on_more_rows_than_a_path_of_them():
         ("nystrom", 2, {}),
         ("krr-cg", 8, {"n_rows": 20_001}),
     ):
-        assert choose_predictor(Auto(memory=room << 30), replace(alone, **changes)).predictor.name == name
+        assert Auto(memory=room << 30).choose(replace(alone, **changes)).predictor.name == name
 
 
 def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
     many = Problem("classification", None, n_rows=23_000, n_kernels=5, n_features=6, n_columns=18, single=True)
 
     def chosen(options=(), **changes):
-        return choose_predictor(Auto(memory=3 << 30, **dict(options)), replace(many, **changes)).predictor
+        return Auto(memory=3 << 30, **dict(options)).choose(replace(many, **changes)).predictor
 
     assert [chosen(own="krr", n_rows=4_000, single=single).name for single in (True, False)] == ["krr", "krr-cg"]
     assert chosen() == chosen(own="krr") == chosen(task="regression") == ConjugateGradients(tolerance=ROUGH)

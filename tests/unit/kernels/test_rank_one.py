@@ -12,7 +12,6 @@ from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM
 from learnkernels.kernels.solvers import lasso
-from learnkernels.kernels.solvers.interior_point import Features
 from learnkernels.kernels.solvers.lasso import SquaredLasso, ridge_weights, svm_weights
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
@@ -129,7 +128,7 @@ def test_the_start_is_the_ridge_regression_at_its_weights():
     mu = np.zeros(20)
     mu[[1, 4, 7]] = 0.5, 0.2, 0.3
     Z, y, alpha = fitted(grams, target, mu, 0.5)
-    w = SquaredLasso(Features(grams), y, 0.5, 1.0).from_weights(mu)
+    w = SquaredLasso(grams, y, 0.5, 1.0).from_weights(mu)
     np.testing.assert_allclose(w, mu * (Z.T @ alpha), rtol=0, atol=1e-12)
 
 

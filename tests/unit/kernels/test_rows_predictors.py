@@ -391,9 +391,6 @@ def test_a_pass_can_be_sent_on_after_it_was_used():
         block = of.block(slice(0, 10), np.empty((10, 40)))
         again = pickle.loads(pickle.dumps(of)).block(slice(0, 10), np.empty((10, 40)))
         np.testing.assert_array_equal(again, block)
-        right = pickle.loads(pickle.dumps(combination.side(X)))
-        right.fill(right.left(X[:10]), slice(0, 10), slice(0, 40), again)
-        np.testing.assert_array_equal(again, block)
 
 
 def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch):

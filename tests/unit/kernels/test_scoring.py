@@ -69,7 +69,10 @@ def assert_scores(linear: LinearScores, X_new, rtol=1e-12, **options):
     K = linear.kernel.cross_gram(X_new)
     expected = K @ linear.dual + linear.intercept
     # What is added up is of the size of the terms, not of their sum.
-    size = np.abs(linear.kernel._combine(move(X_new, linear.kernel.origin), linear.kernel.X)).max() + np.abs(K).max()
+    size = (
+        np.abs(linear.kernel.combination.matrix(move(X_new, linear.kernel.origin), linear.kernel.X)).max()
+        + np.abs(K).max()
+    )
     size = 1 + size * np.abs(linear.dual).sum(axis=0).max()
     np.testing.assert_allclose(linear.of(X_new, **options), expected, rtol=0, atol=rtol * size)
 

@@ -132,7 +132,7 @@ def test_base_kernels_on_drawn_rows_are_those_of_these_rows():
 
 def test_matrices_that_fit_are_formed():
     assert isinstance(ridge_problem(*inner(30, 1.0)), RidgeProblem)
-    with pytest.raises(ValueError, match="regularisation must be positive and finite, got 0"):
+    with pytest.raises(ValueError, match="regularisation must be a positive, finite number, got 0"):
         ridge_problem(*inner(30, 0.0))
 
 
