@@ -509,16 +509,15 @@ def predict(
     with _user_errors(f"no output was written, {GOES_ON}"):
         _require_no_credentials(input, output)
         _set_up(verbose)
-        import numpy as np
 
         from learnkernels.flows.predict import predict as flow
         from learnkernels.flows.predict import workers_at
-        from learnkernels.kernels.engine.weighing import compile_weighing
+        from learnkernels.kernels.engine.combination import compile_combinations
         from learnkernels.tasks.models.registry import find_version
 
         workers_at(scheduler)  # before the flow shows it as a parameter
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
-        Thread(target=compile_weighing, args=(np.dtype(np.float64),)).start()  # while the server is waited for
+        Thread(target=compile_combinations).start()  # while the server is waited for
         with _prefect(model):
             result = flow(model, input, output, id or [], missing, scheduler)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import sqrt
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from learnkernels.kernels.compiled.compiler import FAST, compiled, emitted
+from learnkernels.kernels.compiled.compiler import compiled, emitted
 from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, machine, room
 
 Metric: TypeAlias = Literal["squared", "euclidean", "cityblock", "differing"]
@@ -199,12 +200,14 @@ def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, o
         for r in range(rows):
             at, to = r * stride, (i + r) * b
             if len(parts.gammas) == 0:
-                copy_values((strip, at), (flat, to), b)
+                for j in range(b):
+                    flat[to + j] = strip[at + j]
             for k in range(len(parts.gammas)):
                 exponentials((strip, at), -parts.gammas[k], (flat, k * a * b + to), whole // width)
                 if whole < b:  # beyond the last value there may be another row
                     exponentials((strip, at + whole), -parts.gammas[k], (strip, rows * stride), 1)
-                    copy_values((strip, rows * stride), (flat, k * a * b + to + whole), b - whole)
+                    for j in range(b - whole):
+                        flat[k * a * b + to + whole + j] = strip[rows * stride + j]
 
 
 @compiled()
@@ -225,7 +228,8 @@ def fill_strip(
             for r in range(rows):
                 add_differences(1, code, (A, at + r * d), right, d, weights, (strip, r * stride + to), stride)
     if parts.rooted[f]:
-        take_roots(strip, rows * stride // parts.width)
+        for j in range(rows * stride):
+            strip[j] = sqrt(strip[j])
 
 
 @compiled()
@@ -280,37 +284,6 @@ def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, aside: np
             flat[k * size + full + n] = aside[width + n]
 
 
-@compiled(fastmath=FAST)
-def expand_tile(seeds: np.ndarray, order: np.ndarray, half: np.ndarray, offset: np.ndarray, out: np.ndarray) -> None:
-    """Write the kernels of one tile row by row.
-
-    Parameters
-    ----------
-    seeds : ndarray of shape (n_seeds, a, b)
-        Values that are given; not modified.
-    order, half, offset
-        See `learnkernels.kernels.families.base.TilePlan`.
-    out : ndarray of shape (p, a, b)
-        Written to.
-    """
-    p, a, b = out.shape
-    for i in range(a):
-        for step in range(p):
-            k, seed = order[step]
-            z = out[k, i]
-            e = seeds[seed, i] if seed >= 0 else out[half[k], i]
-            if seed >= 0:
-                for n in range(b):
-                    z[n] = e[n]
-            else:
-                for n in range(b):
-                    z[n] = e[n] * (e[n] + 2.0)
-        for k in range(p):
-            z, plus = out[k, i], offset[k]
-            for n in range(b):
-                z[n] += plus
-
-
 @emitted
 def add_differences(
     v: Vectors, rows: int, code: Value, A: Value, B: Value, d: Value, weights: Value, out: Value, stride: Value
@@ -353,25 +326,3 @@ def exponentials(v: Vectors, D: Value, factor: Value, out: Value, n: Value) -> N
             v.store(value, out, on, q)
 
     v.in_groups(n, TOGETHER, some)
-
-
-@emitted
-def take_roots(v: Vectors, D: Value, n: Value) -> None:
-    """Replace n vectors by their square roots."""
-    with v.loop(n) as step:
-        on = v.builder.mul(step, v.place(v.lanes))
-        v.store(v.root(v.load(D, on)), D, on)
-
-
-@emitted
-def copy_values(v: Vectors, given: Value, out: Value, n: Value) -> None:
-    """Copy n values, wherever they begin."""
-    b = v.builder
-    full = b.sdiv(n, v.place(v.lanes))
-    with v.loop(full) as step:
-        on = b.mul(step, v.place(v.lanes))
-        v.store(v.load(given, on), out, on)
-    done = b.mul(full, v.place(v.lanes))
-    with v.loop(b.sub(n, done)) as step:
-        on = b.add(done, step)
-        b.store(b.load(b.gep(given, [on])), b.gep(out, [on]))

@@ -253,15 +253,6 @@ class Vectors:
         bits = self.builder.and_(self.builder.bitcast(x, self.bits), self.whole(2**size - 1))
         return self.builder.bitcast(bits, self.vector)
 
-    def root(self, x: Value) -> Value:
-        """Return square roots."""
-        name = f"llvm.sqrt.v{self.lanes}f{64 if self.is_double else 32}"
-        module = self.builder.module
-        function = module.globals.get(name) or self.ir.Function(
-            module, self.ir.FunctionType(self.vector, [self.vector]), name
-        )
-        return self.builder.call(function, [x])
-
     def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
         r"""Return :math:`e^x - 1` of some vectors of values that are not positive, to a unit of rounding of its own.
 

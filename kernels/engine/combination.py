@@ -36,6 +36,7 @@ from learnkernels.kernels.engine.weighing import (
 )
 from learnkernels.kernels.engine.workers import RowSource, Threads, Workers, over_tiles, spans
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
+from learnkernels.kernels.families.distances import GaussianFamily
 from learnkernels.kernels.families.feature import FeatureFamily
 
 MOST_TOGETHER = 16
@@ -288,6 +289,19 @@ class LaidOut:
         )
         back += turned[:, : self.n_rows].T
         return forth
+
+
+def compile_combinations() -> None:
+    """Compile the steps that combine kernels in float64, unless they are compiled already, here or on disk."""
+    X, of = np.zeros((2, 1)), Combination(GaussianFamily([1.0]), np.ones(1), np.ones(1))
+    operands = of.family.operands(X, of.shift)
+    laid_out = LaidOut(of, operands, X[0], np.float64)
+    sides: list[Any] = [laid_out, BySeeds(of, operands, X[0], np.float64)]
+    for side in sides:
+        for out in np.zeros((2, 2)), np.zeros((2, 3))[:, :2]:  # a matrix, and part of one
+            side.fill(side.left(X), slice(0, 2), slice(0, 2), out)
+    laid_out.applied(X, laid_out.stretched(X))
+    laid_out.products(X, X, X, np.zeros((2, 1)))
 
 
 def _weights(of: Combination, dtype: np.dtype[Any]) -> Weights:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from learnkernels.kernels.compiled.compiler import FAST, compiled, emitted
-from learnkernels.kernels.compiled.distances import ROWS, Differences, Parts, copy_values, make_seeds
-from learnkernels.kernels.compiled.vectors import Value, Vectors, room
+from learnkernels.kernels.compiled.distances import ROWS, Parts, make_seeds
+from learnkernels.kernels.compiled.vectors import Value, Vectors
 
 TOGETHER = 6
 """Vectors whose chains go on side by side."""
@@ -68,22 +68,6 @@ class Columns(NamedTuple):
     parts: Parts
     weights: Weights
     most: int
-
-
-def compile_weighing(dtype: np.dtype) -> None:
-    """Compile the steps for rows of a precision, unless they are compiled already, here or on disk."""
-    parts = Parts.of([Differences(np.ones((1, 1)), "squared", (1.0,))], dtype)
-    weights = Weights(np.array([[0, 1, 0, 0]]), np.ones(1, dtype=dtype), dtype.type(0), 1, 1)
-    width, across = parts.width, parts.across
-    A, B = np.ones(2, dtype=dtype), Columns(np.ones(across, dtype=dtype), across, parts, weights, 1)
-    place, K = (room(3 * ROWS * across, dtype) for _ in range(2))
-    for out in np.zeros((1, 1), dtype=dtype), np.zeros((2, 2), dtype=dtype)[:, :1]:  # a matrix, and part of one
-        combine_rows(A, 2, 0, B, 0, place, K, out)
-        combine_tile(np.ones((1, 1, 1), dtype=dtype), weights, width, width, place, K, out)
-    apply_rows(A, B, place, K, np.zeros((1, across), dtype=dtype), np.zeros((1, 1)))
-    if dtype == np.float64:
-        given, wide = np.ones((1, 1)), np.zeros((2, 1, across))
-        multiply_rows(A, B, place, K, given, given[0], wide[0], given, wide[1])
 
 
 @emitted
@@ -142,7 +126,7 @@ def combine_rows(
     out : ndarray of shape (n_rows, n_columns)
         Written to; what is in a row stands side by side.
     """
-    (n_rows, n_columns), row = out.shape, out.strides[0] // out.itemsize
+    n_rows, n_columns = out.shape
     right, stride, parts, weights, most = B  # taken out of the record once, as each time counts a reference
     across, width, last = parts.across, parts.width, column + n_columns
     end = -(-last // across)
@@ -155,7 +139,8 @@ def combine_rows(
             add_seeds(weights, rows * panels * across, width, room, K)
             for r in range(rows):
                 at = (r * panels - panel) * across + first
-                copy_values((K, at), (out, (i + r) * row + first - column), stop - first)
+                for j in range(stop - first):
+                    out[i + r, first - column + j] = K[at + j]
 
 
 @compiled()
@@ -175,7 +160,7 @@ def combine_tile(
     out : ndarray of shape (a, b), of the dtype of the seeds
         Written to; what is in a row stands side by side.
     """
-    (a, b), row = out.shape, out.strides[0] // out.itemsize
+    a, b = out.shape
     for i in range(a):
         for first in range(0, b, most):
             n = min(most, b - first)
@@ -186,7 +171,8 @@ def combine_tile(
                 for j in range(n, size):
                     room[size * (1 + s) + j] = 0
             add_seeds(weights, size, width, room, K)
-            copy_values(K, (out, i * row + first), n)
+            for j in range(n):
+                out[i, first + j] = K[j]
 
 
 @compiled()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Metric, distances, expand_tile, exponentiate
+from learnkernels.kernels.compiled.distances import Metric, distances, exponentiate
 from learnkernels.kernels.fields import Fields, one_of, plain
 from learnkernels.kernels.parameters import Parameterised, content
 
@@ -398,7 +398,10 @@ def seeded_tile(kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any) -
     K = np.empty((family.n_kernels, A.shape[0], B.shape[0]), dtype=A.dtype)
     seeds = np.empty((plan.n_seeds, *K.shape[1:]), dtype=A.dtype)
     fill_seeds(*sides_of_tile(partial(kind.operands, family), A, B, shift), seeds)
-    expand_tile(seeds, plan.order, plan.half, plan.offset, K)
+    for k, seed in plan.order:
+        half = K[plan.half[k]]
+        K[k] = seeds[seed] if seed >= 0 else half * (half + 2)
+    K += plan.offset[:, None, None]
     return K
 
 
