@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -205,7 +205,15 @@ class Model(Value):
         if not X.shape[0]:
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
         if self.table is None:
-            _require_finite(X, self.features)
+            values, columns = (X.data, X.indices) if sparse.issparse(X) else (X, np.arange(X.shape[1]))
+            bad = np.bincount(np.broadcast_to(columns, values.shape)[~np.isfinite(values)], minlength=X.shape[1])
+            if bad.any():
+                found = [f"{self.features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)]
+                more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+                raise ValueError(
+                    f"X_raw must be finite, got NaN or infinity in column {', '.join(found[:NAMED])}{more} of "
+                    f"{X.shape[0]} rows; impute or drop them."
+                )
         if self.task == "regression":
             values = [np.asarray(self._reader.predict(X)).reshape(X.shape[0], -1)]
             if self._half_width is not None:
@@ -349,18 +357,3 @@ def _require_sound(model: Model) -> None:
             raise ValueError(f"{name} must be finite, got other values; train and save the model again.")
     if not (model.spread > 0).all():
         raise ValueError(f"spread must be positive, got {model.spread.min()}; use one for columns that are constant.")
-
-
-def _require_finite(X: Rows, features: Sequence[str]) -> None:
-    """Raise ValueError if a feature is not finite in some rows."""
-    if sparse.issparse(X):
-        bad = np.bincount(X.indices[~np.isfinite(X.data)], minlength=X.shape[1])
-    else:
-        bad = (~np.isfinite(X)).sum(axis=0)
-    if bad.any():
-        found = [f"{features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)]
-        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        raise ValueError(
-            f"X_raw must be finite, got NaN or infinity in column {', '.join(found[:NAMED])}{more} of {X.shape[0]} "
-            "rows; impute or drop them."
-        )

@@ -147,22 +147,18 @@ def leverage_landmarks(
     mean, products = centered_products(subspace, over_rows(kernel_sums, True))
     theta, Q = np.linalg.eigh(products)
     theta = np.maximum(theta, 0.0)
-    ridge = _ridge_of_dimension(theta, len(theta) / 2)
+    low, high = np.log(theta.max()) - 60.0, np.log(theta.max()) + 10.0
+    for _ in range(60):  # bisection of log lambda to a dimension of half of the pilots
+        middle = (low + high) / 2
+        above = (theta / (theta + np.exp(middle))).sum() > len(theta) / 2
+        low, high = (middle, high) if above else (low, middle)
+    ridge = float(np.exp(high))
     scores = over_rows(leverage_scores, (mean, Q / np.sqrt(theta + ridge), ridge)).joined()
     scores = np.maximum(scores, np.finfo(np.float64).tiny)
     # Exponential races: the first M to arrive are drawn without replacement in proportion to their scores.
     positions = np.sort(np.argpartition(rng.exponential(size=m) / scores, n_landmarks - 1)[:n_landmarks])
     counts = 1.0 / np.minimum(1.0, scores[positions] * (n_landmarks / scores.sum()))
     return positions, counts * (m / counts.sum())
-
-
-def _ridge_of_dimension(theta: np.ndarray, dimension: float) -> float:
-    """Return lambda at which ``sum theta / (theta + lambda)`` is the dimension, by bisection of its logarithm."""
-    low, high = np.log(theta.max()) - 60.0, np.log(theta.max()) + 10.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if (theta / (theta + np.exp(middle))).sum() > dimension else (low, middle)
-    return float(np.exp(high))
 
 
 @dataclass(frozen=True)
