@@ -587,8 +587,7 @@ def papers(
     Writes results/papers/ITEM and the report of all items; with --quick results/papers-quick. Exits with 1 where an
     item fails or a check does.
     """
-    from learnkernels.conf.papers.catalogue import PAPERS, data_folder
-    from learnkernels.conf.papers.loading import choose_items
+    from learnkernels.conf.papers.item import PAPERS, choose_items, data_folder
 
     folder = items or PAPERS
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
@@ -614,8 +613,8 @@ def papers(
 
 def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
     """Print what became of each item, what does not hold, and what failed; the report comes last."""
+    from learnkernels.tasks.papers.judge import total
     from learnkernels.tasks.papers.report import overview_row
-    from learnkernels.tasks.papers.result import total
 
     outcomes = result["outcomes"]
     if outcomes:

@@ -15,10 +15,15 @@ from prefect import flow, get_run_logger, runtime
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import shown
-from learnkernels.conf.papers.catalogue import NotOnOpenML
-from learnkernels.conf.papers.item import PaperItem
-from learnkernels.conf.papers.loading import choose_items
-from learnkernels.conf.papers.studies import BaseKernelsStudy, StudyConfig, SurfaceStudy, TwoPointStudy
+from learnkernels.conf.papers.item import (
+    BaseKernelsStudy,
+    NotOnOpenML,
+    PaperItem,
+    StudyConfig,
+    SurfaceStudy,
+    TwoPointStudy,
+    choose_items,
+)
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
@@ -27,9 +32,8 @@ from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import new_run_id, run_name
-from learnkernels.tasks.papers.judge import failing
+from learnkernels.tasks.papers.judge import StudyResult, Summary, failing
 from learnkernels.tasks.papers.report import not_holding, read_item, tracking_note, write_item, write_report
-from learnkernels.tasks.papers.result import StudyResult, Summary
 from learnkernels.tasks.papers.studies import base_kernels, surface, two_point
 from learnkernels.tasks.workers.cluster import DaskPool
 

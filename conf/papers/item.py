@@ -1,19 +1,200 @@
-"""What an item of the papers is: what a paper prints and says, and how it is made again."""
+"""The items of the papers, a YAML file each: what a paper prints and says, and how it is made again."""
 
 from __future__ import annotations
 
 import copy
+import itertools
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+import yaml
+from pydantic import BeforeValidator, Discriminator, Field, ValidationError, model_validator
 
 from learnkernels.conf.errors import InputError, did_you_mean
-from learnkernels.conf.loading import describe, set_key
-from learnkernels.conf.papers.catalogue import PAPERS, Catalogue, load_catalogue, merged
-from learnkernels.conf.papers.studies import ComparisonStudy, StudyConfig
-from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, Strict, TrackingConfig
-from learnkernels.conf.schema.base import Parameter
+from learnkernels.conf.loading import Loader, describe, read_yaml, set_key
+from learnkernels.conf.schema import (
+    GRID_SEARCH_TITLE,
+    CompareConfig,
+    FamilyConfig,
+    ProtocolConfig,
+    Strict,
+    TrackingConfig,
+)
+from learnkernels.conf.schema.base import Parameter, Positive
+from learnkernels.conf.schema.datasets import AnyDataset
+
+PAPERS = Path(__file__).resolve().parent
+"""Where the items lie."""
+
+CATALOGUE = "datasets.yaml"
+
+
+class SetConfig(Strict):
+    """A data set of the catalogue: the keys of its file, and those of its place on OpenML where it has one."""
+
+    file: dict[str, Any] = Field(description="Keys of the data set where it is read from a file.")
+    openml: dict[str, Any] | None = Field(None, description="Keys where it is fetched; without them it cannot be.")
+
+
+class Catalogue(Strict):
+    """The data sets of the papers: as files, and on OpenML where it has them."""
+
+    data_dir: str = Field(description="Folder of the files; relative to the working folder.")
+    sets: dict[str, SetConfig] = Field(description="Name -> where it is.")
+
+    def dataset(self, entry: Mapping[str, Any], openml: bool) -> dict[str, Any]:
+        """Return the keys of a data set for an entry ``{use: NAME, ...}``, whose other keys go first.
+
+        Raises
+        ------
+        InputError
+            There is no such set in the catalogue, or none of it on OpenML.
+        """
+        name = str(entry["use"])
+        if name not in self.sets:
+            raise InputError(
+                f"there is no data set {name!r} in the catalogue; {did_you_mean(name, self.sets)}known: "
+                f"{', '.join(self.sets)}."
+            )
+        lies = self.sets[name]
+        if openml and lies.openml is None and lies.file.get("source") == "file":
+            raise NotOnOpenML(
+                f"data set {name} is not on OpenML; give the folder that has {lies.file.get('path')} as --data-dir."
+            )
+        keys = lies.openml if openml and lies.openml is not None else lies.file
+        given = {key: value for key, value in entry.items() if key != "use"}
+        if "name" in given:
+            given = {"label": given.pop("name"), **given}  # `name` is that of the source
+        return merged({"label": name, **keys}, given)
+
+
+class NotOnOpenML(InputError):
+    """A data set is needed from OpenML, which has not got it."""
+
+
+def load_catalogue(folder: Path = PAPERS) -> Catalogue:
+    """Return the catalogue of a folder of items.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or the schema refuses it.
+    """
+    path = folder / CATALOGUE
+    data = read_item(path)
+    try:
+        return Catalogue.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{path}: {describe(error, data)}") from None
+
+
+def data_folder(given: str | None, folder: Path = PAPERS) -> str | None:
+    """Return the folder of the data files: the given one, that of the catalogue, or None where that does not exist.
+
+    Raises
+    ------
+    InputError
+        The given folder does not exist.
+    """
+    if given is not None and not Path(given).is_dir():
+        raise InputError(f"--data-dir {given}: there is no such folder (seen from {Path.cwd()}).")
+    usual = given or load_catalogue(folder).data_dir
+    return usual if Path(usual).is_dir() else None
+
+
+class _Loader(Loader):
+    """YAML in which `on` is a word, and true and false alone are truth values."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, words) for tag, words in resolvers if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_item(path: Path) -> dict[str, Any]:
+    """Return what a YAML file of items or of their data sets holds."""
+    return read_yaml(path, "keys and values,", loader=_Loader)
+
+
+def merged(shared: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return shared keys under those of a part, also within mappings."""
+    whole = dict(shared)
+    for key, value in part.items():
+        below = whole.get(key)
+        whole[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return whole
+
+
+class TwoPointStudy(Strict):
+    """Alignment with and without centering, where the labels are two points: JMLR 2012, Figure 1."""
+
+    kind: Literal["two-point"]
+    points: int = Field(99, ge=3, le=10_000, description="Shares alpha of the first point, equidistant inside (0, 1).")
+
+
+class BaseKernelsPart(Strict):
+    """Data sets, and the base kernels that are measured one by one on them."""
+
+    datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="What to learn from.")
+    kernels: tuple[FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
+
+
+class BaseKernelsStudy(Strict):
+    """How alignment and accuracy of base kernels, each alone, go together: JMLR 2012, Table 1 and Figure 2."""
+
+    kind: Literal["base-kernels"]
+    protocol: ProtocolConfig = Field(
+        default_factory=lambda: ProtocolConfig.model_validate({}), description="How accuracy is measured."
+    )
+    parts: tuple[BaseKernelsPart, ...] = Field(min_length=1, description="Data sets with base kernels of their own.")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> BaseKernelsStudy:
+        names = [dataset.label for part in self.parts for dataset in part.datasets]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"data set {', '.join(twice)} appears more than once; give each its own 'label'")
+        return self
+
+    @model_validator(mode="after")
+    def _folds(self) -> BaseKernelsStudy:
+        if self.protocol.folds is None:
+            raise ValueError("the base kernels are measured by cross-validation; give 'folds' in place of a split")
+        return self
+
+
+class SurfaceStudy(Strict):
+    """The objective of `nkrr` of degree two over the weights of two features: NIPS 2009, Figure 1."""
+
+    kind: Literal["surface"]
+    datasets: tuple[AnyDataset, ...] = Field(min_length=1, max_length=1, description="The data set.")
+    columns: Annotated[tuple[str, ...], Field(min_length=2, max_length=2)] = Field(
+        description="The two features, each a rank-one kernel; they are centered."
+    )
+    ridges: Annotated[tuple[Positive, ...], Field(min_length=1)] = Field(
+        (1.0, 10.0, 100.0), description="Values of lambda, a panel each."
+    )
+    upper: Positive = Field(10.0, description="Both weights go from zero to this.")
+    points: int = Field(41, ge=3, le=401, description="Points of the grid along each weight.")
+
+
+class ComparisonStudy(Strict):
+    """Learners compared on data sets, in one or more parts with settings of their own."""
+
+    kind: Literal["comparison"]
+    shared: dict[str, Any] = Field(default_factory=dict, description="Keys of a comparison that all parts have.")
+    parts: tuple[dict[str, Any], ...] = Field(
+        min_length=1, description="Keys of each comparison; they go before the shared ones."
+    )
+
+
+StudyConfig = Annotated[
+    ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy,
+    Discriminator("kind"),
+]
+
 
 Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
 Measure = Literal["error", "alignment", "test_alignment", "seconds", "rank"]
@@ -327,3 +508,142 @@ def panel(dataset: str) -> tuple[str, float | None]:
         return (before, float(last)) if before else (dataset, None)
     except ValueError:
         return dataset, None
+
+
+INHERITED = ("study", "figure", "choices", "quick")
+"""Keys that an item takes from the one it is the same as."""
+
+
+def item_names(folder: Path = PAPERS) -> list[str]:
+    """Return the names of all items in the order of the papers.
+
+    Raises
+    ------
+    InputError
+        There is no such folder.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder of items (seen from {Path.cwd()}).")
+    papers = [paper.replace(" ", "").lower() for paper in get_args(Paper)]
+
+    def order(name: str) -> tuple[int, list[tuple[bool, float, str]]]:
+        paper = name.partition("-")[0]
+        words = [(bool(word.isdigit()), float(word) if word.isdigit() else 0.0, word) for word in _WORDS.findall(name)]
+        return (papers.index(paper) if paper in papers else len(papers), words)
+
+    return sorted((path.stem for path in folder.glob("*.yaml") if path.name != CATALOGUE), key=order)
+
+
+_WORDS = re.compile(r"\d+|\D+")
+
+
+def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = False) -> list[PaperItem]:
+    """Return the named items, or all, in the order of the papers; of the reduced forms all that there are.
+
+    ``ITEM.READING`` names another reading of an item, which comes after the items.
+
+    Raises
+    ------
+    InputError
+        There is no item of that name, or none in reduced form, or `load_item` refuses one, named or not: a report has
+        them all.
+    """
+    known = item_names(folder)
+    others = [name for name in names if name not in known and name.rpartition(".")[0] in known]
+    for name in names:
+        _require_known(name, [*known, *others])
+    all_of_them = [load_item(name, folder) for name in known]
+    items = [item for item in all_of_them if not names or item.name in names]
+    items += [load_item(name.rpartition(".")[0], folder).as_reading(name.rpartition(".")[2]) for name in others]
+    for item in items:
+        if quick and names and item.quick is None:
+            raise InputError(f"{item.name} has no reduced form; leave --quick out.")
+    return [item for item in items if not quick or item.quick is not None]
+
+
+def _require_known(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise InputError(f"there is no item {name!r}; {hint}learnkernels papers --list shows them all.")
+
+
+def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
+    """Return an item, checked as far as can be without its data.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, without ``.yaml``.
+    folder : Path
+        Where items and catalogue lie.
+
+    Raises
+    ------
+    InputError
+        There is no such item, its file cannot be read, or the schema refuses it.
+    """
+    _require_known(name, item_names(folder))
+    path = folder / f"{name}.yaml"
+    data = read_item(path)
+    other = data.get("same_as")
+    if other is not None:
+        _require_known(str(other), item_names(folder))
+        origin = read_item(folder / f"{other}.yaml")
+        if other == name or "same_as" in origin:
+            raise InputError(f"{path}: same_as must name an item that stands for itself, got {other!r}.")
+        data = {**{key: origin[key] for key in INHERITED if key in origin}, **data}
+    try:
+        item = PaperItem.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{path}: {describe(error, data)}") from None
+    if item.name != name:
+        raise InputError(f"{path}: name must be that of the file, {name!r}, got {item.name!r}.")
+    parts = item.comparisons(".", False, folder)
+    for reading in item.readings:
+        item.as_reading(reading).comparisons(".", False, folder)
+    if item.quick is not None:
+        item.comparisons(".", True, folder)
+    _require_distinct(parts, path)
+    if parts:
+        _require_titles(item, parts, path)
+    return item
+
+
+def _require_distinct(parts: Sequence[CompareConfig], path: Path) -> None:
+    """Refuse two parts that measure the same learner on data sets of one name; their trials could not be told apart."""
+    seen: set[tuple[str, str]] = set()
+    for part in parts:
+        titles = [learner.title for learner in part.learners] + ([GRID_SEARCH_TITLE] if part.baseline else [])
+        for pair in itertools.product((dataset.label for dataset in part.datasets), titles):
+            if pair in seen:
+                raise InputError(f"{path}: study.parts: {pair[1]} on {pair[0]} is in two parts; give one a 'label'.")
+            seen.add(pair)
+
+
+def _require_titles(item: PaperItem, parts: Sequence[CompareConfig], path: Path) -> None:
+    """Refuse a printed cell or a claim on a learner or data set that the study has not."""
+    learners = {learner.title for part in parts for learner in part.learners} | {GRID_SEARCH_TITLE}
+    datasets = {dataset.label for part in parts for dataset in part.datasets}
+    panels = datasets | {panel(dataset)[0] for dataset in datasets}
+    named: list[tuple[str, str | None, set[str]]] = []
+    for i, cell in enumerate(item.printed):
+        if cell.measures():
+            named += [
+                (f"printed.{i}.learner", cell.learner, learners),
+                (f"printed.{i}.dataset", cell.dataset, datasets),
+            ]
+    for i, claim in enumerate(item.claims):
+        if claim.value is None:
+            named += [(f"claims.{i}.better", claim.better, learners), (f"claims.{i}.than", claim.than, learners)]
+            named += [(f"claims.{i}.on", one, panels) for one in claim.on]
+    named += [("figure.learners", one, learners) for one in item.figure.learners]
+    if item.quick:
+        named += [("quick.learners", one, learners) for one in item.quick.learners or ()]
+        named += [("quick.datasets", one, datasets) for one in item.quick.datasets or ()]
+        for i, check in enumerate(item.quick.checks):
+            named += [(f"quick.checks.{i}.learner", check.learner, learners)]
+            named += [(f"quick.checks.{i}.dataset", check.dataset, datasets)]
+    for where, name, known in named:
+        if name is not None and name not in known:
+            hint = did_you_mean(name, sorted(known))
+            raise InputError(f"{path}: {where}: {name!r} is not in the study; {hint}it has {', '.join(sorted(known))}.")

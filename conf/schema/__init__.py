@@ -4,11 +4,13 @@ from learnkernels.conf.schema.base import Strict, grid_values
 from learnkernels.conf.schema.compare import (
     BASELINE_TITLES,
     GRID_SEARCH_TITLE,
+    OF_PROBABILITIES,
     BaselineConfig,
     BaselineName,
     ClusterName,
     CompareConfig,
     DaskConfig,
+    ProtocolConfig,
     TrackingConfig,
 )
 from learnkernels.conf.schema.datasets import (
@@ -30,7 +32,6 @@ from learnkernels.conf.schema.kernels import (
     PrecomputedConfig,
 )
 from learnkernels.conf.schema.learners import LearnerConfig
-from learnkernels.conf.schema.protocol import OF_PROBABILITIES, ProtocolConfig
 
 __all__ = [
     "BASELINE_TITLES",

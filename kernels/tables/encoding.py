@@ -17,15 +17,13 @@ from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,
     CategoryColumn,
     ColumnEncoding,
+    DateColumn,
     Met,
     NumberColumn,
     places_of,
     require_no_infinity,
 )
-from learnkernels.kernels.tables.date_column import DateColumn
-from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, FIRSTS
-from learnkernels.kernels.tables.numbers import POINT, Written
-from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
+from learnkernels.kernels.tables.reading import CALENDAR, CYCLES, FIRSTS, MISSING, POINT, Column, Written, read_columns
 from learnkernels.kernels.tables.summary import (
     NEARLY_ALL,
     ColumnSummary,

@@ -14,18 +14,27 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from learnkernels.kernels.tables.dates import (
+from learnkernels.kernels.tables.reading import (
+    COMMA,
     CYCLES,
     FIRSTS,
+    LARGEST,
+    POINT,
+    Column,
+    ColumnKind,
     First,
+    Mark,
+    Written,
+    codes_of,
     days_of,
     days_of_digits,
     deciding,
     first_of,
     iso_dates,
+    number_in,
+    plain_numbers,
+    read_columns,
 )
-from learnkernels.kernels.tables.numbers import COMMA, POINT, Mark, Written, number_in, plain_numbers
-from learnkernels.kernels.tables.reading import LARGEST, Column, ColumnKind, codes_of, read_columns
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 """Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""

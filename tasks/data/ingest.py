@@ -21,7 +21,7 @@ from learnkernels.kernels.tables import Met, TableEncoding, target_of
 from learnkernels.kernels.tables.encoding import AS_SAID, DIFFERENT, FEW_ROWS, Said
 from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.targets import Target, all_whole, task_of
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, store_dataset
+from learnkernels.tasks.data.dataset import BLOCK_BYTES, Dataset, DatasetRef, scaled, scaling_of, store_dataset
 from learnkernels.tasks.data.locations import TRIED_AGAIN
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, ThisProcess, parts_of, wanted_in_parts
@@ -38,7 +38,6 @@ from learnkernels.tasks.data.readers import (
     rows_where,
     target_column,
 )
-from learnkernels.tasks.data.scaling import BLOCK_BYTES, scaled, scaling_of
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.tables import FORMATS, Files, Table, locations_of
 from learnkernels.tasks.data.text import select_ngrams

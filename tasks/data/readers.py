@@ -20,9 +20,7 @@ from sklearn import datasets as bundled
 
 from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables.dates import moment_of
-from learnkernels.kernels.tables.numbers import POINT
-from learnkernels.kernels.tables.reading import MISSING, Column, as_texts, column_of
+from learnkernels.kernels.tables.reading import MISSING, POINT, Column, as_texts, column_of, moment_of
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.tasks.data.locations import transferring
 from learnkernels.tasks.data.tables import Files, Table

@@ -17,12 +17,10 @@ import pyarrow.fs
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import told_by_folders
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.kernels.tables.numbers import Written
-from learnkernels.kernels.tables.reading import Column, column_of
+from learnkernels.kernels.tables.reading import Column, Written, column_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
 from learnkernels.tasks.data.readers import refuse_repeated
-from learnkernels.tasks.data.tables import FORMATS, Table, locations_of, telling
-from learnkernels.tasks.data.writing import TableOutput
+from learnkernels.tasks.data.tables import FORMATS, Table, TableOutput, locations_of, telling
 from learnkernels.tasks.models.registry import ModelVersion, fetch
 from learnkernels.tasks.models.scores import Distribution, Scores, Tally
 from learnkernels.tasks.naming import step

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from learnkernels.conf.loading import load_config
-from learnkernels.conf.papers.catalogue import PAPERS
-from learnkernels.conf.papers.loading import item_names, load_item
+from learnkernels.conf.papers.item import PAPERS, item_names, load_item
 from learnkernels.flows.compare import compare
 from learnkernels.flows.papers import papers
 from learnkernels.kernels.learners import LEARNERS

@@ -15,7 +15,7 @@ from PIL import Image
 import learnkernels
 from docs.site_parts import GALLERY, mathml
 from docs.take_screenshots import PAGES
-from learnkernels.conf.papers.loading import item_names, load_item
+from learnkernels.conf.papers.item import item_names, load_item
 from learnkernels.flows.cli import app
 from learnkernels.kernels.learners import COLUMNS, LEARNERS, table
 

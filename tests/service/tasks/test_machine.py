@@ -19,7 +19,7 @@ import pytest
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks import environment
 from learnkernels.tasks.data.locations import locate, written
-from learnkernels.tasks.data.writing import TableOutput
+from learnkernels.tasks.data.tables import TableOutput
 from tests.refusals import require_refusals
 from tools.mutations import fates, is_sentence
 

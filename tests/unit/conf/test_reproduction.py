@@ -10,9 +10,17 @@ import pytest
 import yaml
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.papers.catalogue import PAPERS, NotOnOpenML, data_folder, load_catalogue
-from learnkernels.conf.papers.item import PaperItem, panel
-from learnkernels.conf.papers.loading import choose_items, item_names, load_item
+from learnkernels.conf.papers.item import (
+    PAPERS,
+    NotOnOpenML,
+    PaperItem,
+    choose_items,
+    data_folder,
+    item_names,
+    load_catalogue,
+    load_item,
+    panel,
+)
 from tests.refusals import require_refusals
 
 CATALOGUE = {

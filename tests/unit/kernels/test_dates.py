@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from learnkernels.kernels.families import GaussianFamily
 from learnkernels.kernels.tables import TableEncoding
-from learnkernels.kernels.tables.dates import CIVIL, first_of, moment_of
+from learnkernels.kernels.tables.reading import CIVIL, first_of, moment_of
 from tests.refusals import require_refusals
 
 DAYS = pd.date_range("2024-01-27", periods=40, freq="9D")

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from learnkernels import KernelLearningRegressor
 from learnkernels.kernels.tables import Met, TableEncoding, target_of
-from learnkernels.kernels.tables.numbers import number_in
-from learnkernels.kernels.tables.reading import read_columns
+from learnkernels.kernels.tables.reading import number_in, read_columns
 from tests.refusals import require_refusals
 
 N = 120

@@ -21,11 +21,10 @@ from sklearn.datasets import load_breast_cancer
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import ENDINGS as NAMED_ENDINGS
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, _deviations, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import LIBSVM, locate
 from learnkernels.tasks.data.readers import NumberedNames
-from learnkernels.tasks.data.scaling import _deviations
 from learnkernels.tasks.data.tables import FORMATS, Table
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, load, read, require_equal, require_refused, write
@@ -498,7 +497,7 @@ def test_batches_change_no_bit(frame: pd.DataFrame, tmp_path: Path, ending: str,
 
 
 def test_deviations_by_blocks_are_those_of_numpy_to_the_last_bit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("learnkernels.tasks.data.scaling.BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr("learnkernels.tasks.data.dataset.BLOCK_BYTES", 1 << 10)
     for d, order in product([1, 2, 3, 17, 64], "CF"):
         X = np.random.default_rng(d).normal(size=(3000, d)) * np.logspace(-5, 5, d)
         X = np.asarray(X + 3.0, order=order)  # type: ignore[call-overload]

@@ -14,10 +14,16 @@ from matplotlib.figure import Figure
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.papers.figures import FIGURE_BYTES, figures, png, weights_figure
-from learnkernels.tasks.papers.judge import cells, claims
-from learnkernels.tasks.papers.report import not_holding, report_text, study_digest
-from learnkernels.tasks.papers.result import Kept, StudyResult, total
-from learnkernels.tasks.papers.section import claims_table, minutes, section, worth_table
+from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, total
+from learnkernels.tasks.papers.report import (
+    claims_table,
+    minutes,
+    not_holding,
+    report_text,
+    section,
+    study_digest,
+    worth_table,
+)
 from tests.unit.tasks.test_judge import BETTER, UNIF, item, table
 
 FACTS = {

@@ -19,7 +19,7 @@ from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
-from learnkernels.tasks.data import tables, writing
+from learnkernels.tasks.data import tables
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.tables import Table
 from learnkernels.tasks.models.scores import Distribution, Scores
@@ -186,7 +186,7 @@ def test_ids_of_every_type_are_copied(model: Model, tmp_path: Path, output: str)
 
 
 def test_dictionaries_of_an_arrow_file_may_grow(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(writing, "GROUP_ROWS", 1)  # every batch is written on its own
+    monkeypatch.setattr(tables, "GROUP_ROWS", 1)  # every batch is written on its own
     n = 3 * model.batch_rows
     words = [None if i % 11 == 0 else f"w{i // 1000}" for i in range(n)]
     table = table_of(n).append_column("word", pa.array(words).dictionary_encode())

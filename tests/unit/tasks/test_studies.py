@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from learnkernels.conf.papers.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.conf.papers.item import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.protocol.folds import assign_folds
@@ -18,9 +18,16 @@ from learnkernels.tasks.data.dataset import store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.measure.moments import fold_seed
 from learnkernels.tasks.papers import studies
-from learnkernels.tasks.papers.base_kernels import RepeatJob, correlation, correlations, measure_base_kernels
-from learnkernels.tasks.papers.convexity import Bend, bend
-from learnkernels.tasks.papers.studies import two_point, two_point_alignments
+from learnkernels.tasks.papers.studies import (
+    Bend,
+    RepeatJob,
+    bend,
+    correlation,
+    correlations,
+    measure_base_kernels,
+    two_point,
+    two_point_alignments,
+)
 
 ROUNDING = 1e-12
 """Of centered products, which are small beside the kernel where one of two points is rare."""
