@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import warnings
 from collections.abc import Sequence
@@ -25,9 +24,6 @@ from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.data.readers import names_from_data, names_to_data
 from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
 
-BLOCK_BYTES = 16 << 20
-"""Size of the blocks in which checks and statistics go through dense rows."""
-
 
 def scaling_of(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return what to subtract from each feature, and to divide it by; nothing for raw features."""
@@ -45,17 +41,9 @@ def scaling_of(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.nd
     elif scale == "unit":
         low, spread = X.min(axis=0), np.ptp(X, axis=0)
     else:
-        low, spread = X.mean(axis=0), _deviations(X)
+        low, spread = X.mean(axis=0), X.std(axis=0)
     # A constant column has no spread; it becomes zero, of its largest size one.
     return low, np.where(spread > 0, spread, 1.0)
-
-
-def _deviations(X: np.ndarray) -> np.ndarray:
-    """Return ``X.std(axis=0)``, to the last bit, without a second matrix of its size."""
-    d = X.shape[1]
-    pieces = min(max(1, d // 2), -(-X.nbytes // BLOCK_BYTES))  # two columns at least: of one, NumPy adds in pairs
-    cuts = [d * i // pieces for i in range(pieces + 1)]
-    return np.concatenate([X[:, start:stop].std(axis=0) for start, stop in itertools.pairwise(cuts)])
 
 
 def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:

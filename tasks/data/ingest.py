@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,11 +19,11 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables import Met, TableEncoding, target_of
+from learnkernels.kernels.tables import Met, target_of
 from learnkernels.kernels.tables.encoding import AS_SAID, DIFFERENT, FEW_ROWS, Said
 from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.targets import Target, all_whole, task_of
-from learnkernels.tasks.data.dataset import BLOCK_BYTES, Dataset, DatasetRef, scaled, scaling_of, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
 from learnkernels.tasks.data.locations import TRIED_AGAIN
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, ThisProcess, parts_of, wanted_in_parts
@@ -30,12 +32,10 @@ from learnkernels.tasks.data.readers import (
     features_among,
     is_number,
     matrix_of,
-    missing_values,
     read_bundled,
     read_libsvm,
-    require_features,
     require_room,
-    rows_where,
+    rows_with,
     target_column,
 )
 from learnkernels.tasks.data.synthetic import read_synthetic
@@ -121,139 +121,153 @@ def load_source(
     where = f"data set {config.label}"
     files = source_files(config, data_dir) if config.source == "file" else None
     with _opened(config, files, where, tell) as source:
-        table, name = source.table, source.name
+        table, name, kept, y, beside = source.table, source.name, None, source.y, {}
         columns: Sequence[str] = ()
         if table is not None:
-            own = source.y is not None  # and no column to predict
+            own = y is not None  # and no column to predict
             columns = table.schema.names if own else features_among(table, config, source.target, name, where)
         in_parts = table is not None and files is not None and wanted_in_parts(config, files, table, where)
-        kept, y, beside = None, source.y, {}
         if table is not None:
             require_room(table.num_rows, 1 + len(config.beside) if in_parts else len(columns), name, where)
-            kept = rows_where(table, config, where)
+            kept = rows_with(table, config.where, "where", where)
             y = target_column(table, source.target, kept, where) if y is None else y
-            require_features(columns, len(y), name, where)
+            if not columns or not len(y):
+                raise InputError(
+                    f"{where}: {name} leaves {len(y)} rows and {len(columns)} feature columns; at least two rows and "
+                    "one column are needed."
+                )
             beside = beside_of(table, kept, config, where)
         y = _column_values(y, config, where, tell)
-        usable = _usable(y, beside, config, where, tell)
-        _require_rows(usable, config, where)
+        known = _Known(config, where, seed, tell, y, beside, _usable(y, beside, config, where, tell))
+        known.require_some(known.usable)
         if table is None or config.ngrams is not None or config.bytes is not None:
-            X, features = source.matrix if table is None else matrix_of(table, columns, kept, config, where)
-            return _of_matrix(X, features, y, usable, beside, config, seed, where)
+            return _of_matrix(
+                *(source.matrix if table is None else matrix_of(table, columns, kept, config, where)), known
+            )
         used = np.ones(table.num_rows, dtype=bool) if kept is None else kept.copy()
-        used[used] = usable
+        used[used] = known.usable
         rows: HeldRows | RowsOfParts
         if in_parts:
             rows = RowsOfParts(parts_of(table, used), readers or ThisProcess())
         else:
             rows = HeldRows(table.select(columns).filter(pa.array(used)))
         numbers = config.columns is None and all(is_number(table.schema.field(name).type) for name in columns)
-        said = dict.fromkeys(columns, "number") if numbers else config.columns
-        return _of_table(rows, columns, said, y, usable, beside, config, seed, where, tell)
+        return _of_table(rows, columns, dict.fromkeys(columns, "number") if numbers else config.columns, known)
 
 
-def _of_table(
-    rows: HeldRows | RowsOfParts,
-    columns: Sequence[str],
-    said: Said | None,
-    y: np.ndarray,
-    usable: np.ndarray,
-    beside: dict[str, np.ndarray],
-    config: DatasetConfig,
-    seed: int,
-    where: str,
-    tell: Callable[[str], None],
-) -> Dataset:
+@dataclass(frozen=True)
+class _Known:
+    """What is asked for, and what is known of m rows beside their features: target, groups and the like."""
+
+    config: DatasetConfig
+    where: str
+    seed: int
+    tell: Callable[[str], None]
+    y: np.ndarray
+    beside: Mapping[str, np.ndarray]
+    usable: np.ndarray
+
+    def require_some(self, usable: np.ndarray) -> None:
+        """Raise InputError where no row is usable."""
+        if not usable.any():
+            raise InputError(
+                f"{self.where}: no row is complete, so 'missing: {self.config.missing}' leaves none; leave columns out "
+                "with 'drop'."
+            )
+
+    def drawn(self, taken: np.ndarray) -> tuple[np.ndarray, Target, dict[str, Any]]:
+        """Return which of some rows `subsample` draws, their target, and what else is known of them."""
+        config, target, rows = self.config, _target(self.y[taken], self.config, self.where), np.arange(len(taken))
+        if config.subsample is not None and config.subsample < len(target):
+            rows = np.sort(np.random.default_rng(self.seed).choice(len(target), config.subsample, replace=False))
+            target, taken = target.take(rows), taken[rows]
+        known: dict[str, Any] = {name: of[taken] for name, of in self.beside.items()}
+        if config.class_weight is not None:
+            known["class_weight"] = _class_weights(config, target, known.get("weights"), self.where)
+        return rows, target, known
+
+    def tell_all(self, sentences: Sequence[str]) -> None:
+        """Tell what columns were left out, or which cells are not what their column holds."""
+        for sentence in sentences:
+            self.tell(f"{self.where}: {sentence}.")
+
+
+def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Said | None, known: _Known) -> Dataset:
     """Return the data set of the usable rows of a table, in memory or in parts."""
+    config, where = known.config, known.where
     try:
-        encoding, complete = _encoding_of(rows, columns, said, config, int(usable.sum()), where)
-        _tell_all(encoding.sentences((AS_SAID,)), where, tell)
-        X, there, met = rows.encoded(encoding, complete)
+        encoding, lacking = rows.learned(columns, said, config.scale)
+        if lacking and config.missing == "refuse":
+            named = listed([f"{name} ({count})" for name, count in lacking.items()], show=str)
+            raise InputError(
+                f"{where}: missing values in column {named} of {known.usable.sum()} rows; set 'missing: impute' or "
+                "'missing: drop', or leave columns out with 'drop'."
+            )
+        if config.missing == "drop":  # by the columns of all rows: of complete rows alone one may be constant
+            rows = rows.complete(encoding)
+        if config.missing == "drop" and lacking:
+            kinds = None if said is None else {name: kind for name, kind in said.items() if name in encoding.names}
+            encoding, _ = rows.learned(encoding.names, kinds, config.scale)
+        known.tell_all(encoding.sentences((AS_SAID,)))
+        X, there, met = rows.encoded(encoding)
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
-    _tell_all(met.sentences(), where, tell)
-    usable = usable.copy()
+    known.tell_all(met.sentences())
+    usable = known.usable.copy()
     usable[usable] = there
-    _require_rows(usable, config, where)
-    y, taken = y[usable], np.arange(usable.sum())
+    known.require_some(usable)
+    taken = np.flatnonzero(usable)
+    distinct = np.arange(len(taken))
     if config.distinct and isinstance(rows, HeldRows):
-        plain, _, _ = rows.encoded(encoding.learned_on(rows.columns, "none"), complete)
-        taken = _first_of_equals(plain, y)
-    target, taken = _drawn(_target(y[taken], config, where), taken, config, seed)
-    known = {name: of[usable][taken] for name, of in beside.items()}
-    own: dict[str, Any] = {}
-    fewer, anew = len(taken) < len(y), config.scale != "none" or any(one.has_gaps for one in encoding.columns)
+        plain, _, _ = rows.encoded(encoding.learned_on(rows.columns, "none"))
+        distinct = _first_of_equals(plain, known.y[taken])
+    drawn, target, beside = known.drawn(taken[distinct])
+    fewer, anew = len(drawn) < len(taken), config.scale != "none" or any(one.has_gaps for one in encoding.columns)
     by_training = config.scale_on == "training" and anew
     if isinstance(rows, HeldRows) and (fewer or by_training):  # of parts, no configuration asks for either
-        raw = rows.table.select(encoding.names).take(np.flatnonzero(there)[taken])
+        raw = rows.table.select(encoding.names).take(distinct[drawn])
         if fewer:
             encoding = encoding.learned_on(raw, config.scale)
             X = encoding.encode(raw)
         if by_training:
-            own = {"raw": raw, "by_training": config.scale}
-    if config.class_weight is not None:
-        own["class_weight"] = _class_weights(config, target, known.get("weights"), where)
-    return Dataset(cast(Any, X), target, encoding.features, table=encoding, **known, **own)
+            beside |= {"raw": raw, "by_training": config.scale}
+    return Dataset(cast(Any, X), target, encoding.features, table=encoding, **beside)
 
 
-def _encoding_of(
-    rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Said | None, config: DatasetConfig, n: int, where: str
-) -> tuple[TableEncoding, TableEncoding | None]:
-    """Return what columns of n rows become, and by which encoding rows are complete, where the others are left out.
-
-    The second is that of all rows: of complete rows alone a column may be constant, and no feature.
-    """
-    encoding, lacking = rows.learned(columns, said, config.scale)
-    if lacking and config.missing == "refuse":
-        raise missing_values(lacking, n, where)
-    if config.missing != "drop":
-        return encoding, None
-    complete = encoding
-    if lacking:
-        known = None if said is None else {name: kind for name, kind in said.items() if name in encoding.names}
-        encoding, _ = rows.learned(encoding.names, known, config.scale, complete)
-    return encoding, complete
-
-
-def _of_matrix(
-    X: Any,
-    features: Sequence[str],
-    y: np.ndarray,
-    usable: np.ndarray,
-    beside: dict[str, np.ndarray],
-    config: DatasetConfig,
-    seed: int,
-    where: str,
-) -> Dataset:
+def _of_matrix(X: Any, features: Sequence[str], known: _Known) -> Dataset:
     """Return the data set of rows that are no table: those of a LIBSVM file, counts of n-grams, bytes."""
+    config, usable = known.config, known.usable
     if config.missing == "drop":
-        usable = usable & _complete_rows(X)
-        _require_rows(usable, config, where)
+        usable = usable & ~np.isin(np.arange(X.shape[0]), _not_finite(X)[0])
+        known.require_some(usable)
     taken = np.flatnonzero(usable)
     if config.distinct:
-        taken = taken[_first_of_equals(X[taken], y[taken])]
+        taken = taken[_first_of_equals(X[taken], known.y[taken])]
     X = X if len(taken) == X.shape[0] else X[taken]
     if config.ngrams is not None:
         X, features = select_ngrams(X, tuple(features), config.ngrams)
-    target = _target(y[taken], config, where)
-    _require_finite(X, features, where)
-    target, drawn = _drawn(target, np.arange(len(taken)), config, seed)
-    if len(drawn) < len(taken):
-        X, taken = X[drawn], taken[drawn]
-    known: dict[str, Any] = {name: of[taken] for name, of in beside.items()}
-    if config.class_weight is not None:
-        known["class_weight"] = _class_weights(config, target, known.get("weights"), where)
-    low, spread = scaling_of(X, config.scale, where)
-    known["by_training"] = "" if low is None or config.scale_on != "training" else config.scale
-    return Dataset(scaled(X, low, spread), target, features, low, spread, **known)
+    drawn, target, beside = known.drawn(taken)
+    bad = Counter(_not_finite(X)[1].tolist())
+    if bad:
+        named = listed([f"{features[c]} ({n})" for c, n in sorted(bad.items())], show=str)
+        raise InputError(
+            f"{known.where}: NaN, infinity or missing values in column {named} of {X.shape[0]} rows; set 'missing: "
+            "impute' for what is missing, or 'missing: drop', correct infinities, or leave columns out with 'drop'."
+        )
+    X = X if len(drawn) == len(taken) else X[drawn]
+    low, spread = scaling_of(X, config.scale, known.where)
+    by_training = "" if low is None or config.scale_on != "training" else config.scale
+    return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=by_training, **beside)
 
 
-def _drawn(target: Target, taken: np.ndarray, config: DatasetConfig, seed: int) -> tuple[Target, np.ndarray]:
-    """Return the target, and the positions, of the rows that `subsample` draws."""
-    if config.subsample is None or config.subsample >= len(target):
-        return target, taken
-    rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
-    return target.take(rows), taken[rows]
+def _not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return row and column of each entry that is not finite."""
+    if sparse.issparse(X):
+        entries = X.tocoo()
+        bad = ~np.isfinite(entries.data)
+        return entries.row[bad], entries.col[bad]
+    rows, columns = np.nonzero(~np.isfinite(X))
+    return rows, columns
 
 
 class _Source(NamedTuple):
@@ -297,20 +311,6 @@ def _usable(
         tell(f"{where}: {(~taught).sum():,} of {len(taught):,} rows have no target, and are left out.")
     counting = [beside["weights"] > 0] if "weights" in beside else []
     return np.asarray(np.logical_and.reduce([taught, *counting, *(of >= 0 for of in beside.values())]))
-
-
-def _require_rows(usable: np.ndarray, config: DatasetConfig, where: str) -> None:
-    """Raise InputError where no row is usable."""
-    if not usable.any():
-        raise InputError(
-            f"{where}: no row is complete, so 'missing: {config.missing}' leaves none; leave columns out with 'drop'."
-        )
-
-
-def _tell_all(sentences: Sequence[str], where: str, tell: Callable[[str], None]) -> None:
-    """Tell what columns were left out, or which cells are not what their column holds."""
-    for sentence in sentences:
-        tell(f"{where}: {sentence}.")
 
 
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
@@ -386,7 +386,8 @@ def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[st
             values = target_of(column, config.task, met)
         except ValueError as error:
             raise InputError(f"{where}: {error}") from None
-        _tell_all(met.sentences(), where, tell)
+        for sentence in met.sentences():
+            tell(f"{where}: {sentence}.")
         held = y.cast(pa.string()).unique().to_pylist() if pa.types.is_string(y.type) else []
         if words := sorted(word.strip() for word in held if word and word.strip().lower() in MISSING - {""}):
             tell(
@@ -413,22 +414,6 @@ def _present(values: np.ndarray) -> np.ndarray:
     return np.asarray(present if present.ndim == 1 else present.all(axis=1))
 
 
-def _complete_rows(X: Any) -> np.ndarray:
-    """Return whether every feature of each row is finite, shape (m,)."""
-    if sparse.issparse(X):
-        incomplete = np.unique(X.tocoo().row[~np.isfinite(X.tocoo().data)])
-        return ~np.isin(np.arange(X.shape[0]), incomplete)
-    complete = [np.isfinite(X[run]).all(axis=1) for run in _runs(len(X), X.shape[1])]
-    return np.concatenate([np.empty(0, dtype=bool), *complete])
-
-
-def _runs(length: int, width: int) -> Iterator[slice]:
-    """Give the runs, of nearly equal length, of as many rows or columns, of that many numbers each, as a block has."""
-    pieces = max(1, -(-length * width * 8 // BLOCK_BYTES))
-    for i in range(pieces):
-        yield slice(length * i // pieces, length * (i + 1) // pieces)
-
-
 def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
     """Return the positions, ascending, of the first of the rows that are equal in every feature and in the target."""
     labels = [str(value).encode() for value in y.tolist()]
@@ -444,23 +429,3 @@ def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
         key = hashlib.sha256(b"%d,%d," % (len(one), len(other)) + one + other + label).digest()
         seen.setdefault(key, position)
     return np.fromiter(seen.values(), dtype=np.intp, count=len(seen))
-
-
-def _require_finite(X: Any, features: Sequence[str], where: str) -> None:
-    if sparse.issparse(X):
-        bad_entry = ~np.isfinite(X.data)
-        bad = np.bincount(X.indices[bad_entry], minlength=X.shape[1]) if bad_entry.any() else np.zeros(X.shape[1], int)
-    else:
-        bad = sum((~np.isfinite(X[run])).sum(axis=0) for run in _runs(len(X), X.shape[1]))
-    _require_no_gaps(np.asarray(bad), features, X.shape[0], where)
-
-
-def _require_no_gaps(bad: np.ndarray, features: Sequence[str], rows: int, where: str) -> None:
-    """Raise InputError if features have entries that are not finite, shape (d,)."""
-    columns = np.flatnonzero(bad)
-    if len(columns):
-        named = listed([f"{features[int(c)]} ({bad[c]})" for c in columns], show=str)
-        raise InputError(
-            f"{where}: NaN, infinity or missing values in column {named} of {rows} rows; set 'missing: impute' "
-            "for what is missing, or 'missing: drop', correct infinities, or leave columns out with 'drop'."
-        )

@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.kernels.tables.encoding import Said, as_levels
-from learnkernels.kernels.tables.reading import Columns, read_columns
+from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.tables.summary import MOST_EXACT, Scale, TableSummary
 from learnkernels.tasks.data.locations import Location, Told, locate
 from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile, RowsInFiles, copies, patiently
@@ -43,9 +43,6 @@ HELD_RESULTS = 32
 """Parts of which what was found is held at a time."""
 
 NONE_COMPLETE = "no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
-
-Complete: TypeAlias = Callable[[pa.Table], np.ndarray]
-"""Says of each row of a piece whether it lacks nothing."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -114,8 +111,19 @@ class Part:
             return np.ones(self.n_rows, dtype=bool)
         return np.unpackbits(np.frombuffer(self.used, np.uint8), count=self.n_rows).astype(bool)
 
-    def tables(self, columns: Sequence[str], n_bytes: int) -> Iterator[pa.Table]:
-        """Give some columns of all its rows, so many of them at a time as take about that many bytes as numbers.
+    def used_tables(
+        self, columns: Sequence[str], complete: TableEncoding | None = None, n_bytes: int = BATCH_BYTES
+    ) -> Iterator[tuple[pa.Table, np.ndarray]]:
+        """Give pieces of the rows that are used, and which of the file's these are.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            That are read.
+        complete : TableEncoding, optional
+            Rows that lack a value of its columns, which are read as well, are left out.
+        n_bytes : int
+            What a piece takes, about, as numbers.
 
         Raises
         ------
@@ -124,39 +132,23 @@ class Part:
         TransferError
             It cannot be read for now.
         """
+        changed = InputError(f"{self.address}: has changed since the run began; start again, and it is read anew.")
         location = replace(locate(self.address), told=self.told)
         if stamp_of(location) != self.stamp:
-            raise self._changed
-        rows = max(1, n_bytes // (8 * len(columns)))
-        with Table([location], group=self.group) as table:
-            for piece in table.tables(columns, rows):
-                yield piece.unify_dictionaries()
-
-    @property
-    def _changed(self) -> InputError:
-        return InputError(f"{self.address}: has changed since the run began; start again, and it is read anew.")
-
-    def used_tables(
-        self, columns: Sequence[str], complete: Complete | None = None, n_bytes: int = 0
-    ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Give pieces of the rows that are used, of those that are complete if asked for, and which of the file's.
-
-        Raises
-        ------
-        InputError, TransferError
-            As `tables`.
-        """
+            raise changed
+        columns = list(dict.fromkeys((*columns, *(() if complete is None else complete.names))))
         mask, at = self.mask, 0
-        for piece in self.tables(columns, n_bytes or BATCH_BYTES):
-            if at + piece.num_rows > len(mask):
-                raise self._changed
-            used = mask[at : at + piece.num_rows]
-            if complete is not None:
-                used = used & complete(piece)
-            at += piece.num_rows
-            yield (piece if used.all() else piece.filter(pa.array(used))), used
+        with Table([location], group=self.group) as table:
+            for piece in table.tables(columns, max(1, n_bytes // (8 * len(columns)))):
+                if at + piece.num_rows > len(mask):
+                    raise changed
+                piece, used = piece.unify_dictionaries(), mask[at : at + piece.num_rows]
+                if complete is not None:
+                    used = used & ~complete.gaps(piece)
+                at += piece.num_rows
+                yield (piece if used.all() else piece.filter(pa.array(used))), used
         if at < len(mask):
-            raise self._changed
+            raise changed
 
 
 def stamp_of(location: Location) -> tuple[int, int]:
@@ -183,64 +175,48 @@ def parts_of(table: Table, used: np.ndarray) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _asked(columns: Sequence[str], complete: TableEncoding | None) -> tuple[tuple[str, ...], Complete | None]:
-    """Return which columns are read for some, of the rows that are `complete` if asked for, and what tells of these."""
-    if complete is None:
-        return tuple(columns), None
-    return tuple(dict.fromkeys((*columns, *complete.names))), lambda piece: ~complete.gaps(piece)
+def _read(
+    job: tuple[int, Part, int], encoding: TableEncoding, complete: TableEncoding | None, folder: str, digest: str
+) -> tuple[Part, np.ndarray, Met]:
+    """Return a part with the rows that are used, extremes of their features, which are written, and what was met.
 
-
-@dataclass(frozen=True)
-class _Reading:
-    """What one task of the pass that copies does: write the features of a part."""
-
-    part: Part
-    encoding: TableEncoding
-    path: str
-    complete: TableEncoding | None
-    first: int
-
-
-def _read(job: _Reading) -> tuple[Part, np.ndarray, Met]:
-    """Return a part with the rows that are used, extremes of their features, which are written, and what was met."""
+    The job is the number of the part, the part, and the number of its first row.
+    """
+    place, part, first = job
 
     def read() -> tuple[Part, np.ndarray, Met]:
-        d, met, masks = len(job.encoding.features), Met(first=job.first), []
+        d, met, masks = len(encoding.features), Met(first=first), []
         low, high = np.full(d, np.inf), np.full(d, -np.inf)
 
         def blocks() -> Iterator[np.ndarray]:
-            for piece, used in job.part.used_tables(*_asked(job.encoding.names, job.complete)):
+            for piece, used in part.used_tables(encoding.names, complete):
                 masks.append(used)
-                X = job.encoding.encode(piece, met)
+                X = encoding.encode(piece, met)
                 met.first += len(X)
                 np.minimum(low, X.min(axis=0, initial=np.inf), out=low)
                 np.maximum(high, X.max(axis=0, initial=-np.inf), out=high)
                 yield X
 
-        RowFile.of_blocks(_own(job.path), blocks(), d, np.dtype(np.float64))
-        return job.part.keeping(np.concatenate(masks)), np.stack([low, high]), met
+        RowFile.of_blocks(_copy_of(folder, digest, place), blocks(), d, np.dtype(np.float64))
+        return part.keeping(np.concatenate(masks)), np.stack([low, high]), met
 
     return patiently(read)
 
 
-@dataclass(frozen=True)
-class _Looking:
-    """What one task of a pass does that finds out what columns are."""
-
-    part: Part
-    columns: tuple[str, ...]
-    as_levels: tuple[str, ...]
-    complete: TableEncoding | None
-    all_kept: bool
+def _copy_of(folder: str, digest: str, part: int) -> Path:
+    """Return where the copy of a part lies, below the folder for copies of this process or worker if it is relative."""
+    return copies() / folder / f"parts-{digest}" / f"{part:05d}.arrow"
 
 
-def _summarize(job: _Looking) -> TableSummary | None:
+def _summarize(
+    part: Part, columns: Sequence[str], as_levels: Sequence[str], complete: TableEncoding | None, all_kept: bool
+) -> TableSummary | None:
     """Return what is known of the columns of a part; None where no row is used."""
 
     def look() -> TableSummary | None:
-        pieces = job.part.used_tables(*_asked(job.columns, job.complete), SUMMARY_BYTES)
-        columns, how = list(job.columns), (job.as_levels, job.all_kept)
-        return _summed([TableSummary.of(piece.select(columns), *how) for piece, _ in pieces if piece.num_rows])
+        pieces = part.used_tables(columns, complete, SUMMARY_BYTES)
+        held = (piece.select(list(columns)) for piece, _ in pieces if piece.num_rows)
+        return _summed([TableSummary.of(piece, as_levels, all_kept) for piece in held])
 
     return patiently(look)
 
@@ -250,71 +226,61 @@ def _summed(known: Sequence[TableSummary | None]) -> TableSummary | None:
     return reduce(add, there) if there else None
 
 
-def _gathered(
-    run: Callable[[Job], Result],
-    jobs: Sequence[Job],
-    readers: Readers,
-    gather: Callable[[Sequence[Result]], Result],
-) -> Result:
-    """Return what jobs find, gathered in their order, of which few results are held at a time."""
-    found: list[Result] = []
-    for first in range(0, len(jobs), HELD_RESULTS):
-        found = [gather([*found, *readers.map(run, jobs[first : first + HELD_RESULTS])])]
-    return found[0]
-
-
 class HeldRows:
     """The rows of a table in memory.
 
     Parameters
     ----------
     table : pyarrow.Table
+    there : ndarray of bool of shape (m,), optional
+        Which of the rows of a larger table they are; all by default.
     """
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.columns = read_columns(table)
+    def __init__(self, table: pa.Table, there: np.ndarray | None = None) -> None:
+        self.table, self.columns = table, read_columns(table)
+        self.there = np.ones(table.num_rows, dtype=bool) if there is None else there
 
-    def _of(self, complete: TableEncoding | None) -> tuple[Columns, np.ndarray]:
-        """Return the columns of all rows, or of those that lack nothing, and which these are, shape (m,)."""
-        there = np.ones(self.table.num_rows, dtype=bool) if complete is None else ~complete.gaps(self.columns)
-        return self.columns if there.all() else read_columns(self.table.filter(pa.array(there))), there
-
-    def learned(
-        self, columns: Sequence[str], said: Said | None, scale: Scale, complete: TableEncoding | None = None
-    ) -> tuple[TableEncoding, dict[str, int]]:
-        """Return what columns become, see `RowsOfParts.learned`."""
-        those, there = self._of(complete)
+    def complete(self, encoding: TableEncoding) -> HeldRows:
+        """Return the rows that lack no value of the columns of an encoding."""
+        there = ~encoding.gaps(self.columns)
         if not there.any():
             raise ValueError(NONE_COMPLETE)
-        held = those.only(columns)
-        encoding = TableEncoding.of(held, said, scale)
-        lacking = {one.name: int(one.lacks(held[one.name]).sum()) for one in encoding.columns if one.has_gaps}
-        return encoding, lacking
+        return self if there.all() else HeldRows(self.table.filter(pa.array(there)), there)
 
-    def encoded(self, encoding: TableEncoding, complete: TableEncoding | None) -> tuple[np.ndarray, np.ndarray, Met]:
+    def learned(self, columns: Sequence[str], said: Said | None, scale: Scale) -> tuple[TableEncoding, dict[str, int]]:
+        """Return what columns become, see `RowsOfParts.learned`."""
+        held = self.columns.only(columns)
+        encoding = TableEncoding.of(held, said, scale)
+        return encoding, {one.name: int(one.lacks(held[one.name]).sum()) for one in encoding.columns if one.has_gaps}
+
+    def encoded(self, encoding: TableEncoding) -> tuple[np.ndarray, np.ndarray, Met]:
         """Return features, see `RowsOfParts.encoded`."""
         met = Met()
-        columns, there = self._of(complete)
-        return encoding.encode(columns, met), there, met
+        return encoding.encode(self.columns, met), self.there, met
 
 
+@dataclass(frozen=True)
 class RowsOfParts:
     """The rows of a table in parts, which no process holds as a whole.
 
-    Parameters
+    Attributes
     ----------
     parts : sequence of Part
     readers : Readers
         Who reads them.
+    whole : TableEncoding, optional
+        Rows that lack a value of its columns are left out.
     """
 
-    def __init__(self, parts: Sequence[Part], readers: Readers) -> None:
-        self.parts, self._readers = parts, readers
+    parts: Sequence[Part]
+    readers: Readers
+    whole: TableEncoding | None = None
 
-    def learned(
-        self, columns: Sequence[str], said: Said | None, scale: Scale, complete: TableEncoding | None = None
-    ) -> tuple[TableEncoding, dict[str, int]]:
+    def complete(self, encoding: TableEncoding) -> RowsOfParts:
+        """Return the rows that lack no value of the columns of an encoding."""
+        return replace(self, whole=encoding)
+
+    def learned(self, columns: Sequence[str], said: Said | None, scale: Scale) -> tuple[TableEncoding, dict[str, int]]:
         """Return what columns become, and how many values those lack that lack some, after one pass over the rows.
 
         Of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, to the last bit.
@@ -327,8 +293,6 @@ class RowsOfParts:
             What some of them are; see `TableEncoding.of`.
         scale : {"none", "unit", "max", "standard", "quantile"}
             Units of numbers.
-        complete : TableEncoding, optional
-            Rows that lack a value of its columns are left out.
 
         Raises
         ------
@@ -340,22 +304,23 @@ class RowsOfParts:
         levels = tuple(name for name, kind in (said or {}).items() if as_levels(kind))
         rows = sum(part.n_used for part in self.parts)
         all_kept = rows <= MOST_EXACT and rows * len(columns) <= MOST_NUMBERS
-        jobs = [_Looking(part, tuple(columns), levels, complete, all_kept) for part in self.parts]
-        summary = _gathered(_summarize, jobs, self._readers, _summed)
+        look = partial(_summarize, columns=columns, as_levels=levels, complete=self.whole, all_kept=all_kept)
+        summary: TableSummary | None = None
+        for first in range(0, len(self.parts), HELD_RESULTS):
+            found = self.readers.map(look, self.parts[first : first + HELD_RESULTS])
+            summary = _summed([summary, *found])
         if summary is None:
             raise ValueError(NONE_COMPLETE)
         encoding = TableEncoding.of(summary, said, scale)
         return encoding, {one.name: summary.columns[one.name].gaps for one in encoding.columns if one.has_gaps}
 
-    def encoded(self, encoding: TableEncoding, complete: TableEncoding | None) -> tuple[TableParts, np.ndarray, Met]:
+    def encoded(self, encoding: TableEncoding) -> tuple[TableParts, np.ndarray, Met]:
         """Return features after one pass over the rows.
 
         Parameters
         ----------
         encoding : TableEncoding
             What columns become.
-        complete : TableEncoding or None
-            Rows that lack a value of its columns are left out.
 
         Returns
         -------
@@ -370,32 +335,20 @@ class RowsOfParts:
         InputError
             A file is damaged or has changed.
         """
-        about: list[Any] = [*(asdict(part) | {"used": _short(part.used)} for part in self.parts), encoding.to_dict()]
-        if complete is not None:
-            about.append(complete.to_dict())
+        about: list[Any] = []
+        for part in self.parts:
+            used = None if part.used is None else hashlib.sha256(part.used).hexdigest()
+            about.append(asdict(part) | {"used": used})
+        about += [one.to_dict() for one in (encoding, self.whole) if one is not None]
         digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
         firsts = np.cumsum([0, *(part.n_used for part in self.parts)]).tolist()
-        jobs = [
-            _Reading(part, encoding, _copy_of(self._readers.folder, digest, i), complete, firsts[i])
-            for i, part in enumerate(self.parts)
-        ]
-        read, ends, met = zip(*self._readers.map(_read, jobs), strict=True)
-        there = np.concatenate([after.mask[part.mask] for part, after in zip(self.parts, read, strict=True)])
+        folder = self.readers.folder
+        read = partial(_read, encoding=encoding, complete=self.whole, folder=folder, digest=digest)
+        jobs = [(i, part, firsts[i]) for i, part in enumerate(self.parts)]
+        parts, ends, met = zip(*self.readers.map(read, jobs), strict=True)
+        there = np.concatenate([after.mask[part.mask] for part, after in zip(self.parts, parts, strict=True)])
         extremes = np.array([np.min(ends, axis=0)[0], np.max(ends, axis=0)[1]])
-        return TableParts(tuple(read), encoding, digest, extremes, self._readers.folder), there, reduce(add, met)
-
-
-def _own(path: str) -> Path:
-    """Return a path, one that is relative below the folder for copies of this process or worker."""
-    return copies() / path
-
-
-def _short(used: bytes | None) -> str | None:
-    return None if used is None else hashlib.sha256(used).hexdigest()
-
-
-def _copy_of(folder: str, digest: str, part: int) -> str:
-    return str(Path(folder) / f"parts-{digest}" / f"{part:05d}.arrow")
+        return TableParts(tuple(parts), encoding, digest, extremes, folder), there, reduce(add, met)
 
 
 @dataclass(frozen=True)
@@ -465,14 +418,13 @@ class TableParts(RowsInFiles):
 
     def _file(self, part: int) -> RowFile:
         one = self.parts[part]
-        path = _own(_copy_of(self.folder, self.digest, part))
-        if not path.exists():
-            patiently(lambda: self._copy(one, path))
-        return RowFile(str(path), (one.n_used, self.shape[1]), self.dtype)
+        path, names, d = _copy_of(self.folder, self.digest, part), self.encoding.names, self.shape[1]
 
-    def _copy(self, part: Part, path: Path) -> None:
-        blocks = (self.encoding.encode(piece) for piece, _ in part.used_tables(self.encoding.names))
-        RowFile.of_blocks(path, blocks, self.shape[1], self.dtype)
+        def copy() -> RowFile:
+            blocks = (self.encoding.encode(piece) for piece, _ in one.used_tables(names))
+            return RowFile.of_blocks(path, blocks, d, self.dtype)
+
+        return RowFile(str(path), (one.n_used, d), self.dtype) if path.exists() else patiently(copy)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, from which `from_dict` makes the same rows."""
@@ -502,20 +454,15 @@ def wanted_in_parts(config: DatasetConfig, files: Files, table: Table, where: st
     """
     if config.in_parts is False:
         return False
-    why_not = _hindrance(config, files, table)
-    if config.in_parts and why_not:
-        raise InputError(f"{where}: 'in_parts' {why_not}, or leave 'in_parts' out.")
-    large = 8 * table.num_rows * len(table.schema) >= BYTES_AS_NUMBERS
-    return bool(config.in_parts or (large and not why_not))
-
-
-def _hindrance(config: DatasetConfig, files: Files, table: Table) -> str:
-    """Return what keeps a table from being read in parts, and what to do; nothing where it can be."""
+    hindrance = ""
     if files.suffix not in SPLITTABLE:
-        return f"needs files of {', '.join(SPLITTABLE)}, and {files.name} is none; write it as Parquet"
-    for key in WHOLE_TABLE:
-        if getattr(config, key):
-            return f"does not go with {key!r}, which needs all rows at once; leave it out"
-    if config.scale_on == "training":
-        return "does not go with 'scale_on: training', which needs all rows at once; leave it out"
-    return ""
+        hindrance = f"needs files of {', '.join(SPLITTABLE)}, and {files.name} is none; write it as Parquet"
+    else:
+        asked = [key for key in WHOLE_TABLE if getattr(config, key)]
+        asked += ["scale_on: training"] if config.scale_on == "training" else []
+        if asked:
+            hindrance = f"does not go with {asked[0]!r}, which needs all rows at once; leave it out"
+    if config.in_parts and hindrance:
+        raise InputError(f"{where}: 'in_parts' {hindrance}, or leave 'in_parts' out.")
+    large = 8 * table.num_rows * len(table.schema) >= BYTES_AS_NUMBERS
+    return bool(config.in_parts or (large and not hindrance))

@@ -26,9 +26,6 @@ from learnkernels.tasks.data.locations import transferring
 from learnkernels.tasks.data.tables import Files, Table
 from learnkernels.tasks.data.text import count_ngrams
 
-BATCH_BYTES = 16 << 20
-"""What is taken from a table at a time, as numbers of eight bytes."""
-
 MOST_FEATURES = 1 << 24
 """Features of a LIBSVM text: arrays of one number a feature stay small, and an index that was mistyped shows."""
 
@@ -76,7 +73,7 @@ def beside_of(table: Table, kept: np.ndarray | None, config: DatasetConfig, wher
             raise InputError(f"{found} is missing in {lacking} of {len(numbers)} rows; set 'missing: drop'.")
         beside["times" if key == "time" else key] = numbers
     if config.test:
-        held_out = _rows_with(_only(table.select(list(config.test)), kept), config.test, "test", where)
+        held_out = rows_with(table, config.test, "test", where, kept)
         if held_out is None:
             raise InputError(f"{where}: every row has the values of 'test', so none is left to learn from; name fewer.")
         beside["held_out"] = held_out
@@ -93,27 +90,23 @@ def _groups(column: pa.Array, found: str) -> np.ndarray:
 def _times(column: pa.Array, found: str) -> np.ndarray:
     """Return the place of each time among the different ones, -1 where it is missing."""
     if _is_text(column.type):
-        column = pa.array(_moments(Column("time", "text", as_texts(column.to_pylist())), found))
+        texts = Column("time", "text", as_texts(column.to_pylist()))
+        known = ColumnSummary.of(texts).as_dates()
+        if known is None:
+            wrong = next(text for text in texts.texts() if moment_of(text, "day") is None)
+            raise InputError(
+                f"{found} has text that is no date or time, such as {cut(one_line(wrong), 40)!r}; write 2026-01-31 or "
+                "2026-01-31T12:00."
+            )
+        if known[0] is None:
+            raise InputError(
+                f"{found} has dates that may begin with the day or with the month, such as {texts.texts()[0]!r}; write "
+                "2026-01-31."
+            )
+        column = pa.array(texts.read_dates(known[0]))
     if not (pa.types.is_temporal(column.type) or is_number(column.type)) or pa.types.is_boolean(column.type):
         raise InputError(f"{found} is {column.type}; name one of numbers, or of dates.")
     return _numbered(column, lambda held: pc.subtract(pc.rank(held, tiebreaker="dense"), 1))
-
-
-def _moments(column: Column, found: str) -> np.ndarray:
-    """Return the moments that texts tell, NaT where one is none."""
-    known = ColumnSummary.of(column).as_dates()
-    if known is None:
-        wrong = next(text for text in column.texts() if moment_of(text, "day") is None)
-        raise InputError(
-            f"{found} has text that is no date or time, such as {cut(one_line(wrong), 40)!r}; write 2026-01-31 or "
-            "2026-01-31T12:00."
-        )
-    if known[0] is None:
-        raise InputError(
-            f"{found} has dates that may begin with the day or with the month, such as {column.texts()[0]!r}; write "
-            "2026-01-31."
-        )
-    return column.read_dates(known[0])
 
 
 def _weights(column: pa.Array, found: str) -> np.ndarray:
@@ -167,9 +160,32 @@ def matrix_of(
     X : CSR matrix or ndarray of shape (n, d)
     features : sequence of str
     """
+    read = _only(table.select(columns), kept)
     if config.ngrams is not None:
-        return count_ngrams(_only(table.select(columns), kept), config.ngrams, where)
-    return _bytes_and_numbers(table, columns, kept, config, where)
+        return count_ngrams(read, config.ngrams, where)
+    parts, names = list[np.ndarray](), list[str]()
+    for name in columns:
+        kind = read[name].type
+        if name == config.bytes:
+            parts.append(_bytes(read[name], name, where))
+            names += [f"{name}_{j}" for j in range(parts[-1].shape[1])]
+        elif is_number(kind):
+            parts.append(to_numbers(read[name])[:, None])
+            names.append(name)
+        else:
+            held = read[name].drop_null().slice(0, 1).to_pylist()
+            example = f", such as {cut(one_line(str(held[0])), 40)!r}" if held else ""
+            way = f"take each byte as a feature with 'bytes: {name}'," if is_binary(kind) else "encode it as numbers"
+            raise InputError(
+                f"{where}: column {name!r} is not numeric ({kind}{example}); {way} or leave it out with "
+                f"'drop: [{', '.join([*config.drop, name])}]'."
+            )
+    refuse_repeated(
+        names,
+        f"{where}: column {{}} has the name of a feature that {config.bytes!r} becomes; rename it, or leave it out "
+        "with 'drop'.",
+    )
+    return np.hstack(parts, dtype=np.float64), tuple(names)
 
 
 def features_among(table: Table, config: DatasetConfig, target: str, name: str, where: str) -> list[str]:
@@ -203,17 +219,6 @@ def features_among(table: Table, config: DatasetConfig, target: str, name: str, 
     return features if config.ngrams is None else list(config.ngrams.columns)
 
 
-def rows_where(table: Table, config: DatasetConfig, where: str) -> np.ndarray | None:
-    """Return which rows of a table `where` keeps, shape (m,); None for all.
-
-    Raises
-    ------
-    InputError
-        It keeps no row.
-    """
-    return _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
-
-
 def target_column(table: Table, target: str, kept: np.ndarray | None, where: str) -> pa.Array:
     """Return the target of the rows that are kept.
 
@@ -227,24 +232,6 @@ def target_column(table: Table, target: str, kept: np.ndarray | None, where: str
     if pa.types.is_nested(kind) or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
         raise InputError(f"{where}: target {target!r} is {kind}; name a column of text or numbers.")
     return y
-
-
-def missing_values(gaps: Mapping[str, int], rows: int, where: str) -> InputError:
-    """Return the error that columns have gaps where these are refused."""
-    named = listed([f"{name} ({count})" for name, count in gaps.items()], show=str)
-    return InputError(
-        f"{where}: missing values in column {named} of {rows} rows; set 'missing: impute' or "
-        "'missing: drop', or leave columns out with 'drop'."
-    )
-
-
-def require_features(features: Sequence[str], rows: int, name: str, where: str) -> None:
-    """Raise InputError where no column, or no row, is left to learn from."""
-    if not features or not rows:
-        raise InputError(
-            f"{where}: {name} leaves {rows} rows and {len(features)} feature columns; "
-            "at least two rows and one column are needed."
-        )
 
 
 def require_room(rows: int, columns: int, name: str, where: str) -> None:
@@ -285,25 +272,38 @@ def to_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _rows_with(table: pa.Table, wanted_of: Mapping[str, Sequence[str]], key: str, where: str) -> np.ndarray | None:
-    """Return whether the columns of each row hold one of the values asked for, compared as text; None if of all do."""
-    kept = np.ones(table.num_rows, dtype=bool)
+def rows_with(
+    table: Table, wanted_of: Mapping[str, Sequence[str]], key: str, where: str, among: np.ndarray | None = None
+) -> np.ndarray | None:
+    """Return which rows, of all or `among` some, have one of the values asked for in each column; None where all have.
+
+    Values are compared as text; `key` of the configuration asks for them.
+
+    Raises
+    ------
+    InputError
+        No row has, or a value is that of no row.
+    """
+    if not wanted_of:
+        return None
+    held = _only(table.select(list(wanted_of)), among)
+    kept = np.ones(held.num_rows, dtype=bool)
     for name, values in wanted_of.items():
-        kind = table[name].type
+        kind = held[name].type
         if pa.types.is_nested(kind):
             raise InputError(f"{where}: column {name!r} of {key!r} is {kind}; name one of text or numbers.")
-        column = table[name].combine_chunks()
+        column = held[name].combine_chunks()
         column = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
-        held = [_text(value) for value in column.dictionary.to_pylist()]
-        unknown = [value for value in values if value not in held]
+        known = [_text(value) for value in column.dictionary.to_pylist()]
+        unknown = [value for value in values if value not in known]
         if unknown:
             raise InputError(
                 f"{where}: no row has {listed(unknown)} in column {name!r} of {key!r}; it holds "
-                f"{listed(sorted({value for value in held if value is not None}))}."
+                f"{listed(sorted({value for value in known if value is not None}))}."
             )
-        wanted = np.array([*(value in values for value in held), False])  # the last one is that of missing values
-        kept &= wanted[np.asarray(column.indices.cast(pa.int64()).fill_null(len(held)))]
-    if not kept.any() and table.num_rows:
+        wanted = np.array([*(value in values for value in known), False])  # the last one is that of missing values
+        kept &= wanted[np.asarray(column.indices.cast(pa.int64()).fill_null(len(known)))]
+    if not kept.any() and held.num_rows:
         raise InputError(f"{where}: no row has the values of {key!r} in all its columns; take one of them out.")
     return None if kept.all() else kept
 
@@ -313,39 +313,6 @@ def _text(value: Any) -> str | None:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return None if value is None else str(value).strip()
-
-
-def _bytes_and_numbers(
-    table: Table, features: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the bytes of a column and the numbers of others as one matrix, and names; a run of rows at a time."""
-    binary = str(config.bytes)
-    expanded = _bytes(_only(table.select([binary]), kept)[binary], binary, where)
-    names: list[str] = []
-    places: list[tuple[str, int]] = []
-    for name in features:
-        if name == binary:
-            names += [f"{name}_{j}" for j in range(expanded.shape[1])]
-        else:
-            _require_number(table, name, kept, config.drop, where)
-            places.append((name, len(names)))
-            names.append(name)
-    if clash := [name for name, times in Counter(names).items() if times > 1]:
-        raise InputError(
-            f"{where}: column {sorted(clash)[0]!r} has the name of a feature that {config.bytes!r} becomes; rename it, "
-            "or leave it out with 'drop'."
-        )
-    X = np.empty((len(expanded), len(names)))
-    first = names.index(f"{binary}_0")
-    X[:, first : first + expanded.shape[1]] = expanded
-    read = written = 0
-    numeric = [name for name, _ in places]
-    for batch in table.batches(numeric, max(1, BATCH_BYTES // (8 * len(numeric)))) if numeric else ():
-        rows = _only(batch, None if kept is None else kept[read : read + batch.num_rows])
-        for column, place in places:
-            X[written : written + rows.num_rows, place] = to_numbers(rows.column(column))
-        read, written = read + batch.num_rows, written + rows.num_rows
-    return X, tuple(names)
 
 
 def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
@@ -366,18 +333,6 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
             "one length of at least one."
         )
     return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(len(values), lengths[0])
-
-
-def _require_number(table: Table, name: str, kept: np.ndarray | None, drop: tuple[str, ...], where: str) -> None:
-    kind = table.schema.field(name).type
-    if not is_number(kind):
-        held = _only(table.select([name]), kept)[name].drop_null().slice(0, 1).to_pylist()
-        example = f", such as {cut(one_line(str(held[0])), 40)!r}" if held else ""
-        way = f"take each byte as a feature with 'bytes: {name}'," if is_binary(kind) else "encode it as numbers"
-        raise InputError(
-            f"{where}: column {name!r} is not numeric ({kind}{example}); {way} or leave it out with "
-            f"'drop: [{', '.join([*drop, name])}]'."
-        )
 
 
 def read_libsvm(files: Files, config: DatasetConfig, where: str) -> tuple[Any, np.ndarray, Sequence[str]]:

@@ -78,53 +78,22 @@ class RowFile:
                 m += len(batch)
         return cls(str(path), (m, d), dtype)
 
-    @property
-    def _batch_rows(self) -> int:
-        """Rows of every batch but the last."""
-        return _rows_of(BATCH_BYTES, self.shape[1], self.dtype)
-
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
         """Return a run of rows, or those at some positions, shape (a, d); the file is not kept open.
 
         The caller is the only owner of what is returned.
-
-        Raises
-        ------
-        IndexError
-            A run has a step.
         """
-        if not isinstance(rows, slice):
-            return self._take(rows)
-        start, stop, step = rows.indices(self.shape[0])
-        if step != 1:
-            raise IndexError(f"rows of a file must be a run, got a step of {step}; take them one run at a time.")
-        run = np.empty((max(0, stop - start), self.shape[1]), self.dtype)
-        if len(run):
-            self._read(start, run)
-        return run
-
-    def _read(self, start: int, run: np.ndarray) -> None:
-        size, stop = self._batch_rows, start + len(run)
+        m, d = self.shape
+        at = positions(rows, m)
+        taken = np.empty((len(at), d), self.dtype)
+        starts = np.arange(0, max(1, m), _rows_of(BATCH_BYTES, d, self.dtype))
         with pa.OSFile(self.path) as source:
             reader = pa.ipc.open_file(source)
-            for b in range(start // size, -(-stop // size)):
-                batch = self._batch(reader, b)
-                first, last = max(start, b * size), min(stop, b * size + len(batch))
-                run[first - start : last - start] = batch[first - b * size : last - b * size]
-
-    def _take(self, rows: np.ndarray) -> np.ndarray:
-        taken = np.empty((len(rows), self.shape[1]), self.dtype)
-        with pa.OSFile(self.path) as source:
-            reader = pa.ipc.open_file(source)
-            starts = np.arange(0, max(1, self.shape[0]), self._batch_rows)
-            for b, these, within in by_chunk(rows, starts):
-                taken[these] = self._batch(reader, b)[within]
+            for b, these, within in by_chunk(at, starts):
+                # Not by to_numpy, which would load pandas into every worker.
+                values = reader.get_batch(b).column(0).values.buffers()[1]
+                taken[these] = np.frombuffer(values, self.dtype).reshape(-1, d)[within]
         return taken
-
-    def _batch(self, reader: Any, b: int) -> np.ndarray:
-        # Not by to_numpy, which would load pandas into every worker.
-        values = reader.get_batch(b).column(0).values.buffers()[1]
-        return np.frombuffer(values, self.dtype).reshape(-1, self.shape[1])
 
 
 class RowsInFiles(ABC):
@@ -258,8 +227,9 @@ def positions(rows: slice | np.ndarray, m: int) -> np.ndarray:
 def by_chunk(at: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Give each chunk of rows, by where they start, that some positions lie in, which of them, and where within it."""
     of = np.searchsorted(starts, at, side="right") - 1
-    for chunk in np.unique(of).tolist():
-        these = np.flatnonzero(of == chunk)
+    order = np.argsort(of, kind="stable")
+    chunks, firsts = np.unique(of[order], return_index=True)
+    for chunk, these in zip(chunks.tolist(), np.split(order, firsts[1:]), strict=False):  # of no rows no chunk
         yield chunk, these, at[these] - starts[chunk]
 
 

@@ -1,4 +1,4 @@
-"""Tables of one file, or of several files of the same columns: read as a whole, in pieces, or part by part."""
+"""Tables of one file, or of several files of the same columns: read as a whole, in pieces or in parts, and written."""
 
 from __future__ import annotations
 
@@ -274,12 +274,11 @@ class CsvFile(TableFile):
         self.schema = pa.schema([pa.field(name.strip(), pa.string()) for name in self._names])
 
     def _stream(self) -> Any:
-        return self.location.filesystem.open_input_stream(self.location.path)
+        return self.location.filesystem.open_input_file(self.location.path)
 
     def _reader(self, names: Sequence[str] = ()) -> Any:
         """Return a reader of some columns as text, of all by default, whose names are those in the file."""
-        self._source = self._bytes = _CountedBytes(self._stream())
-        source: Any = pa.PythonFile(self._bytes, mode="r")
+        source = self._source = self._stream()
         if self.encoding != "utf8":
             source = pa.transcoding_input_stream(source, self.encoding, "utf8")
         read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=self._skipped)
@@ -295,7 +294,7 @@ class CsvFile(TableFile):
         own = {name.strip(): name for name in self._names}
         with closing(self._reader([own[name] for name in names])) as reader:
             for batch in reader:
-                self.share_read = min(1.0, self._bytes.count / self._size)
+                self.share_read = self._source.tell() / self._size
                 yield batch.rename_columns(list(names))
 
 
@@ -340,26 +339,6 @@ def _delimiter_of(sample: str) -> str:
         return columns > 1 and lines[0] == columns, n / max(1, len(lines)), columns
 
     return max(",;\t|", key=agreement)
-
-
-class _CountedBytes(io.RawIOBase):
-    """A stream that knows how much of it was read."""
-
-    def __init__(self, source: Any) -> None:
-        self._source = source
-        self.count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        part: bytes = self._source.read(None if size < 0 else size)
-        self.count += len(part)
-        return part
-
-    def close(self) -> None:
-        self._source.close()
-        super().close()
 
 
 FORMATS: dict[str, type[TableFile]] = {

@@ -21,7 +21,7 @@ from sklearn.datasets import load_breast_cancer
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import ENDINGS as NAMED_ENDINGS
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.dataset import Dataset, _deviations, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import LIBSVM, locate
 from learnkernels.tasks.data.readers import NumberedNames
@@ -474,41 +474,25 @@ def test_every_data_set_of_the_papers_can_be_read(shared_data: Path):
 # Memory ---------------------------------------------------------------------------------------------------------------
 
 
-def set_sizes(monkeypatch: pytest.MonkeyPatch, batch: int, block: int) -> None:
-    """Let tables be read by batches, and scaled by blocks, of so many bytes."""
-    for name, size in {"readers.BATCH": batch, "ingest.BLOCK": block, "scaling.BLOCK": block}.items():
-        monkeypatch.setattr(f"learnkernels.tasks.data.{name}_BYTES", size)
-
-
 @pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
-def test_batches_change_no_bit(frame: pd.DataFrame, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch):
+def test_batches_change_no_bit(frame: pd.DataFrame, tmp_path: Path, ending: str):
     frame.loc[[3, 17, 22], "a"] = np.nan
     frame["part"] = ["one", "two", "three"] * 10
     frame["raw"] = frame["b"].astype(str)
     write(frame, tmp_path / f"data{ending}", 11 if ending == ".parquet" else 1000)
     keys = {"where": {"part": ["one", "three"]}, "drop": ["raw"], "missing": "drop", "scale": "standard"}
-    whole = load(tmp_path, f"data{ending}", **keys)
-    set_sizes(monkeypatch, 7 * 6 * 8, 64)
     pieces = load(tmp_path, f"data{ending}", **keys)
+    write(frame, tmp_path / f"data{ending}", 1000)
     expected = np.ascontiguousarray(frame[frame["part"] != "two"].dropna()[FEATURES].to_numpy(float))
     scaled = (expected - expected.mean(axis=0)) / expected.std(axis=0)
     np.testing.assert_allclose(pieces.X, scaled, rtol=1e-14, atol=1e-15)  # sums go through the numbers in their order
-    assert dataset_digest(pieces) == dataset_digest(whole)
-
-
-def test_deviations_by_blocks_are_those_of_numpy_to_the_last_bit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("learnkernels.tasks.data.dataset.BLOCK_BYTES", 1 << 10)
-    for d, order in product([1, 2, 3, 17, 64], "CF"):
-        X = np.random.default_rng(d).normal(size=(3000, d)) * np.logspace(-5, 5, d)
-        X = np.asarray(X + 3.0, order=order)  # type: ignore[call-overload]
-        np.testing.assert_array_equal(_deviations(X), X.std(axis=0), err_msg=f"{d} {order}")
+    assert dataset_digest(pieces) == dataset_digest(load(tmp_path, f"data{ending}", **keys))
 
 
 @pytest.mark.parametrize("scale", ["unit", "standard"])
-def test_no_second_matrix_is_made_of_a_table(tmp_path: Path, scale: str, monkeypatch: pytest.MonkeyPatch):
+def test_no_second_matrix_is_made_of_a_table(tmp_path: Path, scale: str):
     X = np.random.default_rng(0).normal(size=(10_000, 50))
     write(pd.DataFrame(X).rename(columns=str).assign(target=X[:, 0] > 0), tmp_path / "data.parquet", len(X))
-    set_sizes(monkeypatch, 1 << 17, 1 << 17)
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     dataset = load(tmp_path, "data.parquet", scale=scale)
