@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import describe
+from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.conf.schema.base import LearnerName, MetricName
 
@@ -117,10 +117,7 @@ def filled_in(
         data["baseline"] = BASELINES[baseline]
     if data == config.model_dump(mode="json", by_alias=True):
         return config
-    try:
-        return CompareConfig.model_validate(data)
-    except ValidationError as error:
-        raise InputError(f"the form: {describe(error, data)}") from None
+    return validated(CompareConfig.model_validate, data, "the form")
 
 
 def _datasets(

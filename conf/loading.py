@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -23,6 +23,8 @@ from learnkernels.conf.files import (
     require_place,
 )
 from learnkernels.conf.schema import CompareConfig, DatasetConfig
+
+Model = TypeVar("Model")
 
 DEEPEST = 50
 """How many levels of lists and mappings a configuration may have."""
@@ -124,7 +126,9 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
         The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
     """
     path = located(path)
-    return _config_of(_read(path), path, changes)
+    advice = f"; give the path of a YAML configuration, or one that comes along: {', '.join(shipped())}"
+    data = read_yaml(path, "keys such as name, datasets, kernels, learners;", advice)
+    return _config_of(data, path, changes)
 
 
 @cache
@@ -149,10 +153,7 @@ def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> Compar
 def _config_of(data: Any, path: Path, changes: Sequence[str]) -> CompareConfig:
     for change in changes:
         _apply(data, change)
-    try:
-        return CompareConfig.model_validate(data)
-    except ValidationError as error:
-        raise InputError(f"{path}: {describe(error, data)}") from None
+    return validated(CompareConfig.model_validate, data, path)
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
@@ -203,6 +204,14 @@ def _require_ending(path: str, where: str) -> None:
         raise InputError(f"{where}: cannot read {Path(path).name}; supported endings: {', '.join(ENDINGS)}.")
 
 
+def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Model:
+    """Return what a model makes of data; its first complaint becomes an `InputError` that begins with a place."""
+    try:
+        return validate(data)
+    except ValidationError as error:
+        raise InputError(f"{where}: {describe(error, data)}") from None
+
+
 def describe(error: ValidationError, data: Any) -> str:
     """Return the first complaint of a validation as one sentence, and how many more there are."""
     complaints = error.errors(include_url=False)
@@ -244,11 +253,6 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
             continue
         path.append(str(part))
     return path
-
-
-def _read(path: Path) -> dict[str, Any]:
-    advice = f"; give the path of a YAML configuration, or one that comes along: {', '.join(shipped())}"
-    return read_yaml(path, "keys such as name, datasets, kernels, learners;", advice)
 
 
 def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader) -> dict[str, Any]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BeforeValidator, Discriminator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Discriminator, Field
 
 from learnkernels.conf.errors import InputError, did_you_mean
-from learnkernels.conf.loading import Loader, describe, read_yaml, set_key
+from learnkernels.conf.loading import Loader, read_yaml, set_key, validated
 from learnkernels.conf.schema import (
     GRID_SEARCH_TITLE,
     CompareConfig,
@@ -22,7 +23,7 @@ from learnkernels.conf.schema import (
     Strict,
     TrackingConfig,
 )
-from learnkernels.conf.schema.base import Parameter, Positive
+from learnkernels.conf.schema.base import Parameter, Positive, as_mapping
 from learnkernels.conf.schema.datasets import AnyDataset
 
 PAPERS = Path(__file__).resolve().parent
@@ -44,14 +45,16 @@ class Catalogue(Strict):
     data_dir: str = Field(description="Folder of the files; relative to the working folder.")
     sets: dict[str, SetConfig] = Field(description="Name -> where it is.")
 
-    def dataset(self, entry: Mapping[str, Any], openml: bool) -> dict[str, Any]:
-        """Return the keys of a data set for an entry ``{use: NAME, ...}``, whose other keys go first.
+    def dataset(self, entry: Any, openml: bool) -> Any:
+        """Return the keys of a data set for an entry ``{use: NAME, ...}``, whose other keys go first; others as given.
 
         Raises
         ------
         InputError
             There is no such set in the catalogue, or none of it on OpenML.
         """
+        if not isinstance(entry, dict) or "use" not in entry:
+            return entry
         name = str(entry["use"])
         if name not in self.sets:
             raise InputError(
@@ -83,11 +86,7 @@ def load_catalogue(folder: Path = PAPERS) -> Catalogue:
         The file cannot be read, or the schema refuses it.
     """
     path = folder / CATALOGUE
-    data = read_item(path)
-    try:
-        return Catalogue.model_validate(data)
-    except ValidationError as error:
-        raise InputError(f"{path}: {describe(error, data)}") from None
+    return validated(Catalogue.model_validate, read_item(path), path)
 
 
 def data_folder(given: str | None, folder: Path = PAPERS) -> str | None:
@@ -151,18 +150,12 @@ class BaseKernelsStudy(Strict):
     )
     parts: tuple[BaseKernelsPart, ...] = Field(min_length=1, description="Data sets with base kernels of their own.")
 
-    @model_validator(mode="after")
-    def _distinct(self) -> BaseKernelsStudy:
+    def _complaints(self) -> Iterator[str]:
         names = [dataset.label for part in self.parts for dataset in part.datasets]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"data set {', '.join(twice)} appears more than once; give each its own 'label'")
-        return self
-
-    @model_validator(mode="after")
-    def _folds(self) -> BaseKernelsStudy:
+            yield f"data set {', '.join(twice)} appears more than once; give each its own 'label'"
         if self.protocol.folds is None:
-            raise ValueError("the base kernels are measured by cross-validation; give 'folds' in place of a split")
-        return self
+            yield "the base kernels are measured by cross-validation; give 'folds' in place of a split"
 
 
 class SurfaceStudy(Strict):
@@ -218,15 +211,13 @@ class CellConfig(Strict):
     rank: Printed | None = Field(None, description="Median over the data sets of the rank by mean error.")
     value: Printed | None = Field(None, description="The number of that name.")
 
-    @model_validator(mode="after")
-    def _of_something(self) -> CellConfig:
+    def _complaints(self) -> Iterator[str]:
         if self.value is not None and self.named is None:
-            raise ValueError("a cell with 'value' needs 'name', the name of a number of the study")
+            yield "a cell with 'value' needs 'name', the name of a number of the study"
         if self.value is None and not self.measures():
-            raise ValueError("a cell needs one of: error, alignment, test_alignment, seconds, rank, value")
+            yield "a cell needs one of: error, alignment, test_alignment, seconds, rank, value"
         if self.measures() and (self.learner is None or (self.dataset is None and self.rank is None)):
-            raise ValueError("a cell needs 'dataset' and 'learner', a rank 'learner' alone")
-        return self
+            yield "a cell needs 'dataset' and 'learner', a rank 'learner' alone"
 
     @property
     def named(self) -> str | None:
@@ -256,15 +247,13 @@ class ClaimConfig(Strict):
     above: float | str | None = Field(None, description="what it lies above, a number or the name of one,")
     below: float | str | None = Field(None, description="what it lies below.")
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> ClaimConfig:
+    def _complaints(self) -> Iterator[str]:
         compared, valued = (self.better, self.than), (self.above, self.below)
         if self.value is None:
             if None in compared or valued != (None, None):
-                raise ValueError("a claim needs 'better' and 'than', or 'value' with 'above' or 'below'")
+                yield "a claim needs 'better' and 'than', or 'value' with 'above' or 'below'"
         elif compared != (None, None) or valued == (None, None):
-            raise ValueError("a claim on a 'value' needs 'above' or 'below', and neither 'better' nor 'than'")
-        return self
+            yield "a claim on a 'value' needs 'above' or 'below', and neither 'better' nor 'than'"
 
 
 class FigureConfig(Strict):
@@ -279,11 +268,9 @@ class FigureConfig(Strict):
     log: bool = Field(False, description="For curves: whether that axis is logarithmic.")
     learners: tuple[str, ...] = Field((), description="For weights: the learners that are compared.")
 
-    @model_validator(mode="after")
-    def _complete(self) -> FigureConfig:
+    def _complaints(self) -> Iterator[str]:
         if self.kind == "weights" and len(self.learners) < 2:
-            raise ValueError("figure weights needs 'learners', at least two titles")
-        return self
+            yield "figure weights needs 'learners', at least two titles"
 
 
 class CheckConfig(Strict):
@@ -297,17 +284,15 @@ class CheckConfig(Strict):
     test_alignment: tuple[float, float] | None = None
     value: tuple[float, float] | None = None
 
-    @model_validator(mode="after")
-    def _ordered(self) -> CheckConfig:
+    def _complaints(self) -> Iterator[str]:
         intervals = self.intervals()
         if not intervals:
-            raise ValueError("a check needs an interval [low, high] of one of: error, alignment, test_alignment, value")
+            yield "a check needs an interval [low, high] of one of: error, alignment, test_alignment, value"
         for name, (low, high) in intervals.items():
             if low > high:
-                raise ValueError(f"{name} must be [low, high], got [{low:g}, {high:g}]")
+                yield f"{name} must be [low, high], got [{low:g}, {high:g}]"
         if (self.value is None) == (self.dataset is None or self.learner is None):
-            raise ValueError("a check needs 'dataset' and 'learner', or 'name' and 'value'")
-        return self
+            yield "a check needs 'dataset' and 'learner', or 'name' and 'value'"
 
     def intervals(self) -> dict[str, tuple[float, float]]:
         """Return the intervals by measure."""
@@ -370,10 +355,6 @@ class ReadingConfig(ChangeConfig):
 ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 
 
-def _kind(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 class PaperItem(Strict):
     """A table or figure of a paper, and how it is made again."""
 
@@ -384,7 +365,7 @@ class PaperItem(Strict):
     setup: str = Field(description="What the paper says of the set-up.")
     choices: tuple[str, ...] = Field((), description="What the paper leaves unsaid, and what was chosen.")
     study: dict[str, Any] = Field(description="What is computed.")
-    figure: Annotated[FigureConfig, BeforeValidator(_kind)] = Field(
+    figure: Annotated[FigureConfig, BeforeValidator(partial(as_mapping, "kind"))] = Field(
         default_factory=lambda: FigureConfig.model_validate({}), description="The figure."
     )
     printed: tuple[CellConfig, ...] = Field((), description="The paper's cells.")
@@ -463,10 +444,7 @@ class PaperItem(Strict):
             data = merged(study.shared, part) | own
             if isinstance(data.get("baseline"), dict):
                 data["baseline"] = {"without": NOT_OF_PAPERS, **data["baseline"]}
-            try:
-                configs.append(CompareConfig.model_validate(data))
-            except ValidationError as error:
-                raise InputError(f"{self.name}: study.parts.{i}: {describe(error, data)}") from None
+            configs.append(validated(CompareConfig.model_validate, data, f"{self.name}: study.parts.{i}"))
         return configs
 
     def study_config(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> StudyConfig:
@@ -480,21 +458,14 @@ class PaperItem(Strict):
                 raise InputError(f"{self.name}: quick keeps no data set or no learner; correct its names.")
         catalogue = load_catalogue(folder)
         parts = study.get("parts")
-        for place in [study, study.get("shared"), *(parts if isinstance(parts, list) else ())]:
-            if isinstance(place, dict) and isinstance(place.get("datasets"), list):
-                place["datasets"] = [self._dataset(entry, catalogue, data_dir) for entry in place["datasets"]]
+        places = [study, study.get("shared"), *(parts if isinstance(parts, list) else ())]
         try:
-            return _Study.model_validate({"study": study}).study
-        except ValidationError as error:
-            raise InputError(f"{self.name}: {describe(error, {'study': study})}") from None
-
-    def _dataset(self, entry: Any, catalogue: Catalogue, data_dir: str | None) -> Any:
-        if not isinstance(entry, dict) or "use" not in entry:
-            return entry
-        try:
-            return catalogue.dataset(entry, openml=data_dir is None)
+            for place in places:
+                if isinstance(place, dict) and isinstance(place.get("datasets"), list):
+                    place["datasets"] = [catalogue.dataset(entry, data_dir is None) for entry in place["datasets"]]
         except InputError as error:
             raise type(error)(f"{self.name}: {error}") from None
+        return validated(_Study.model_validate, {"study": study}, self.name).study
 
 
 class _Study(Strict):
@@ -592,10 +563,7 @@ def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
         if other == name or "same_as" in origin:
             raise InputError(f"{path}: same_as must name an item that stands for itself, got {other!r}.")
         data = {**{key: origin[key] for key in INHERITED if key in origin}, **data}
-    try:
-        item = PaperItem.model_validate(data)
-    except ValidationError as error:
-        raise InputError(f"{path}: {describe(error, data)}") from None
+    item = validated(PaperItem.model_validate, data, path)
     if item.name != name:
         raise InputError(f"{path}: name must be that of the file, {name!r}, got {item.name!r}.")
     parts = item.comparisons(".", False, folder)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -50,6 +51,16 @@ class Strict(BaseModel):
             if key in self.later and getattr(self, key) == field.get_default(call_default_factory=True):
                 data.pop(key, None)
         return data
+
+    def _complaints(self) -> Iterator[str]:
+        """Give a sentence for all that does not go together, of which the first is what a user is told."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _refuse_what_does_not_go_together(self) -> Self:
+        if complaint := next(self._complaints(), None):
+            raise ValueError(complaint)
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -130,12 +141,11 @@ class Powers(Strict):
     start: int = Field(alias="from", description="The first exponent.")
     stop: int = Field(alias="to", description="The last exponent, included.")
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Powers:
+    def _complaints(self) -> Iterator[str]:
         if self.stop < self.start:
-            raise ValueError(f"'to' must not be below 'from', got from {short(self.start)} to {short(self.stop)}")
+            yield f"'to' must not be below 'from', got from {short(self.start)} to {short(self.stop)}"
         if self.stop - self.start >= MOST_VALUES:
-            raise ValueError(
+            yield (
                 f"a grid has at most {MOST_VALUES:,} numbers, got from {short(self.start)} to {short(self.stop)}; "
                 "raise the base, or take fewer powers"
             )
@@ -143,8 +153,7 @@ class Powers(Strict):
             with suppress(OverflowError):
                 if 0 < self.base**exponent < math.inf:
                     continue
-            raise ValueError(f"{self.base:g} to the power of {short(exponent)} is no positive number of a computer")
-        return self
+            yield f"{self.base:g} to the power of {short(exponent)} is no positive number of a computer"
 
     def values(self) -> list[float]:
         """Return the numbers, ascending."""
@@ -161,11 +170,9 @@ class Spaced(Strict):
         "linear", description="linear: neighbours have one distance. log: they have one ratio."
     )
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Spaced:
+    def _complaints(self) -> Iterator[str]:
         if self.stop <= self.start:
-            raise ValueError(f"'to' must be above 'from', got from {self.start:g} to {self.stop:g}")
-        return self
+            yield f"'to' must be above 'from', got from {self.start:g} to {self.stop:g}"
 
     def values(self) -> list[float]:
         """Return the numbers, ascending."""

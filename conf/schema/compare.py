@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -127,29 +128,25 @@ class ProtocolConfig(Strict):
             raise ValueError("'folds' is null and there is no 'split'; give one of them")
         return data if split is None else {**data, "folds": None}
 
-    @model_validator(mode="after")
-    def _something_chooses(self) -> ProtocolConfig:
+    def _complaints(self) -> Iterator[str]:
         if self.choose is not None and self.split is None:
-            raise ValueError(
-                "'choose' goes with 'split', of which it divides the training rows; with folds, one validates"
-            )
+            yield ("'choose' goes with 'split', of which it divides the training rows; with folds, one validates")
         if self.choose is not None and self.refit:
-            raise ValueError(
+            yield (
                 "'refit' goes with validation rows, and with 'choose' there are none: all training rows train in any "
                 "case; leave 'refit' out"
             )
         if self.choose is not None and self.choose.once and self.metric in OF_PROBABILITIES:
-            raise ValueError(
+            yield (
                 f"metric {self.metric} is of probabilities, whose sigmoid is fitted by the rows that choose, and with "
                 "'choose.once' none do after the first repeat; leave 'once' out, or take another metric"
             )
         if self.split is not None and (self.split.validation is None) == (self.choose is None):
             got = "neither" if self.choose is None else "both"
-            raise ValueError(
+            yield (
                 "a split needs either 'validation' rows or 'choose', a cross-validation of its training rows, got "
                 f"{got}; give one of them"
             )
-        return self
 
     @field_validator("grid")
     @classmethod
@@ -351,28 +348,24 @@ class DaskConfig(Strict):
             require_place(value)
         return value
 
-    @model_validator(mode="after")
-    def _what_goes_together(self) -> DaskConfig:
+    def _complaints(self) -> Iterator[str]:
         if self.scheduler is not None and self.cluster is not None:
-            raise ValueError(
-                "has both 'scheduler', which runs already, and 'cluster', which would be started; keep one"
-            )
+            yield ("has both 'scheduler', which runs already, and 'cluster', which would be started; keep one")
         if self.certificates is not None and not (self.scheduler or "").startswith("tls://"):
-            raise ValueError("'certificates' goes with a 'scheduler' at tls://HOST:PORT; correct the address")
+            yield "'certificates' goes with a 'scheduler' at tls://HOST:PORT; correct the address"
         if self.options and self.cluster is None:
-            raise ValueError(f"'options' are those of a 'cluster'; say which: {', '.join(get_args(ClusterName))}")
+            yield f"'options' are those of a 'cluster'; say which: {', '.join(get_args(ClusterName))}"
         if self.rows is not None and not self.elsewhere:
-            raise ValueError("'rows' goes with a 'scheduler' or 'cluster'; workers of this machine read its own files")
+            yield "'rows' goes with a 'scheduler' or 'cluster'; workers of this machine read its own files"
         if _has_secret(self.options):
-            raise ValueError(
+            yield (
                 "'options' holds a password, token or key, which would be shown with the run; use an agent, a file, a "
                 "variable or secret of the cluster, or the configuration files of Dask"
             )
         if self.cluster in ("slurm", "kubernetes") and not self.workers:
-            raise ValueError(f"'cluster: {self.cluster}' needs 'workers', how many of them to start; give a number")
+            yield f"'cluster: {self.cluster}' needs 'workers', how many of them to start; give a number"
         if self.cluster == "ssh" and not self.options.get("hosts"):
-            raise ValueError("'cluster: ssh' needs 'options: {hosts: [...]}', of which the first runs the scheduler")
-        return self
+            yield "'cluster: ssh' needs 'options: {hosts: [...]}', of which the first runs the scheduler"
 
 
 class TrackingConfig(Strict):
@@ -443,92 +436,68 @@ class CompareConfig(Strict):
         default_factory=lambda: TrackingConfig.model_validate({}), description="Where evidence is kept."
     )
 
-    @model_validator(mode="after")
-    def _kernels_that_are_weighed(self) -> CompareConfig:
+    def _complaints(self) -> Iterator[str]:
         weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]
         if weighing and "kernels" not in self.model_fields_set:
-            raise ValueError(
+            yield (
                 f"learner {weighing[0]} weighs base kernels, and 'kernels' gives none; give families there, or take "
                 f"learners that find their own ({', '.join(SEARCHING)})"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _uncentered_where_possible(self) -> CompareConfig:
         constant = any(isinstance(of, ConstantConfig) or getattr(of, "constant", False) for of in self.kernels)
-        if self.centering == "center":
-            if constant:
-                raise ValueError(
-                    "a constant base kernel is zero once base kernels are centered; set 'centering: none', or leave it "
-                    "out, as predictors on centered kernels have an intercept"
-                )
-            return self
+        if constant and self.centering == "center":
+            yield (
+                "a constant base kernel is zero once base kernels are centered; set 'centering: none', or leave it "
+                "out, as predictors on centered kernels have an intercept"
+            )
         for learner in self.learners:
-            if ":" not in learner.name and learner.name not in UNCENTERED:
-                raise ValueError(
+            if self.centering != "center" and ":" not in learner.name and learner.name not in UNCENTERED:
+                yield (
                     f"learner {learner.title} is defined by base kernels that are centered, and 'centering' is "
                     f"{self.centering}; leave one of them out, or take one of {', '.join(UNCENTERED)}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _matrices_alone_and_of_one_scaling(self) -> CompareConfig:
-        if not any(isinstance(family, PrecomputedConfig) for family in self.kernels):
-            return self
-        if len(self.kernels) > 1:
-            raise ValueError(
-                "family precomputed must be the only one, as its rows are positions and not features; put all families "
-                "into the configuration that 'learnkernels gram' makes the matrices from"
-            )
-        if own := [dataset.label for dataset in self.datasets if dataset.scale_on == "training"]:
-            raise ValueError(
-                f"data set {own[0]}: with 'scale_on: training' each trial has features of its own, and the matrices of "
-                "family precomputed are those of one scaling; set 'scale_on: all', or name the families themselves"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _chosen_by_error(self) -> CompareConfig:
-        for learner in self.learners:
             if self.protocol.choose is not None and learner.tune and learner.tune_by == "alignment":
-                raise ValueError(
+                yield (
                     f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
                     "none; give the split 'validation' rows, or set 'tune_by: error'"
                 )
         taken = {*BASELINE_TITLES.values()} & {learner.title for learner in self.learners}
         if self.baseline is not None and taken:
-            raise ValueError(
-                f"a learner is labelled {min(taken)}, the name of a baseline in reports; label it otherwise"
-            )
-        return self
+            yield f"a learner is labelled {min(taken)}, the name of a baseline in reports; label it otherwise"
+        yield from self._complaints_about_data()
 
-    @model_validator(mode="after")
-    def _something_tests(self) -> CompareConfig:
+    def _complaints_about_data(self) -> Iterator[str]:
+        matrices = any(isinstance(family, PrecomputedConfig) for family in self.kernels)
+        if matrices and len(self.kernels) > 1:
+            yield (
+                "family precomputed must be the only one, as its rows are positions and not features; put all families "
+                "into the configuration that 'learnkernels gram' makes the matrices from"
+            )
         split = self.protocol.split
         for dataset in self.datasets:
+            if matrices and dataset.scale_on == "training":
+                yield (
+                    f"data set {dataset.label}: with 'scale_on: training' each trial has features of its own, and the "
+                    "matrices of family precomputed are those of one scaling; set 'scale_on: all', or name the "
+                    "families themselves"
+                )
             if dataset.test and split is None:
-                raise ValueError(
+                yield (
                     f"data set {dataset.label}: 'test' says which rows test, and goes with 'protocol.split'; give the "
                     "rows that train and validate there"
                 )
             if not dataset.test and split is not None and split.test is None:
-                raise ValueError(
+                yield (
                     f"protocol.split needs 'test', a number of rows, for data set {dataset.label}, which does not say "
                     "with 'test' which rows test; give it in one of them"
                 )
             if dataset.time is not None and self.protocol.repeats > 1:
-                raise ValueError(
+                yield (
                     f"data set {dataset.label}: with 'time' nothing is drawn, so that repeats are all the same; set "
                     f"'protocol.repeats' to 1, got {self.protocol.repeats}"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _told_apart(self) -> CompareConfig:
         for what, names, advice in (
             ("data set", [one.label for one in self.datasets], "give each its own 'label'"),
             ("learner", [one.title for one in self.learners], "list it once, or give each setting its own 'label'"),
         ):
             if twice := sorted({name for name in names if names.count(name) > 1}):
-                raise ValueError(f"{what} {', '.join(twice)} appears more than once; {advice}")
-        return self
+                yield f"{what} {', '.join(twice)} appears more than once; {advice}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
@@ -73,16 +73,14 @@ class NgramsConfig(Strict):
     )
     constant: bool = Field(False, description="Add a feature named constant that is one in every row.")
 
-    @model_validator(mode="after")
-    def _complete(self) -> NgramsConfig:
+    def _complaints(self) -> Iterator[str]:
         if self.size[1] < self.size[0]:
-            raise ValueError(f"'size' must not fall, got from {self.size[0]} to {self.size[1]} words")
+            yield f"'size' must not fall, got from {self.size[0]} to {self.size[1]} words"
         if self.counts is not None and (len(self.column) > 1 or self.counts in self.column):
-            raise ValueError(
+            yield (
                 f"'counts' is a column beside the only column of tokens, got {short(self.counts)} beside "
                 f"{', '.join(self.column)}; leave it out, or name one 'column'"
             )
-        return self
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -190,11 +188,9 @@ class DatasetConfig(Strict):
             )
         return value
 
-    @model_validator(mode="after")
-    def _classes_alone(self) -> DatasetConfig:
+    def _complaints(self) -> Iterator[str]:
         if self.class_weight is not None and self.task == "regression":
-            raise ValueError("'class_weight' goes with a classification, and 'task' is regression; leave it out")
-        return self
+            yield "'class_weight' goes with a classification, and 'task' is regression; leave it out"
 
     @property
     def beside(self) -> dict[str, str]:
@@ -283,10 +279,10 @@ class TableConfig(DatasetConfig):
         description="Column of binary values of one length, such as the pixels of images: each byte is a feature.",
     )
 
-    @model_validator(mode="after")
-    def _columns_once(self) -> TableConfig:
+    def _complaints(self) -> Iterator[str]:
+        yield from super()._complaints()
         if self.ngrams is not None and self.bytes is not None:
-            raise ValueError("'ngrams' are the only features, so 'bytes' adds none; leave one of them out")
+            yield "'ngrams' are the only features, so 'bytes' adds none; leave one of them out"
         key, wanted = ("bytes", (self.bytes,)) if self.ngrams is None else ("ngrams", self.ngrams.columns)
         taken: dict[str, Collection[str]] = {
             "target": (self.target,), "where": self.where, "test": self.test, "drop": self.drop,
@@ -294,21 +290,14 @@ class TableConfig(DatasetConfig):
         }  # fmt: skip
         for column, (other, columns) in product(wanted, taken.items()):
             if column in columns:
-                raise ValueError(f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _divided_one_way(self) -> TableConfig:
+                yield f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them"
         for key, column in self.beside.items():
             if column == self.target:
-                raise ValueError(f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out")
+                yield f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out"
         if self.groups is not None and self.time is not None:
-            raise ValueError(
-                "'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one out"
-            )
+            yield ("'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one out")
         if self.time is not None and self.test:
-            raise ValueError("with 'time' the last rows test, and 'test' names others; leave one of them out")
-        return self
+            yield "with 'time' the last rows test, and 'test' names others; leave one of them out"
 
 
 class FileConfig(TableConfig):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
     Tag,
-    model_validator,
 )
 
 from learnkernels.conf.schema.base import (
@@ -43,18 +43,16 @@ class RadialConfig(Strict):
     columns: Columns = None
     _power: ClassVar[int]
 
-    @model_validator(mode="after")
-    def _one_scale(self) -> Self:
+    def _complaints(self) -> Iterator[str]:
         if (self.gammas is None) == (self.sigmas is None):
             got = "neither" if self.gammas is None else "both"
-            raise ValueError(f"family {self.family} needs either 'gammas' or 'sigmas', got {got}; give one of them")
+            yield f"family {self.family} needs either 'gammas' or 'sigmas', got {got}; give one of them"
         for sigma in grid_values(self.sigmas or []):
             if not SMALLEST_SIGMA <= sigma <= 1 / SMALLEST_SIGMA:
-                raise ValueError(
+                yield (
                     f"'sigmas' must be from {SMALLEST_SIGMA:g} to {1 / SMALLEST_SIGMA:g}, so that gamma = 1 / sigma"
                     f"{'^2' if self._power == 2 else ''} is a number, got {sigma:g}; leave it out"
                 )
-        return self
 
     def bandwidths(self) -> list[float]:
         """Return gamma of each kernel, as given."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -100,13 +101,11 @@ class LearnerConfig(Strict):
             params = {**kept, **params}
         return {"label": name, **given, "name": preset["name"], "params": params}
 
-    @model_validator(mode="after")
-    def _set_once(self) -> LearnerConfig:
+    def _complaints(self) -> Iterator[str]:
         if twice := sorted(set(self.params) & set(self.tune)):
-            raise ValueError(f"parameter {', '.join(twice)} is in both 'params' and 'tune'; give it in one of them")
+            yield f"parameter {', '.join(twice)} is in both 'params' and 'tune'; give it in one of them"
         if (tried := math.prod(map(len, self.tune.values()))) > MOST_TUNED:
-            raise ValueError(f"'tune' has {short(tried)} combinations, of at most {MOST_TUNED:,}; give shorter lists")
-        return self
+            yield f"'tune' has {short(tried)} combinations, of at most {MOST_TUNED:,}; give shorter lists"
 
     @property
     def title(self) -> str:
@@ -161,17 +160,13 @@ class PredictorConfig(Strict):
         None, gt=0, lt=1, description="Relative residual at which the iterations of krr-cg and nystrom stop."
     )
 
-    @model_validator(mode="after")
-    def _options_of_the_predictor(self) -> PredictorConfig:
+    def _complaints(self) -> Iterator[str]:
         for key in self.options():
             owners = [name for name, options in registry.PREDICTORS.items() if key in options]
             if self.name not in owners:
-                raise ValueError(f"{key!r} goes with predictor {' or '.join(owners)}, got {self.name}; leave it out")
+                yield f"{key!r} goes with predictor {' or '.join(owners)}, got {self.name}; leave it out"
         if self.landmarks is not None and self.memory is not None and self.name == "nystrom":
-            raise ValueError(
-                "'landmarks' and 'memory', from which their number follows, exclude each other; give one of them"
-            )
-        return self
+            yield ("'landmarks' and 'memory', from which their number follows, exclude each other; give one of them")
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> Any:
