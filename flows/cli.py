@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, told
+from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, running_server, told
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
 if TYPE_CHECKING:
@@ -142,15 +142,36 @@ def compare(
     Writes results/NAME/RUN, logs to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
     server, the one of `learnkernels ui`, or PREFECT_API_URL).
     """
-    given = {"--group": group, "--time": time, "--metric": metric}
+    options: dict[str, list[str] | str | float | None] = {
+        "--target": target, "--group": group, "--time": time, "--metric": metric, "--without": without,
+        "--minutes": minutes,
+    }  # fmt: skip
+    each = {option: of if isinstance(of, list) else [of] for option, of in options.items() if of is not None}
+    given = [(option, f"{one:g}" if isinstance(one, float) else one) for option, of in each.items() for one in of]
+    again = ""
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
-        if is_table := _is_table(conf):
-            beside = {"groups": group, "time": time}
-            config = _started(conf, target, beside, metric, _separate(without), minutes, changes, verbose)
+        if _is_table(conf):
+            from learnkernels.conf.files import files_of
+            from learnkernels.conf.loading import config_of_text
+
+            if absent := [one for one in conf if files_of(one) is None]:
+                raise InputError(f"there is no table {absent[0]} (seen from {Path.cwd()}); correct the path.")
+            _set_up(verbose)
+            from learnkernels.tasks.data.starting import start
+
+            found = start(conf, target, {"groups": group, "time": time}, metric, _separate(without), minutes)
+            for line in found.lines:
+                _report(line)
+            config = config_of_text(found.text, Path(conf[0]), changes or [])
+            again = shlex.join(["learnkernels", "init", *conf, *(part for pair in given for part in pair)])
         else:
             if len(conf) > 1:
                 raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
-            _refuse_options(Path(conf[0]), {"--target": target, **given, "--without": without, "--minutes": minutes})
+            if given:
+                raise InputError(
+                    f"{conf[0]}: {given[0][0]} is for tables ({', '.join(TABLES)}); a configuration says such things "
+                    "itself, in its data sets, 'protocol' and 'baseline'."
+                )
             config = _prepare(Path(conf[0]), changes, verbose)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
@@ -158,11 +179,6 @@ def compare(
 
         with _prefect(config.name):
             result = flow(config)
-    said = [part for one in target or () for part in ("--target", one)]
-    said += [part for option, value in given.items() if value is not None for part in (option, value)]
-    said += [part for one in without or () for part in ("--without", one)]
-    said += [] if minutes is None else ["--minutes", f"{minutes:g}"]
-    again = shlex.join(["learnkernels", "init", *conf, *said]) if is_table else ""
     _show(config, Path(result["results"]), result["mlflow_chart"], again)
 
 
@@ -217,43 +233,9 @@ def _is_table(files: Sequence[str]) -> bool:
     )
 
 
-def _started(
-    table: Sequence[str],
-    target: Sequence[str] | None,
-    beside: dict[str, str | None],
-    metric: str | None,
-    without: Sequence[str],
-    minutes: float | None,
-    changes: list[str] | None,
-    verbose: bool,
-) -> CompareConfig:
-    """Return the configuration of a table, after it was said what it was taken for."""
-    from learnkernels.conf.files import files_of
-    from learnkernels.conf.loading import config_of_text
-
-    for one in table:
-        if files_of(one) is None:
-            raise InputError(f"there is no table {one} (seen from {Path.cwd()}); correct the path.")
-    _set_up(verbose)
-    from learnkernels.tasks.data.starting import start
-
-    found = start(table, target, beside, metric, without, minutes)
-    for line in found.lines:
-        err.print(line, markup=False, soft_wrap=True)
-    return config_of_text(found.text, Path(table[0]), changes or [])
-
-
 def _separate(given: Sequence[str] | None) -> list[str]:
     """Return the names of a repeatable option, of which each value may hold several with commas."""
     return [name.strip() for value in given or () for name in value.split(",")]
-
-
-def _refuse_options(conf: Path, options: Mapping[str, object]) -> None:
-    if given := [option for option, value in options.items() if value]:
-        raise InputError(
-            f"{conf}: {given[0]} is for tables ({', '.join(TABLES)}); a configuration says such things itself, in its "
-            "data sets, 'protocol' and 'baseline'."
-        )
 
 
 @contextmanager
@@ -296,7 +278,8 @@ def _set_up(verbose: bool, deploy: bool = False) -> None:
     prepare_environment()
     if not verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    _connect_to_ui()
+    if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
+        os.environ["PREFECT_API_URL"] = address  # of `learnkernels ui` in this folder
     if "PREFECT_API_URL" not in os.environ and not deploy:
         _servers.append(temporary_prefect())
 
@@ -371,16 +354,6 @@ def _require_no_credentials(*places: str | None) -> None:
 
     for place in places:
         require_no_credentials(place or "")
-
-
-def _connect_to_ui() -> None:
-    """Send the run to the Prefect server of `learnkernels ui`, where one runs in this folder and no other is named."""
-    from learnkernels.tasks.environment import running_server
-
-    if "PREFECT_API_URL" not in os.environ:
-        address = running_server("prefect_api")
-        if address:
-            os.environ["PREFECT_API_URL"] = address
 
 
 def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> None:
@@ -623,12 +596,12 @@ def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
         of = total([one["summary"] for one in outcomes if one["summary"]])
         cells = f"cells {of['cells_near']} of {of['cells']} within 2 sd of the paper; " if of["cells"] else ""
         _say(f"{cells}claims {of['claims_hold']} of {of['claims']} hold")
-    for one in outcomes:
-        _say(*(f"does not hold: {one['item']}: {sentence}" for sentence in one["not_holding"]))
-    for one in outcomes:
-        _say(*(f"check fails: {sentence}" for sentence in one["failing"]))
-    _say(*(f"{one['status']}: {one['item']}: {one['reason']}" for one in outcomes if one["status"] != "done"))
-    _say(f"report: {result['report']}")
+    _say(
+        *(f"does not hold: {one['item']}: {sentence}" for one in outcomes for sentence in one["not_holding"]),
+        *(f"check fails: {sentence}" for one in outcomes for sentence in one["failing"]),
+        *(f"{one['status']}: {one['item']}: {one['reason']}" for one in outcomes if one["status"] != "done"),
+        f"report: {result['report']}",
+    )
     ran = any(one["status"] == "done" for one in outcomes)
     if any(one["status"] == "failed" or one["failing"] for one in outcomes) or (outcomes and not ran):
         raise typer.Exit(1)
