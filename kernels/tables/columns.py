@@ -100,16 +100,11 @@ class Met:
     def sentences(self) -> list[str]:
         """Return what people are told about single cells, a column each."""
         said = []
-        for name, (kinds, rows, row, value) in self.unread.items():
-            others = f" and {rows - 1:,} more rows" if rows > 1 else ""
-            said.append(
-                f"column {name!r} holds {kinds}, but {value!r} in row {row:,} (from 0){others}; taken as missing"
-            )
-        for name, (_, rows, row, value) in self.limits.items():
-            others = f" and {rows - 1:,} more rows" if rows > 1 else ""
-            said.append(
-                f"column {name!r} holds the limit {value!r} in row {row:,} (from 0){others}; taken as the number"
-            )
+        for cells, holds, taken in ((self.unread, "{}, but", "missing"), (self.limits, "the limit", "the number")):
+            for name, (kinds, rows, row, value) in cells.items():
+                found = f"{holds.format(kinds)} {value!r} in row {row:,} (from 0)"
+                others = f" and {rows - 1:,} more rows" if rows > 1 else ""
+                said.append(f"column {name!r} holds {found}{others}; taken as {taken}")
         return said
 
 
@@ -153,19 +148,14 @@ class ColumnEncoding(Value):
         """What is said of the column, in `columns`, to have it taken for what it is."""
 
     @property
-    @abstractmethod
     def has_gaps(self) -> bool:
         """Whether training rows had gaps."""
+        return any(view == "gaps" for _, view in self.features)
 
     @property
     def is_coded(self) -> bool:
         """Whether levels are told apart by a code alone, or beside indicators."""
         return any(view == "codes" for _, view in self.features)
-
-    @property
-    def levels_for_trees(self) -> bool:
-        """Whether `for_trees` gives levels, as numbers."""
-        return False
 
     @abstractmethod
     def learned_on(self, column: Column, scale: Scale) -> Self:
@@ -288,10 +278,6 @@ class NumberColumn(ColumnEncoding):
     def said(self) -> str | tuple[str, ...]:
         return self.levels or "number"
 
-    @property
-    def has_gaps(self) -> bool:
-        return self.gaps
-
     def _magnitudes(self, column: Column, met: Met) -> np.ndarray:
         """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
@@ -405,10 +391,6 @@ class CategoryColumn(ColumnEncoding):
     @property
     def has_gaps(self) -> bool:
         return None in self.levels
-
-    @property
-    def levels_for_trees(self) -> bool:
-        return not self.many
 
     def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
         texts = self._texts(column)
@@ -560,10 +542,6 @@ class DateColumn(ColumnEncoding):
     @property
     def said(self) -> str | tuple[str, ...]:
         return "date"
-
-    @property
-    def has_gaps(self) -> bool:
-        return self.gaps
 
     def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
         days = self._days(column, met)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -230,33 +231,29 @@ class TableEncoding(Value):
             values = zip(self.names, table.T, strict=True)
             table = {name: Column(name, "number", np.array(of, dtype=np.float64)) for name, of in values}
         held = read_columns(table, self.names)
-        n = len(next(iter(held.values())).values)
-        X = np.empty((n, len(self.features)))
-        met, start = Met() if met is None else met, 0
-        for column in self.columns:
-            stop = start + len(column.features)
-            column.encode(held[column.name], X[:, start:stop], met)
-            start = stop
+        X = np.empty((len(next(iter(held.values())).values), len(self.features)))
+        met = Met() if met is None else met
+        for column, features in self._places:
+            column.encode(held[column.name], X[:, features], met)
         return X
+
+    @cached_property
+    def _places(self) -> list[tuple[ColumnEncoding, slice]]:
+        """Each column with the positions of its features."""
+        ends = np.cumsum([0, *(len(column.features) for column in self.columns)]).tolist()
+        return [(column, slice(*of)) for column, of in zip(self.columns, itertools.pairwise(ends), strict=True)]
 
     def for_trees(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return a table's features as trees take them, NaN for gaps, and which of them hold levels as numbers."""
-        parts, levels, start = [], [], 0
-        for column in self.columns:
-            stop = start + len(column.features)
-            parts.append(column.for_trees(X[:, start:stop]))
-            levels += [column.levels_for_trees] * parts[-1].shape[1]
-            start = stop
+        parts, levels = list[np.ndarray](), list[bool]()
+        for column, features in self._places:
+            parts.append(column.for_trees(X[:, features]))
+            levels += [isinstance(column, CategoryColumn) and not column.many] * parts[-1].shape[1]
         return np.hstack(parts), np.array(levels)
 
     def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
         """Return columns of a table that becomes some features, but for gaps and rare levels, which leave less."""
-        columns, start = {}, 0
-        for column in self.columns:
-            stop = start + len(column.features)
-            columns[column.name] = column.decode(X[:, start:stop])
-            start = stop
-        return columns
+        return {column.name: column.decode(X[:, features]) for column, features in self._places}
 
     def gaps(self, table: Any) -> np.ndarray:
         """Return whether each row of a table lacks a value in one of the columns, shape (n,)."""

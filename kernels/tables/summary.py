@@ -73,78 +73,25 @@ MANY_NUMBERS = 20
 """Different numbers that are many there."""
 
 
-@dataclass(frozen=True)
-class Sums:
-    """What is known of some columns of numbers from one pass over their rows; two add up.
-
-    Attributes
-    ----------
-    n : ndarray of int of shape (d,)
-        Finite entries.
-    low, high, mean, squares : ndarray of shape (d,)
-        Of these: extremes, mean, and sum of squared differences from it.
-    gaps : ndarray of int of shape (d,)
-        Entries that are not finite.
-    """
-
-    n: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    mean: np.ndarray
-    squares: np.ndarray
-    gaps: np.ndarray
-
-    @classmethod
-    def of(cls, X: np.ndarray, counts: np.ndarray | None = None) -> Sums:
-        """Return it of a block of rows, shape (m, d), each of which counts once, or as often as `counts` say."""
-        there = np.isfinite(X)
-        weights = np.ones(len(X), dtype=np.intp) if counts is None else counts
-        gaps = weights @ ~there
-        n = weights.sum() - gaps
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers as large as 1e200, which no scale takes
-            mean = weights @ np.where(there, X, 0.0) / np.maximum(n, 1)
-            apart = np.where(there, X - mean, 0.0)
-            mean = mean + weights @ apart / np.maximum(n, 1)  # of a mean far from zero, what the first sum has lost
-            squares = weights @ apart**2
-        low, high = X.min(axis=0, initial=np.inf, where=there), X.max(axis=0, initial=-np.inf, where=there)
-        return cls(n, low, high, mean, squares, gaps)
-
-    def __add__(self, other: Sums) -> Sums:
-        n = self.n + other.n
-        with np.errstate(over="ignore", invalid="ignore"):
-            apart, share = other.mean - self.mean, other.n / np.maximum(n, 1)
-            mean = self.mean + apart * share
-            squares = self.squares + other.squares + apart**2 * (self.n * share)
-        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
-        return Sums(n, low, high, mean, squares, self.gaps + other.gaps)
+def pooled(
+    n: int, mean: float, squares: float, other_n: int, other_mean: float, other_squares: float
+) -> tuple[int, float, float]:
+    """Return number, mean and sum of squared differences from it, of two sets of numbers together."""
+    both, apart = n + other_n, other_mean - mean
+    share = other_n / max(both, 1)
+    return both, mean + apart * share, squares + other_squares + apart * apart * (n * share)
 
 
-@dataclass(frozen=True)
-class Different:
-    """How many different values there are, from the smallest of their codes, which are even in [0, 1); two add up.
+def smallest(codes: np.ndarray) -> np.ndarray:
+    """Return the smallest different codes, ascending, by which `different` values are counted; two sets join."""
+    return np.unique(codes)[:SMALLEST]
 
-    Attributes
-    ----------
-    codes : ndarray of shape (at most SMALLEST,)
-        Ascending.
-    """
 
-    codes: np.ndarray
-
-    @classmethod
-    def of(cls, codes: np.ndarray) -> Different:
-        """Return it of some values, one code each."""
-        return cls(np.unique(codes)[:SMALLEST])
-
-    def __add__(self, other: Different) -> Different:
-        return Different.of(np.concatenate([self.codes, other.codes]))
-
-    @property
-    def count(self) -> int:
-        """How many there are; of more than `SMALLEST` to some 2 %."""
-        if len(self.codes) < SMALLEST:
-            return len(self.codes)
-        return round((SMALLEST - 1) / max(float(self.codes[-1]), 2.0**-53))
+def different(codes: np.ndarray) -> int:
+    """Return how many values have these smallest codes, which are even in [0, 1); of very many to some 2 %."""
+    if len(codes) < SMALLEST:
+        return len(codes)
+    return round((SMALLEST - 1) / max(float(codes[-1]), 2.0**-53))
 
 
 def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarray:
@@ -166,8 +113,10 @@ class NumberSummary:
     ----------
     n : int
         How many rows there are, of which some may lack a number.
-    sums : Sums
-        Of those that are there and finite.
+    finite : int
+        How many numbers are finite.
+    low, high, mean, squares : float
+        Of these: extremes, mean, and sum of squared differences from it.
     infinite : int
     points, weights : ndarray
         Numbers that stand for all, and how many each stands for.
@@ -175,18 +124,22 @@ class NumberSummary:
         Whether they are all numbers, with their counts.
     whole : bool
         Whether all are whole.
-    codes : Different
-        Of whole numbers.
+    codes : ndarray
+        The `smallest` ones of whole numbers.
     """
 
     n: int
-    sums: Sums
+    finite: int
+    low: float
+    high: float
+    mean: float
+    squares: float
     infinite: int
     points: np.ndarray
     weights: np.ndarray
     exact: bool
     whole: bool
-    codes: Different
+    codes: np.ndarray
 
     @classmethod
     def of(
@@ -202,16 +155,21 @@ class NumberSummary:
         """
         counts = np.ones(len(values), dtype=np.intp) if counts is None else counts
         there = np.isfinite(values)
-        held = values[there]
-        points, weights = _counted(held, counts[there])
+        held, times = values[there], counts[there]
+        points, weights = _counted(held, times)
         whole = bool((held == np.round(held)).all())
         codes = _codes_of_numbers(held, None if texts is None else texts[there]) if whole else np.empty(0)
         exact = all_kept or len(points) <= POINTS
-        sums = Sums.of(values[:, None], counts)
         if not exact:
             points, weights = _fewer(points, weights, POINTS)
-        infinite = int(counts[np.isinf(values)].sum())
-        return cls(int(counts.sum()), sums, infinite, points, weights, exact, whole, Different.of(codes))
+        n, finite, infinite = (int(of.sum()) for of in (counts, times, counts[np.isinf(values)]))
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers as large as 1e200, which no scale takes
+            mean = times @ held / max(finite, 1)
+            apart = held - mean
+            squares = float(times @ apart**2)
+            mean = float(mean + times @ apart / max(finite, 1))  # of one far from zero, what the first sum has lost
+        low, high = float(held.min(initial=np.inf)), float(held.max(initial=-np.inf))
+        return cls(n, finite, low, high, mean, squares, infinite, points, weights, exact, whole, smallest(codes))
 
     def __add__(self, other: NumberSummary) -> NumberSummary:
         points, weights = _counted(
@@ -220,29 +178,21 @@ class NumberSummary:
         exact = self.exact and other.exact and len(points) <= MOST_EXACT
         if not exact and len(points) > MOST_HELD:
             points, weights = _fewer(points, weights, MOST_HELD // 2)
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        moments = pooled(self.finite, self.mean, self.squares, other.finite, other.mean, other.squares)
         n, infinite, whole = self.n + other.n, self.infinite + other.infinite, self.whole and other.whole
-        sums, codes = self.sums + other.sums, self.codes + other.codes
-        return NumberSummary(n, sums, infinite, points, weights, exact, whole, codes)
+        codes, (finite, mean, squares) = smallest(np.append(self.codes, other.codes)), moments
+        return NumberSummary(n, finite, low, high, mean, squares, infinite, points, weights, exact, whole, codes)
 
     @property
     def held(self) -> int:
         """How many numbers there are."""
-        return int(self.sums.n[0]) + self.infinite
+        return self.finite + self.infinite
 
     @property
     def gaps(self) -> int:
         """How many rows lack one."""
         return self.n - self.held
-
-    @property
-    def low(self) -> float:
-        """The least."""
-        return float(self.sums.low[0])
-
-    @property
-    def high(self) -> float:
-        """The greatest."""
-        return float(self.sums.high[0])
 
     @property
     def constant(self) -> bool:
@@ -253,12 +203,12 @@ class NumberSummary:
     def different(self) -> float:
         """Share of whole numbers that are different; zero where some are not whole."""
         known = self.exact and max(abs(self.low), abs(self.high)) <= LARGEST
-        return (len(self.points) if known else self.codes.count) / max(1, self.held) if self.whole else 0.0
+        return (len(self.points) if known else different(self.codes)) / max(1, self.held) if self.whole else 0.0
 
     @property
     def fill(self) -> float:
         """Their median, which stands for a gap; where not all are kept, close to it."""
-        n, ends = int(self.sums.n[0]), np.cumsum(self.weights)
+        n, ends = self.finite, np.cumsum(self.weights)
         middle = np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")
         return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
 
@@ -280,9 +230,8 @@ class NumberSummary:
             values, weights = np.append(self.points, self.fill), np.append(self.weights, self.gaps)
             mean = float((weights * values).sum() / self.n)
             return mean, float(np.sqrt((weights * (values - mean) ** 2).sum() / self.n))
-        median, zero, gaps = np.array([self.fill]), np.zeros(1), np.array([self.gaps])
-        filled = self.sums + Sums(gaps, median, median, median, zero, zero)
-        return float(filled.mean[0]), float(np.sqrt(filled.squares[0] / filled.n[0]))
+        n, mean, squares = pooled(self.finite, self.mean, self.squares, self.gaps, self.fill, 0.0)
+        return mean, float(np.sqrt(squares / n))
 
     def knots(self) -> tuple[float, ...]:
         """Return their quantiles at `KNOTS` even steps, those between the extremes to what the points tell."""
@@ -348,10 +297,7 @@ class DaySummary:
 
 
 def _added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {
-        key: one[key] + other[key] if key in one and key in other else one.get(key, other.get(key))
-        for key in {**one, **other}
-    }
+    return {**one, **{key: one[key] + value if key in one else value for key, value in other.items()}}
 
 
 @dataclass(frozen=True)
@@ -370,8 +316,8 @@ class ColumnSummary:
         How many rows have each level, as a text; of very many, the most frequent.
     counted : bool
         Whether these are all, and their counts exact.
-    codes : Different
-        Of texts.
+    codes : ndarray
+        The `smallest` ones of texts.
     words : int
         Spaces in all texts.
     civil : tuple of str
@@ -395,7 +341,7 @@ class ColumnSummary:
     example: str | None = None
     texts: Mapping[str, int] = field(default_factory=dict)
     counted: bool = True
-    codes: Different = Different(np.empty(0))
+    codes: np.ndarray = field(default_factory=lambda: np.empty(0))
     words: int = 0
     civil: tuple[str, ...] = ()
     numbers: Mapping[Written, NumberSummary] = field(default_factory=dict)
@@ -435,7 +381,7 @@ class ColumnSummary:
 
     def _with_texts(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
         """Return it with the texts of all rows of a block that have one."""
-        codes, words = Different.of(codes_of(list(counts))), sum(text.count(" ") * n for text, n in counts.items())
+        codes, words = smallest(codes_of(list(counts))), sum(text.count(" ") * n for text, n in counts.items())
         few = all_kept or len(counts) <= MOST_COUNTED
         kept = counts if few else dict(Counter(counts).most_common(KEPT))
         return replace(self, texts=dict(kept), counted=few, codes=codes, words=words)
@@ -499,7 +445,7 @@ class ColumnSummary:
             said.example,
             dict(texts),
             counted,
-            self.codes + other.codes,
+            smallest(np.append(self.codes, other.codes)),
             self.words + other.words,
             deciding([*self.civil, *other.civil]),
             _added(self.numbers, other.numbers),
@@ -516,7 +462,7 @@ class ColumnSummary:
     @property
     def different(self) -> int:
         """How many different texts it has; where not all are counted, to some 2 %."""
-        return len(self.texts) if self.counted else self.codes.count
+        return len(self.texts) if self.counted else different(self.codes)
 
     @property
     def spaces(self) -> float:
