@@ -12,19 +12,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.tables.reading import (
-    CALENDAR,
-    CYCLES,
-    DAY,
-    LARGEST,
-    POINT,
-    Column,
-    First,
-    Written,
-    as_texts,
-    codes_of,
-    days_of,
-)
+from learnkernels.kernels.tables import reading
 from learnkernels.kernels.tables.summary import ColumnSummary, DaySummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
@@ -87,7 +75,7 @@ class Met:
             if count:
                 counts[name] = counts.get(name, 0) + count
 
-    def note(self, column: Column, kinds: str, unread: np.ndarray, limits: np.ndarray | None = None) -> None:
+    def note(self, column: reading.Column, kinds: str, unread: np.ndarray, limits: np.ndarray | None = None) -> None:
         """Take note of which values of a column are none of its kind, and which are limits, each shape (n,)."""
         for held, these in ((self.unread, unread), (self.limits, limits)):
             if these is not None and these.any():
@@ -158,11 +146,11 @@ class ColumnEncoding(Value):
         return any(view == "codes" for _, view in self.features)
 
     @abstractmethod
-    def learned_on(self, column: Column, scale: Scale) -> Self:
+    def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         """Return the same features with what fills gaps, and their units, from the values of some rows alone."""
 
     @abstractmethod
-    def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
+    def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
         """Write the features of a column into `out`, shape (n, features), and take note of what was met.
 
         Raises
@@ -171,7 +159,7 @@ class ColumnEncoding(Value):
             No value is of this kind, or a number is infinite.
         """
 
-    def lacks(self, column: Column) -> np.ndarray:
+    def lacks(self, column: reading.Column) -> np.ndarray:
         """Return whether each value is missing, or none of this kind, shape (n,)."""
         return column.gaps
 
@@ -195,7 +183,9 @@ class ColumnEncoding(Value):
         data = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         return {"kind": self.kind, **data}
 
-    def _take_note(self, column: Column, expected: str, missing: np.ndarray, met: Met, limits: Any = None) -> None:
+    def _take_note(
+        self, column: reading.Column, expected: str, missing: np.ndarray, met: Met, limits: Any = None
+    ) -> None:
         """Take note of values that are none of this kind; raise ValueError where all are."""
         present = ~column.gaps
         unread = missing & present
@@ -237,7 +227,7 @@ class NumberColumn(ColumnEncoding):
     spread: float = 1.0
     levels: tuple[str, ...] = ()
     knots: tuple[float, ...] = ()
-    written: Written = POINT
+    written: reading.Written = reading.POINT
 
     kind = "number"
 
@@ -248,7 +238,7 @@ class NumberColumn(ColumnEncoding):
         numbers: NumberSummary,
         scale: Scale,
         levels: tuple[str, ...] = (),
-        written: Written = POINT,
+        written: reading.Written = reading.POINT,
     ) -> Self:
         """Return the encoding of numbers of which some are there."""
         gaps = numbers.gaps > 0
@@ -260,7 +250,7 @@ class NumberColumn(ColumnEncoding):
             raise ValueError(f"column {name!r} holds {largest:g}, too large for scale {scale!r}; correct it.")
         return cls(name, numbers.fill, gaps, low, spread, levels, (), written)
 
-    def learned_on(self, column: Column, scale: Scale) -> Self:
+    def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         numbers = NumberSummary.of(self._magnitudes(column, Met()))
         if not numbers.held:
             return replace(self, fill=0.0, low=0.0, spread=1.0, knots=())
@@ -278,7 +268,7 @@ class NumberColumn(ColumnEncoding):
     def said(self) -> str | tuple[str, ...]:
         return self.levels or "number"
 
-    def _magnitudes(self, column: Column, met: Met) -> np.ndarray:
+    def _magnitudes(self, column: reading.Column, met: Met) -> np.ndarray:
         """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
@@ -290,7 +280,7 @@ class NumberColumn(ColumnEncoding):
         )
         return numbers
 
-    def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
+    def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
         numbers = self._magnitudes(column, met)
         new = sum(one is not None and one not in self.levels for one in column.as_texts()) if self.levels else 0
         gaps = np.isnan(numbers)
@@ -300,12 +290,12 @@ class NumberColumn(ColumnEncoding):
             out[:, 1] = gaps
         met.add(self.name, int(gaps.sum()) - new, new)
 
-    def lacks(self, column: Column) -> np.ndarray:
+    def lacks(self, column: reading.Column) -> np.ndarray:
         return column.gaps if self.levels else np.isnan(column.read_numbers(self.written)[0])
 
     @property
     def is_number(self) -> bool:
-        return not self.levels and self.written == POINT
+        return not self.levels and self.written == reading.POINT
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         if self.knots:
@@ -366,7 +356,7 @@ class CategoryColumn(ColumnEncoding):
         scales = indicator_scales(counts, column.n, levels, scale)
         return cls(column.name, levels, many, scales, column.kind == "number" and not column.has_codes)
 
-    def learned_on(self, column: Column, scale: Scale) -> Self:
+    def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         """Return the same features in units of some rows; the indicator of a level that none of them has is zero."""
         texts = self._texts(column).tolist()
         return replace(self, scales=indicator_scales(Counter(texts), len(texts), self.levels, scale))
@@ -392,7 +382,7 @@ class CategoryColumn(ColumnEncoding):
     def has_gaps(self) -> bool:
         return None in self.levels
 
-    def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
+    def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
         texts = self._texts(column)
         place = {level: j for j, level in enumerate(self.levels)}
         places = np.array([place.get(level, -1) for level in texts], dtype=np.intp)
@@ -400,7 +390,7 @@ class CategoryColumn(ColumnEncoding):
         held = np.flatnonzero(places >= 0)
         out[held, places[held]] = np.asarray(self.scales)[places[held]]
         if self.many:
-            out[:, -1] = codes_of(texts)
+            out[:, -1] = reading.codes_of(texts)
         gaps = sum(level is None for level in texts)
         new = 0 if self.many else int((places < 0).sum()) - (0 if None in place else gaps)
         met.add(self.name, gaps, new)
@@ -421,12 +411,14 @@ class CategoryColumn(ColumnEncoding):
         places = Z[:, [self.levels.index(level) for level in held]].argmax(axis=1) if held else np.zeros(len(Z), int)
         return [float(levels[place]) if self.numeric and held else levels[place] for place in places]
 
-    def _texts(self, column: Column) -> np.ndarray:
+    def _texts(self, column: reading.Column) -> np.ndarray:
         texts = column.as_levels()
         if not self.numeric or column.kind != "text":
             return texts
-        numbers, _ = column.read_numbers(POINT)
-        return np.where(np.isnan(numbers) | (np.abs(numbers) > LARGEST), texts, as_texts(numbers.tolist()))
+        numbers, _ = column.read_numbers(reading.POINT)
+        return np.where(
+            np.isnan(numbers) | (np.abs(numbers) > reading.LARGEST), texts, reading.as_texts(numbers.tolist())
+        )
 
     def describe(self) -> str:
         if not self.levels:
@@ -503,22 +495,22 @@ class DateColumn(ColumnEncoding):
     low: float
     spread: float
     cycles: tuple[str, ...]
-    first: First = "year"
+    first: reading.First = "year"
     scaled: bool = False
 
     kind = "date"
 
     @classmethod
-    def of(cls, name: str, dates: DaySummary, scale: Scale, first: First = "year") -> Self:
+    def of(cls, name: str, dates: DaySummary, scale: Scale, first: reading.First = "year") -> Self:
         """Return the encoding of moments in time of which some are there; texts begin with `first`."""
         days = dates.days
-        varies = {name for name in CYCLES if dates.spans[name] > (0.25 if name == "year" else 1e-6)}
-        varies |= {name for name, (cycle, *_) in CALENDAR.items() if cycle in varies}
+        varies = {name for name in reading.CYCLES if dates.spans[name] > (0.25 if name == "year" else 1e-6)}
+        varies |= {name for name, (cycle, *_) in reading.CALENDAR.items() if cycle in varies}
         cycles = tuple(name for name in ("year", "month", "weekday", "day") if name in varies)
         scaling = days.scaling("standard" if scale == "quantile" else scale)
         return cls(name, days.fill, days.gaps > 0, *scaling, cycles, first, scale in ("standard", "quantile"))
 
-    def learned_on(self, column: Column, scale: Scale) -> Self:
+    def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         days = self._days(column, Met())
         if np.isnan(days).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
@@ -529,8 +521,8 @@ class DateColumn(ColumnEncoding):
     def features(self) -> tuple[tuple[str, View], ...]:
         parts = [self.name]
         for cycle in self.cycles:
-            if cycle in CALENDAR:
-                parts += [f"{self.name}={level}" for level in CALENDAR[cycle][1]]
+            if cycle in reading.CALENDAR:
+                parts += [f"{self.name}={level}" for level in reading.CALENDAR[cycle][1]]
             else:
                 parts += [f"{self.name} {wave} of {cycle}" for wave in ("sine", "cosine")]
         return (*((part, "dates") for part in parts), *gap_feature(self.name, self.gaps))
@@ -543,20 +535,20 @@ class DateColumn(ColumnEncoding):
     def said(self) -> str | tuple[str, ...]:
         return "date"
 
-    def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
+    def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
         days = self._days(column, met)
         gaps = np.isnan(days)
         days = np.where(gaps, self.fill, days)
         out[:, 0] = (days - self.low) / self.spread
         for cycle, columns in self._columns.items():
-            if cycle in CALENDAR:
-                _, levels, level_of = CALENDAR[cycle]
+            if cycle in reading.CALENDAR:
+                _, levels, level_of = reading.CALENDAR[cycle]
                 out[:, columns] = 0.0
                 even: dict[str | None, int] = dict.fromkeys(levels, 1)  # as the calendar has them
                 scale = indicator_scales(even, len(levels), levels, "standard" if self.scaled else "none")[0]
                 out[np.arange(len(days)), columns.start + level_of(days)] = scale
             else:
-                angle = 2.0 * np.pi * CYCLES[cycle](days)
+                angle = 2.0 * np.pi * reading.CYCLES[cycle](days)
                 out[:, columns] = np.column_stack([np.sin(angle), np.cos(angle)])
         if self.gaps:
             out[:, -1] = gaps
@@ -567,7 +559,7 @@ class DateColumn(ColumnEncoding):
         """Positions of the features of each cycle."""
         found, start = dict[str, slice](), 1
         for cycle in self.cycles:
-            found[cycle] = slice(start, start + (len(CALENDAR[cycle][1]) if cycle in CALENDAR else 2))
+            found[cycle] = slice(start, start + (len(reading.CALENDAR[cycle][1]) if cycle in reading.CALENDAR else 2))
             start = found[cycle].stop
         return found
 
@@ -576,24 +568,24 @@ class DateColumn(ColumnEncoding):
         parts = [Z[:, :1]]
         for cycle, columns in self._columns.items():
             of = Z[:, columns]
-            parts.append(of.argmax(axis=1)[:, None].astype(np.float64) if cycle in CALENDAR else of)
+            parts.append(of.argmax(axis=1)[:, None].astype(np.float64) if cycle in reading.CALENDAR else of)
         values = np.hstack(parts)
         if self.gaps:
             values[Z[:, -1] > 0] = np.nan
         return values
 
-    def _days(self, column: Column, met: Met) -> np.ndarray:
+    def _days(self, column: reading.Column, met: Met) -> np.ndarray:
         """Return the moments of a column as days since 1970, NaN for gaps."""
-        days = days_of(column.read_dates(self.first))
+        days = reading.days_of(column.read_dates(self.first))
         expected = {"year": "dates", "time": "times of day"}.get(self.first, f"dates with the {self.first} first")
         self._take_note(column, expected, np.isnan(days), met)
         return days
 
-    def lacks(self, column: Column) -> np.ndarray:
+    def lacks(self, column: reading.Column) -> np.ndarray:
         return np.isnat(column.read_dates(self.first))
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        seconds = np.round((Z[:, 0] * self.spread + self.low) * DAY)
+        seconds = np.round((Z[:, 0] * self.spread + self.low) * reading.DAY)
         return [str(moment)[11 * (self.first == "time") :] for moment in seconds.astype("datetime64[s]")]
 
     def describe(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from learnkernels.kernels.families.base import distinct
 from learnkernels.kernels.fields import Fields, list_of, number, one_of, optional, text, truth
 from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.tables import summary
 from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,
     CategoryColumn,
@@ -25,13 +26,6 @@ from learnkernels.kernels.tables.columns import (
     require_no_infinity,
 )
 from learnkernels.kernels.tables.reading import CALENDAR, CYCLES, FIRSTS, MISSING, POINT, Column, Written, read_columns
-from learnkernels.kernels.tables.summary import (
-    NEARLY_ALL,
-    ColumnSummary,
-    NumberSummary,
-    Scale,
-    TableSummary,
-)
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
 """What a column can be said to be, besides a list of ordered levels."""
@@ -138,7 +132,7 @@ class TableEncoding(Value):
     scaled: bool = False
 
     @classmethod
-    def of(cls, table: Any, said: Said | None = None, scale: Scale = "standard") -> Self:
+    def of(cls, table: Any, said: Said | None = None, scale: summary.Scale = "standard") -> Self:
         """Find out what the columns of a table of training rows are.
 
         Parameters
@@ -160,13 +154,15 @@ class TableEncoding(Value):
             is left.
         """
         said = dict(said or {})
-        held = table.columns if isinstance(table, TableSummary) else read_columns(table)
+        held = table.columns if isinstance(table, summary.TableSummary) else read_columns(table)
         if unknown := [name for name in said if name not in held]:
             shown = ", ".join(list(held)[:12]) + (", ..." if len(held) > 12 else "")
             raise ValueError(f"columns: {unknown[0]!r} is not a column of the table, which has {shown}; correct it.")
         columns, left_out = list[ColumnEncoding](), {}
         for name, values in held.items():
-            column = ColumnSummary.of(values, as_levels(said.get(name))) if isinstance(values, Column) else values
+            column = (
+                summary.ColumnSummary.of(values, as_levels(said.get(name))) if isinstance(values, Column) else values
+            )
             taken = _as_said(column, said[name], scale) if name in said else _inferred(column, scale)
             if isinstance(taken, str):
                 left_out[name] = taken
@@ -177,7 +173,7 @@ class TableEncoding(Value):
             raise ValueError(f"the table leaves no column to learn from ({reasons}); add one, or say what they are.")
         return cls(tuple(columns), left_out, scale in ("standard", "quantile"))
 
-    def learned_on(self, table: Any, scale: Scale) -> Self:
+    def learned_on(self, table: Any, scale: summary.Scale) -> Self:
         """Return the same columns and features with what fills gaps, and all units, from some rows alone.
 
         Parameters
@@ -332,7 +328,7 @@ def as_levels(said: str | Sequence[str] | None) -> bool:
     return said not in (None, "number", "date", "drop")
 
 
-def _as_said(column: ColumnSummary, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:
+def _as_said(column: summary.ColumnSummary, said: str | Sequence[str], scale: summary.Scale) -> ColumnEncoding | str:
     """Return the encoding of a column whose kind is said, or why it is left out."""
     if said == "drop":
         return AS_SAID
@@ -358,22 +354,24 @@ def _as_said(column: ColumnSummary, said: str | Sequence[str], scale: Scale) -> 
     return _ordered(column, tuple(map(str, said)), scale)
 
 
-def _ordered(column: ColumnSummary, levels: tuple[str, ...], scale: Scale) -> ColumnEncoding:
+def _ordered(column: summary.ColumnSummary, levels: tuple[str, ...], scale: summary.Scale) -> ColumnEncoding:
     counts = column.counts()
     if others := sorted(level for level in counts if level is not None and level not in levels):
         raise ValueError(f"columns: {column.name!r} holds {others[0]!r:.40}, which is none of its levels; add it.")
     times = np.array(list(counts.values()), dtype=np.intp)
-    return NumberColumn.of(column.name, NumberSummary.of(places_of(list(counts), levels), times), scale, levels)
+    return NumberColumn.of(column.name, summary.NumberSummary.of(places_of(list(counts), levels), times), scale, levels)
 
 
-def _as_number(column: ColumnSummary, read: tuple[Written, NumberSummary], scale: Scale) -> ColumnEncoding:
+def _as_number(
+    column: summary.ColumnSummary, read: tuple[Written, summary.NumberSummary], scale: summary.Scale
+) -> ColumnEncoding:
     written, numbers = read
     if numbers.infinite == numbers.held:  # of others the row is named where they become features
         require_no_infinity(column.name, numbers.infinite, numbers.n)
     return NumberColumn.of(column.name, numbers, scale, (), written)
 
 
-def _inferred(column: ColumnSummary, scale: Scale) -> ColumnEncoding | str:
+def _inferred(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEncoding | str:
     """Return the encoding that the values of a column suggest, or why it is left out."""
     if column.kind == "other":
         return "it holds lists, records or bytes"
@@ -398,7 +396,9 @@ def _inferred(column: ColumnSummary, scale: Scale) -> ColumnEncoding | str:
     return CategoryColumn.of(column, scale)
 
 
-def _number(column: ColumnSummary, read: tuple[Written, NumberSummary], scale: Scale) -> ColumnEncoding | str:
+def _number(
+    column: summary.ColumnSummary, read: tuple[Written, summary.NumberSummary], scale: summary.Scale
+) -> ColumnEncoding | str:
     """Return the encoding of a column of numbers, or why it is left out."""
     made, (_, numbers) = _as_number(column, read, scale), read
     if numbers.constant and not numbers.gaps and not column.has_codes:
@@ -435,9 +435,13 @@ def target_of(column: Column, task: str | None, met: Met) -> np.ndarray:
     ValueError
         It holds dates.
     """
-    known = ColumnSummary.of(column, as_levels=True)
+    known = summary.ColumnSummary.of(column, as_levels=True)
     classes = task == "classification" or column.is_category or known.has_codes
-    read = None if classes and column.kind == "text" else known.as_numbers(SAID if task == "regression" else NEARLY_ALL)
+    read = (
+        None
+        if classes and column.kind == "text"
+        else known.as_numbers(SAID if task == "regression" else summary.NEARLY_ALL)
+    )
     if read is not None:
         written, _ = read
         numbers, limits = column.read_numbers(written)

@@ -14,27 +14,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from learnkernels.kernels.tables.reading import (
-    COMMA,
-    CYCLES,
-    FIRSTS,
-    LARGEST,
-    POINT,
-    Column,
-    ColumnKind,
-    First,
-    Mark,
-    Written,
-    codes_of,
-    days_of,
-    days_of_digits,
-    deciding,
-    first_of,
-    iso_dates,
-    number_in,
-    plain_numbers,
-    read_columns,
-)
+from learnkernels.kernels.tables import reading
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 """Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
@@ -100,8 +80,8 @@ def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarra
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     codes = np.asarray(((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) / 2.0**53)
-    if texts is not None and (large := np.abs(values) > LARGEST).any():
-        codes[large] = codes_of(texts[large])
+    if texts is not None and (large := np.abs(values) > reading.LARGEST).any():
+        codes[large] = reading.codes_of(texts[large])
     return codes
 
 
@@ -202,7 +182,7 @@ class NumberSummary:
     @property
     def different(self) -> float:
         """Share of whole numbers that are different; zero where some are not whole."""
-        known = self.exact and max(abs(self.low), abs(self.high)) <= LARGEST
+        known = self.exact and max(abs(self.low), abs(self.high)) <= reading.LARGEST
         return (len(self.points) if known else different(self.codes)) / max(1, self.held) if self.whole else 0.0
 
     @property
@@ -283,7 +263,7 @@ class DaySummary:
     def of(cls, days: np.ndarray, counts: np.ndarray | None = None, all_kept: bool = True) -> DaySummary:
         """Return it of days since 1970, NaN for gaps."""
         held = days[~np.isnan(days)]
-        within = [of(held) for of in CYCLES.values()]
+        within = [of(held) for of in reading.CYCLES.values()]
         low, high = [one.min(initial=np.inf) for one in within], [one.max(initial=-np.inf) for one in within]
         return cls(NumberSummary.of(days, counts, all_kept), np.array(low), np.array(high))
 
@@ -293,7 +273,7 @@ class DaySummary:
     @property
     def spans(self) -> Mapping[str, float]:
         """How far they spread in each cycle."""
-        return dict(zip(CYCLES, (self.high - self.low).tolist(), strict=True))
+        return dict(zip(reading.CYCLES, (self.high - self.low).tolist(), strict=True))
 
 
 def _added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -333,7 +313,7 @@ class ColumnSummary:
     """
 
     name: str
-    kind: ColumnKind
+    kind: reading.ColumnKind
     levels: tuple[str, ...]
     is_category: bool
     n: int
@@ -344,13 +324,13 @@ class ColumnSummary:
     codes: np.ndarray = field(default_factory=lambda: np.empty(0))
     words: int = 0
     civil: tuple[str, ...] = ()
-    numbers: Mapping[Written, NumberSummary] = field(default_factory=dict)
+    numbers: Mapping[reading.Written, NumberSummary] = field(default_factory=dict)
     limits: int = 0
-    dates: Mapping[First, DaySummary] = field(default_factory=dict)
+    dates: Mapping[reading.First, DaySummary] = field(default_factory=dict)
     has_codes: bool = False
 
     @classmethod
-    def of(cls, column: Column, as_levels: bool = False, all_kept: bool = True) -> ColumnSummary:
+    def of(cls, column: reading.Column, as_levels: bool = False, all_kept: bool = True) -> ColumnSummary:
         """Return it of a block of rows; `as_levels` says that numbers are levels of a category, and counted."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
@@ -366,12 +346,19 @@ class ColumnSummary:
             str(held[0])[:40] if len(held) else None,
         )
         if column.kind == "date":
-            return replace(found, dates={"year": DaySummary.of(days_of(column.values), all_kept=all_kept)})
+            return replace(found, dates={"year": DaySummary.of(reading.days_of(column.values), all_kept=all_kept)})
         if column.kind == "number":
-            numbers, days = NumberSummary.of(column.values, None, all_kept, column.exact), days_of_digits(column.values)
-            dates: dict[First, DaySummary] = {} if days is None else {"year": DaySummary.of(days, all_kept=all_kept)}
+            numbers, days = (
+                NumberSummary.of(column.values, None, all_kept, column.exact),
+                reading.days_of_digits(column.values),
+            )
+            dates: dict[reading.First, DaySummary] = (
+                {} if days is None else {"year": DaySummary.of(days, all_kept=all_kept)}
+            )
             codes = column.exact is not None
-            found = replace(found, numbers={POINT: numbers, COMMA: numbers}, dates=dates, has_codes=codes)
+            found = replace(
+                found, numbers={reading.POINT: numbers, reading.COMMA: numbers}, dates=dates, has_codes=codes
+            )
             if not as_levels and not codes:
                 return found
         counts = Counter(column.as_levels().tolist())
@@ -381,7 +368,7 @@ class ColumnSummary:
 
     def _with_texts(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
         """Return it with the texts of all rows of a block that have one."""
-        codes, words = smallest(codes_of(list(counts))), sum(text.count(" ") * n for text, n in counts.items())
+        codes, words = smallest(reading.codes_of(list(counts))), sum(text.count(" ") * n for text, n in counts.items())
         few = all_kept or len(counts) <= MOST_COUNTED
         kept = counts if few else dict(Counter(counts).most_common(KEPT))
         return replace(self, texts=dict(kept), counted=few, codes=codes, words=words)
@@ -389,32 +376,36 @@ class ColumnSummary:
     def _as_other_kinds(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
         """Return it with what the texts of a block are as numbers and as dates."""
         texts = list(counts)
-        self = replace(self, has_codes=any(len(text) > 15 and text.isdigit() and int(text) > LARGEST for text in texts))
+        self = replace(
+            self, has_codes=any(len(text) > 15 and text.isdigit() and int(text) > reading.LARGEST for text in texts)
+        )
         times, digits = np.array(list(counts.values()), dtype=np.intp), np.array(texts, dtype=object)
-        if (plain := plain_numbers(texts)) is not None and not any("." in text for text in texts):
+        if (plain := reading.plain_numbers(texts)) is not None and not any("." in text for text in texts):
             one = NumberSummary.of(plain, times, all_kept, digits)
-            days = days_of_digits(plain)
-            dates = {} if days is None else dict.fromkeys(FIRSTS[:3], DaySummary.of(days, times, all_kept))
-            return replace(self, numbers={POINT: one, COMMA: one} if texts else {}, dates=dates)
-        if (iso := iso_dates(texts)) is not None:
-            day = DaySummary.of(days_of(iso), times, all_kept)
+            days = reading.days_of_digits(plain)
+            dates = {} if days is None else dict.fromkeys(reading.FIRSTS[:3], DaySummary.of(days, times, all_kept))
+            return replace(self, numbers={reading.POINT: one, reading.COMMA: one} if texts else {}, dates=dates)
+        if (iso := reading.iso_dates(texts)) is not None:
+            day = DaySummary.of(reading.days_of(iso), times, all_kept)
             return replace(self, dates={"year": day, "day": day, "month": day})
-        numbers, limits = dict[Written, NumberSummary](), 0
-        for mark in get_args(Mark):
-            reads = [number_in(text, mark) for text in texts]
+        numbers, limits = dict[reading.Written, NumberSummary](), 0
+        for mark in get_args(reading.Mark):
+            reads = [reading.number_in(text, mark) for text in texts]
             units = np.array([None if read is None else read.unit for read in reads], dtype=object)
             for unit in dict.fromkeys(units.tolist()):
                 if unit is not None:
                     these = np.flatnonzero(units == unit)
                     values = np.array([reads[i].value for i in these])  # type: ignore[union-attr]
-                    numbers[Written(mark, unit)] = NumberSummary.of(values, times[these], all_kept, digits[these])
+                    numbers[reading.Written(mark, unit)] = NumberSummary.of(
+                        values, times[these], all_kept, digits[these]
+                    )
             limits = max(limits, sum(int(n) for read, n in zip(reads, times, strict=True) if read and read.limit))
         if plain is not None:
             return replace(self, numbers=numbers, limits=limits)
-        civil = deciding(counts)
-        column = Column(self.name, "text", digits)
-        orders: tuple[First, ...] = FIRSTS if civil else ("year", "time")
-        by_order = {first: days_of(column.read_dates(first)) for first in orders}
+        civil = reading.deciding(counts)
+        column = reading.Column(self.name, "text", digits)
+        orders: tuple[reading.First, ...] = reading.FIRSTS if civil else ("year", "time")
+        by_order = {first: reading.days_of(column.read_dates(first)) for first in orders}
         found = {
             first: DaySummary.of(of[there], times[there], all_kept)
             for first, of in by_order.items()
@@ -447,7 +438,7 @@ class ColumnSummary:
             counted,
             smallest(np.append(self.codes, other.codes)),
             self.words + other.words,
-            deciding([*self.civil, *other.civil]),
+            reading.deciding([*self.civil, *other.civil]),
             _added(self.numbers, other.numbers),
             self.limits + other.limits,
             _added(self.dates, other.dates),
@@ -480,10 +471,10 @@ class ColumnSummary:
         some = self.held > FEW_VALUES or least < NEARLY_ALL
         return read > 0 and (read == self.held or (some and read >= min(least * self.held, self.held - 1)))
 
-    def as_numbers(self, least: float = NEARLY_ALL) -> tuple[Written, NumberSummary] | None:
+    def as_numbers(self, least: float = NEARLY_ALL) -> tuple[reading.Written, NumberSummary] | None:
         """Return how its values are written as numbers, and what is known of these; None where too many are none."""
-        found: list[tuple[int, Written, NumberSummary]] = []
-        for mark in get_args(Mark):
+        found: list[tuple[int, reading.Written, NumberSummary]] = []
+        for mark in get_args(reading.Mark):
             of = {written.unit: numbers for written, numbers in self.numbers.items() if written.mark == mark}
             unit = max((unit for unit in of if unit), key=lambda one: (of[one].held, one), default="")
             if "" in of and unit and of[unit].held < of[""].held:
@@ -491,7 +482,7 @@ class ColumnSummary:
             parts = [of[one] for one in dict.fromkeys(("", unit)) if one in of]
             if parts:
                 total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-                found.append((total.held, Written(mark, unit), replace(total, n=self.n)))
+                found.append((total.held, reading.Written(mark, unit), replace(total, n=self.n)))
         if not found:
             return None
         read, written, numbers = max(found, key=lambda one: one[0])
@@ -503,12 +494,12 @@ class ColumnSummary:
         enough = (words or self._suffices(read, least)) and 2 * self.limits < max(1, read)
         return (written, numbers) if enough else None
 
-    def as_dates(self, least: float = NEARLY_ALL) -> tuple[First | None, DaySummary] | None:
+    def as_dates(self, least: float = NEARLY_ALL) -> tuple[reading.First | None, DaySummary] | None:
         """Return what its dates begin with, None where day and month cannot be told apart, and what is known of them.
 
         None where too many values are no dates.
         """
-        first = first_of(self.civil)
+        first = reading.first_of(self.civil)
         for begin in (first or "day", "time"):
             known = self.dates.get(begin)
             if known is not None and self._suffices(known.days.held, least):
@@ -530,7 +521,7 @@ class TableSummary:
     @classmethod
     def of(cls, block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> TableSummary:
         """Return it of a block of rows; numbers in the columns that `as_levels` names are levels of categories."""
-        held = read_columns(block)
+        held = reading.read_columns(block)
         return cls({name: ColumnSummary.of(column, name in as_levels, all_kept) for name, column in held.items()})
 
     def __add__(self, other: TableSummary) -> TableSummary:

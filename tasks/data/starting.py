@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import yaml
 from joblib import cpu_count
-from pydantic import ValidationError
 from scipy.stats import spearmanr
 
 from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, short
-from learnkernels.conf.loading import describe
+from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, name_of_files
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
-from learnkernels.kernels.tables.columns import ColumnEncoding, NumberColumn
+from learnkernels.kernels.tables.columns import NumberColumn
 from learnkernels.kernels.tables.encoding import AS_SAID, FEW_ROWS, TableEncoding
 from learnkernels.tasks.data.dataset import Dataset
 from learnkernels.tasks.data.ingest import load_source, source_files
@@ -150,7 +150,8 @@ def start(
 
     def read(one: str, where: Mapping[str, Sequence[str]]) -> Dataset:
         own = {"target": one, "drop": [other for other in targets if other != one], "scale": "standard", "columns": {}}
-        return load_source(_valid({**asked, **own, **keys, "where": where}, shown_as), ".", 0, told.append)
+        config = validated(DatasetConfig.of, {**asked, **own, **keys, "where": where}, shown_as)
+        return load_source(config, ".", 0, told.append)
 
     datasets, where = [read(one, {}) for one in targets], dict[str, list[str]]()
     drawn = min(
@@ -163,7 +164,9 @@ def start(
         datasets = [read(targets[0], where)]
     (dataset, *_) = datasets
     assert dataset.table is not None
-    lines = [_size(dataset), *_kinds(dataset.table, np.asarray(dataset.X[:LOOKED_AT]))]
+    size = len(dataset.table.columns), dataset.X.shape[1]
+    lines = [f"{len(dataset.target):,} rows, {size[0]} columns that become {size[1]} features"]
+    lines += [*_kinds(dataset.table, np.asarray(dataset.X[:LOOKED_AT]))]
     lines += [_task(of, one, metric) for of, one in zip(datasets, targets, strict=True)]
     lines += [one.removeprefix(f"data set {label}: ") for one in told if " is left out, as " not in one]
     if rare:
@@ -214,13 +217,6 @@ def _rare_classes(dataset: Dataset, drawn: int | None) -> dict[str, int]:
     return rare if len(rare) < len(of.classes) - 1 else {}
 
 
-def _valid(asked: dict[str, Any], path: str) -> DatasetConfig:
-    try:
-        return DatasetConfig.of(asked)
-    except ValidationError as error:
-        raise InputError(f"{path}: {describe(error, asked)}") from None
-
-
 def columns_of(path: str | Sequence[str]) -> list[str]:
     """Return the names of the columns of a table; InputError if it is none."""
     given = path if isinstance(path, str) else tuple(path)
@@ -229,13 +225,6 @@ def columns_of(path: str | Sequence[str]) -> list[str]:
         raise InputError(f"{files.name}: has no names of columns; write a configuration for it, with 'source: file'.")
     with Table(files.locations[:1]) as table:
         return list(table.schema.names)
-
-
-def _size(dataset: Dataset) -> str:
-    assert dataset.table is not None
-    return (
-        f"{len(dataset.target):,} rows, {len(dataset.table.columns)} columns that become {dataset.X.shape[1]} features"
-    )
 
 
 def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
@@ -337,16 +326,14 @@ def _text(
     task = f"    task: {dataset.target.task}\n" if len(tasks) == 1 else ""
     weighed = "    # class_weight: balanced  # rare classes count as much as frequent ones, or {class: number}\n"
     by_class = weighed if "classification" in tasks else ""
-    lines = [f"      {_yaml(column.name)}: {_said(column)}" for column in table.columns if column.said != "number"]
+    lines = [f"      {_yaml(column.name)}: {_yaml(column.said)}" for column in table.columns if column.said != "number"]
     lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
     columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
     exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)
     divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in beside.items())
-    divided += "".join(
-        f"    where: {{{_yaml(name)}: [{', '.join(map(_yaml, values))}]}}  # the rows to take\n"
-        for name, values in where.items()
-    )
-    left_out = f", without: [{', '.join(without)}]" if without else ""
+    for name, values in where.items():
+        divided += f"    where: {{{_yaml(name)}: {_yaml(values)}}}  # the rows to take\n"
+    left_out = f", without: {_yaml(without)}" if without else ""
     coded = [column.name for column in table.columns if column.is_coded]
     return f"""\
 # Which way of learning the kernel predicts {one_line(", ".join(targets))} best, and is it worth it?
@@ -354,9 +341,9 @@ name: {_yaml(label)}
 
 datasets:
   - source: file
-    path: {_yamls(paths)}
+    path: {_yaml(paths if len(paths) > 1 else paths[0])}
     label: {_yaml(label)}
-    target: {_yamls(targets)}
+    target: {_yaml(targets if len(targets) > 1 else targets[0])}
 {task}{divided}{by_class}    missing: impute  # or drop rows with gaps, or refuse them
     scale: standard  # or quantile, against outliers
     # scale_on: training  # units and fillings by the training rows of each trial alone
@@ -374,20 +361,9 @@ protocol:
 """
 
 
-def _said(column: ColumnEncoding) -> str:
-    """Return what is said of a column as YAML."""
-    said = column.said
-    return said if isinstance(said, str) else f"[{', '.join(map(_yaml, said))}]"
-
-
-def _yamls(texts: Sequence[str]) -> str:
-    """Return one text, or a list of several, as YAML."""
-    return _yaml(texts[0]) if len(texts) == 1 else f"[{', '.join(map(_yaml, texts))}]"
-
-
-def _yaml(text: str) -> str:
-    """Return a text as YAML takes it for that text."""
-    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in (
-        "null", "true", "false", "yes", "no", "on", "off", "y", "n",
-    )  # fmt: skip
-    return text if plain else json.dumps(text, ensure_ascii=False)
+def _yaml(value: str | Sequence[str]) -> str:
+    """Return a text, or a list of texts, as YAML takes it for these."""
+    texts = [value] if isinstance(value, str) else list(value)
+    style = None if all(map(str.isprintable, texts)) else '"'  # others would go over several lines
+    shown = str(yaml.safe_dump(texts, default_flow_style=True, default_style=style, allow_unicode=True, width=math.inf))
+    return shown.strip()[1:-1] if isinstance(value, str) else shown.strip()

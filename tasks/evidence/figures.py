@@ -13,11 +13,7 @@ import numpy as np
 import pandas as pd
 
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.tasks.evidence.tables import (
-    mean_history,
-    mean_relevance,
-    missing,
-)
+from learnkernels.tasks.evidence import tables
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 
 if TYPE_CHECKING:
@@ -74,7 +70,7 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
         for c, (learner, color) in enumerate(colors_of(summary).items()):
             of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
             means = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)]
-            if means.empty or missing(means.iloc[0].alignment_mean):
+            if means.empty or tables.missing(means.iloc[0].alignment_mean):
                 continue  # it combines hypotheses and has no kernel
             mean = means.iloc[0]
             style: dict[str, Any] = {"color": color, "marker": MARKERS[c % len(MARKERS)]}
@@ -86,7 +82,7 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
             axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
             axis.locator_params(axis="x", nbins=6)
         won = summary[(summary["dataset"] == dataset) & summary["best"]]
-        names = [f"{one.learner}{' (no kernel)' * missing(one.alignment_mean)}" for one in won.itertuples()]
+        names = [f"{one.learner}{' (no kernel)' * tables.missing(one.alignment_mean)}" for one in won.itertuples()]
         axis.set_title(f"{dataset}\nlowest error: {', '.join(names)}", parse_math=False)
     add_legend(figure, axes)
     return figure
@@ -136,11 +132,11 @@ def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | N
     """Return the figure of alignments on the way to base kernels, a line a learner; None where no learner tells."""
 
     def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
-        history = mean_history(trials)
+        history = tables.mean_history(trials)
         axis.plot(np.arange(1, len(history) + 1), history, "o-", ms=3, **style)
         axis.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
 
-    told = folds.groupby(["dataset", "learner"], sort=False).filter(lambda of: len(mean_history(of)) > 0)
+    told = folds.groupby(["dataset", "learner"], sort=False).filter(lambda of: len(tables.mean_history(of)) > 0)
     return by_learner(told, colors, draw, xlabel="base kernels added, or rounds", ylabel="mean alignment")
 
 
@@ -166,7 +162,7 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
 
 def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
     """Return the figure of the features that count most, a color a learner; None where no learner tells."""
-    told = list(mean_relevance(folds))
+    told = list(tables.mean_relevance(folds))
     if not told:
         return None
     figure, axes = panels([dataset for dataset, _ in told])

@@ -17,6 +17,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, CompareConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.protocol.metrics import in_words
+from learnkernels.tasks.evidence import tables
 from learnkernels.tasks.evidence.figures import (
     alignment_figure,
     colors_of,
@@ -27,24 +28,6 @@ from learnkernels.tasks.evidence.figures import (
     relevance_figure,
 )
 from learnkernels.tasks.evidence.markdown import link_list, plain, render
-from learnkernels.tasks.evidence.tables import (
-    BASELINE,
-    STORED,
-    better_than,
-    certificate_table,
-    display_table,
-    equals_p,
-    found_table,
-    history_table,
-    mean_and_sd,
-    missing,
-    read_folds,
-    relevance_table,
-    sampled,
-    share_tables,
-    stored_line,
-    summarise,
-)
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
@@ -96,17 +79,17 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
         if winner.algorithm in WHAT:
             said[0] += _is_better(best, winner)
             said.append(f"of the learners, {best.learner} has the lowest, {_error(best)}")
-        baseline = group[group["algorithm"] == BASELINE]
-        if best.algorithm == BASELINE:
+        baseline = group[group["algorithm"] == tables.BASELINE]
+        if best.algorithm == tables.BASELINE:
             said[-1] += "; no learner beats the uniform combination"
         elif len(baseline):
             p, first = best.p_better_than_unif, baseline.iloc[0]
             than = f"{first.learner}'s {_error(first)}"
-            if missing(p):
+            if tables.missing(p):
                 said[-1] += f", against {than}; no test without pairs of at least two trials"
             else:
                 clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
-                said[-1] += f", {clear} than {than} ({_both(best, BASELINE)})"
+                said[-1] += f", {clear} than {than} ({_both(best, tables.BASELINE)})"
         for row in others[others["algorithm"] != winner.algorithm].itertuples():
             said.append(f"{WHAT[row.algorithm]} has {_error(row)}{_is_better(best, row)}")
         if winner.algorithm in WHAT:
@@ -116,20 +99,20 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
 
 
 def _error(row: Any) -> str:
-    return mean_and_sd(row.error_mean, row.error_sd)
+    return tables.mean_and_sd(row.error_mean, row.error_sd)
 
 
 def _is_better(best: pd.Series, baseline: Any) -> str:
     """Return the test that the best learner is better than a baseline; nothing where there is none."""
-    if missing(best[f"p_{better_than(baseline.algorithm)}"]):
+    if tables.missing(best[f"p_{tables.better_than(baseline.algorithm)}"]):
         return ""
     return f" (that {best.learner} is better: {_both(best, baseline.algorithm)})"
 
 
 def _both(best: pd.Series, algorithm: str) -> str:
     """Return the p-value that decides, and that of the papers' own test."""
-    test = better_than(algorithm)
-    return f"p {equals_p(best[f'p_{test}'])}; plain p {equals_p(best[f'plain_p_{test}'])}"
+    test = tables.better_than(algorithm)
+    return f"p {tables.equals_p(best[f'p_{test}'])}; plain p {tables.equals_p(best[f'plain_p_{test}'])}"
 
 
 def as_sentence(text: str) -> str:
@@ -168,22 +151,22 @@ def markdown_report(
         config=config,
         verdicts=verdicts(summary),
         figure=figure,
-        results=display_table(summary),
+        results=tables.display_table(summary),
         measures=measures(summary),
         trials="folds" if config.protocol.split is None else "repeats",
         in_time=all(of.time is not None for of in config.datasets),
         level=SIGNIFICANCE,
-        stored=stored_line(summary),
+        stored=tables.stored_line(summary),
         left_out=left_out(config),
         edges=int(summary["grid_edge"].sum()),
         n_trials=int(summary["folds"].sum()),
-        certificates=certificate_table(summary),
-        sampled=sampled(summary),
+        certificates=tables.certificate_table(summary),
+        sampled=tables.sampled(summary),
         predictors=_predictor_lines(summary, folds),
-        found=found_table(folds),
-        history=history_table(folds),
-        relevance=relevance_table(folds),
-        shares=share_tables(summary, folds),
+        found=tables.found_table(folds),
+        history=tables.history_table(folds),
+        relevance=tables.relevance_table(folds),
+        shares=tables.share_tables(summary, folds),
         others=[one for one in others if one],
         now=[f"{name} {of}" for name, of in versions().items() if any(one[name] != of for one in earlier)],
         links=links,
@@ -221,13 +204,13 @@ def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
 @step("write results {run_id}")
 def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], links: dict[str, str]) -> str:
     """Write the results folder, whole or not at all, put table and report into Prefect, and return the folder."""
-    folds = read_folds(refs)
-    summary, about = summarise(folds), environment(refs)
+    folds = tables.read_folds(refs)
+    summary, about = tables.summarise(folds), environment(refs)
     target = Path("results") / config.name / run_id
     links, earlier = {"results": str(target), **links}, about.get("earlier", [])
     with atomic_path(target) as folder:
         folder.mkdir()
-        for name, frame in (("folds", folds.drop(columns=STORED)), ("summary", summary)):
+        for name, frame in (("folds", folds.drop(columns=tables.STORED)), ("summary", summary)):
             frame.to_parquet(folder / f"{name}.parquet", index=False)
         texts = {
             "report.md": markdown_report(config, folds, summary, links, earlier=earlier),
@@ -248,10 +231,11 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
             if figure is not None:
                 figure.savefig(folder / f"{name}.png", dpi=100)  # two panels fit on a page of MLflow
     create_table_artifact(
-        display_table(summary),
+        tables.display_table(summary),
         key="comparison",
         description=f"**{config.name}**: test error and alignment, mean ± standard deviation; `*` lowest error of the "
-        f"data set. Test error: {plain(measures(summary))}." + (f" {said}." if (said := stored_line(summary)) else ""),
+        f"data set. Test error: {plain(measures(summary))}."
+        + (f" {said}." if (said := tables.stored_line(summary)) else ""),
     )
     over = f"{', '.join(summary['learner'].unique())} on {', '.join(summary['dataset'].unique())}"
     create_markdown_artifact(

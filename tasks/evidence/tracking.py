@@ -33,27 +33,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, TrackingConfig, grid_values
 from learnkernels.tasks.data.dataset import DatasetRef
+from learnkernels.tasks.evidence import notes, tables
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import inline_links, link, plain
 from learnkernels.tasks.evidence.mlflow_store import mlflow_store, mlflow_ui
-from learnkernels.tasks.evidence.notes import (
-    LEVEL,
-    RUN,
-    cut,
-    experiment_note,
-    result_note,
-    run_path,
-    runs_path,
-    sweep_note,
-)
 from learnkernels.tasks.evidence.report import verdicts
-from learnkernels.tasks.evidence.tables import (
-    display_table,
-    mean_history,
-    mean_relevance,
-    read_folds,
-    summarise,
-)
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
@@ -125,17 +109,17 @@ class TrackedRun:
     @property
     def url(self) -> str:
         """Address of its page; for a local store, where `learnkernels ui` shows it."""
-        return f"{mlflow_ui()}/{run_path(self.experiment_id, self.run_id)}"
+        return f"{mlflow_ui()}/{notes.run_path(self.experiment_id, self.run_id)}"
 
     @property
     def chart_url(self) -> str:
         """Address of the charts of a comparison's results."""
-        return f"{mlflow_ui()}/{runs_path(self.experiment_id, run=self.name)}"
+        return f"{mlflow_ui()}/{notes.runs_path(self.experiment_id, run=self.name)}"
 
     @property
     def models_url(self) -> str:
         """Address of the table of the experiment's models, side by side."""
-        return f"{mlflow_ui()}/{runs_path(self.experiment_id, 'model', charts=False)}"
+        return f"{mlflow_ui()}/{notes.runs_path(self.experiment_id, 'model', charts=False)}"
 
     @property
     def flow_run_url(self) -> str:
@@ -160,9 +144,9 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
         experiment_id = _experiment(client, config, run_id if level == "sweep" else None)
     _close_abandoned(client, experiment_id)
     tags = {
-        LEVEL: level,
+        notes.LEVEL: level,
         OWNER: str(Owner.this()),
-        RUN: run_id,
+        notes.RUN: run_id,
         "prefect.flow_run_id": flow_run_id,
         **_deployment(),
         **config.tracking.tags,
@@ -190,7 +174,7 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
 
 def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> None:
     """End what a flow has left open: its own run, even one that was being made, and those of its results."""
-    ours = f"attributes.status = 'RUNNING' and tags.`{RUN}` = '{run_id}' and tags.`{OWNER}` = '{Owner.this()}'"
+    ours = f"attributes.status = 'RUNNING' and tags.`{notes.RUN}` = '{run_id}' and tags.`{OWNER}` = '{Owner.this()}'"
     for run in client.search_runs([experiment_id], ours):
         client.set_terminated(run.info.run_id, status)
 
@@ -209,8 +193,8 @@ def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -
     local = not mlflow.get_tracking_uri().startswith("http")
     artifacts = (Path.cwd() / "mlartifacts" / file_name(name)).as_uri() if local else None
     experiment_id = found.experiment_id if found else _made_experiment(client, name, artifacts)
-    newest = comparison or (found.tags.get(RUN) if found else None)
-    tags = {NOTE: experiment_note(experiment_id, newest)} | ({RUN: newest} if newest else {})
+    newest = comparison or (found.tags.get(notes.RUN) if found else None)
+    tags = {NOTE: notes.experiment_note(experiment_id, newest)} | ({notes.RUN: newest} if newest else {})
     for key, value in tags.items():
         _add(partial(client.set_experiment_tag, experiment_id, key, value))
     return str(experiment_id)
@@ -249,9 +233,9 @@ def _crash_flow_run(flow_run_id: str) -> None:
 def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: DatasetRef, folds: FoldsRef) -> str:
     """Log one (data set, learner) as one flat MLflow run and return its id."""
     client = MlflowClient()
-    table = read_folds([folds])
-    summary = summarise(table)
-    row, (shown,) = summary.iloc[0], display_table(summary)
+    table = tables.read_folds([folds])
+    summary = tables.summarise(table)
+    row, (shown,) = summary.iloc[0], tables.display_table(summary)
     aligned = f", alignment {shown['alignment']}" if shown["alignment"] else ""
     aligned += f", weights from {shown['weights from']}" if shown.get("weights from") else ""
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
@@ -259,8 +243,8 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
     train += ["--register", config.name]
     links = {
-        f"sweep {run_id}": run_path(sweep.experiment_id, sweep.run_id),
-        "chart": runs_path(sweep.experiment_id, run=run_id),
+        f"sweep {run_id}": notes.run_path(sweep.experiment_id, sweep.run_id),
+        "chart": notes.runs_path(sweep.experiment_id, run=run_id),
         "Prefect": sweep.flow_run_url,
     }
     own = {learner.title: learner.name for learner in config.learners}
@@ -269,16 +253,16 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
         sweep.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
         tags={
-            LEVEL: "result",
+            notes.LEVEL: "result",
             OWNER: str(Owner.this()),
-            RUN: run_id,
+            notes.RUN: run_id,
             "learnkernels.sweep": sweep.run_id,
             "prefect.flow_run_id": sweep.flow_run_id,
             **_deployment(),
             "dataset_digest": ref.digest,
             "mlflow.runColor": colors[folds.learner],
             **({"predictor_reason": row.predictor_reason} if row.predictor_reason else {}),
-            NOTE: result_note(what, links, shlex.join(train) if folds.learner in own else ""),
+            NOTE: notes.result_note(what, links, shlex.join(train) if folds.learner in own else ""),
             **config.tracking.tags,
         },
     )
@@ -332,7 +316,7 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
     """Return the metrics of a result: its means, with a step each trial, and with a step each iteration."""
     once = {name: getattr(row, column) for column, name in MEANS.items()}
     once |= {f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:SHOWN_WEIGHTS])}
-    for _, shares in mean_relevance(table):
+    for _, shares in tables.mean_relevance(table):
         once |= {f"relevance/{metric_name(of.feature)}": of.mean for of in shares.itertuples()}
     found = [(name, value, 0) for name, value in rounded(once)]
     trials = table["repeat"] * n_trials + table["fold"]
@@ -344,7 +328,7 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         for i, k in enumerate(np.argsort(-shares)):
             found += [("found/sigma", first["parameters"][k][0], i), ("found/share", shares[k], i)]
     longest: Sequence[float] = max((of for of in table["objectives"] if of is not None), key=len, default=[])
-    found += [("found/alignment", value, i) for i, value in enumerate(mean_history(table))]
+    found += [("found/alignment", value, i) for i, value in enumerate(tables.mean_history(table))]
     found += [("objective", value, i) for i, value in enumerate(longest)]
     now = int(time.time() * 1000)
     return [Metric(name, float(value), now, int(at)) for name, value, at in found if np.isfinite(value)]
@@ -404,8 +388,8 @@ def log_run(
 ) -> None:
     """Put numbers, parameters, tags, data sets, a note in Markdown and the files of a folder on an open run."""
     client, now = MlflowClient(), int(time.time() * 1000)
-    links = {"models": runs_path(run.experiment_id, "model", charts=False), "Prefect": run.flow_run_url}
-    noted = {} if note is None else {NOTE: cut(f"{inline_links(links)}\n\n{note}")}
+    links = {"models": notes.runs_path(run.experiment_id, "model", charts=False), "Prefect": run.flow_run_url}
+    noted = {} if note is None else {NOTE: notes.cut(f"{inline_links(links)}\n\n{note}")}
     if artifacts is not None:
         noted[RESULTS] = str(artifacts)
     client.log_batch(
@@ -434,7 +418,7 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
         known = [Metric(key, value, now, 0) for key, value in rounded(compared) if np.isfinite(value)]
         client.log_batch(run.info.run_id, metrics=known)
     files = [path.name for path in Path(results).iterdir()]
-    note = sweep_note(sweep.experiment_id, sweep.run_id, run_id, verdicts(summary), files, sweep.flow_run_url)
+    note = notes.sweep_note(sweep.experiment_id, sweep.run_id, run_id, verdicts(summary), files, sweep.flow_run_url)
     params = {"datasets": ", ".join(ref.name for ref in refs), "learners": ", ".join(summary["learner"].unique())}
     params = {key: names[:PARAM_CHARACTERS] for key, names in params.items()}
     log_run(sweep, params=params, tags={NOTE: note}, refs=refs, artifacts=Path(results))

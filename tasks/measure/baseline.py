@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -117,20 +117,20 @@ def search(job: SearchJob) -> dict[str, Any]:
         some = np.argsort(target.values[rows], kind="stable")[:: -(-len(rows) // SEARCHED_ROWS)]
         rows, parts = rows[some], [(learning[some], held_out[some]) for learning, held_out in parts]
     trivial = metric.trivial_error(target.take(test), target.take(training))
+    params: dict[str, float]
     if job.kind == CONSTANT:  # it depends on the metric alone
         constant = [metric.trivial_error(target.take(rows[held]), target.take(rows[of])) for of, held in parts]
-        found = _Found(trivial, np.array([[np.mean(constant)]]))
+        error, errors, at, Lambda, params = trivial, np.array([[np.mean(constant)]]), (0, 0), np.nan, {}
     else:
-        found = _fitted(job, dataset, metric, (rows, parts), training, test)
-    params = found.params
+        error, errors, at, Lambda, params = _fitted(job, dataset, metric, (rows, parts), training, test)
     result = FoldResult(
-        error=found.error,
+        error=error,
         trivial_error=trivial,
-        candidate=found.candidate,
-        position=found.position,
-        validation_errors=found.errors[found.candidate],
-        candidate_errors=found.errors,
-        regularisation=found.regularisation,
+        candidate=at[0],
+        position=at[1],
+        validation_errors=errors[at[0]],
+        candidate_errors=errors,
+        regularisation=Lambda,
         edge=False,
         n_train=len(training),
         n_test=len(test),
@@ -154,22 +154,10 @@ def search(job: SearchJob) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What a search has found: the test error, all validation errors, and where the lowest of them is."""
-
-    error: float
-    errors: np.ndarray
-    candidate: int = 0
-    position: int = 0
-    regularisation: float = np.nan
-    params: dict[str, float] = field(default_factory=dict)
-
-
 def _fitted(
     job: SearchJob, dataset: Dataset, metric: Metric, choosing: Choosing, training: np.ndarray, test: np.ndarray
-) -> _Found:
-    """Return the settings of the lowest validation error, and the test error of the estimator that has them."""
+) -> tuple[float, np.ndarray, tuple[int, int], float, dict[str, float]]:
+    """Return the test error of the best setting, all validation errors, its place among them, Lambda, and itself."""
     target, (rows, parts) = dataset.target, choosing
     X, estimator, values, grid = _tried(job, dataset, training)
     chosen_from, y = X[rows], target.values[rows]
@@ -195,7 +183,7 @@ def _fitted(
         best.fit(X[training], target.values[training])
         error = metric.measure(target.take(test), _told(best, X[test], metric, sigmoid), None)
     params = {name.rpartition("__")[2]: value for name, value in [*chosen.items()][:1]}
-    return _Found(error, errors, candidate, position, grid[position], params)
+    return error, errors, (candidate, position), grid[position], params
 
 
 def _tried(

@@ -17,19 +17,8 @@ from dask.utils import parse_bytes
 from distributed.system import MEMORY_LIMIT
 from prefect import get_run_logger
 
+from learnkernels.conf import schema
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import (
-    BASELINE_TITLES,
-    BaselineName,
-    CompareConfig,
-    FamilyConfig,
-    FeatureConfig,
-    LearnerConfig,
-    OwnConfig,
-    PrecomputedConfig,
-    ProtocolConfig,
-    grid_values,
-)
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
@@ -134,7 +123,7 @@ class FoldsRef:
 
 
 def predictor_for(
-    config: CompareConfig, learner: LearnerConfig, ref: DatasetRef, n_rows: int | None = None
+    config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef, n_rows: int | None = None
 ) -> PredictorChoice:
     """Return the predictor of a learner on a data set, and why it is that one where the configuration names none.
 
@@ -174,7 +163,7 @@ def predictor_for(
         n_kernels=_n_kernels(config.kernels, ref.n_features) if row.takes_family else FOUND,
         n_seeds=1 if row.takes_family else FOUND,
         n_features=ref.n_features,
-        n_columns=outputs * (len(grid_values(config.protocol.grid)) if n_rows is None else 1),
+        n_columns=outputs * (len(schema.grid_values(config.protocol.grid)) if n_rows is None else 1),
         power=any(getattr(as_learner(learner.name, setting), "degree", 1) != 1 for setting in learner.settings()),
         indefinite=row.signed,
     )
@@ -193,7 +182,7 @@ def predictor_for(
     return choice
 
 
-def _require_usable(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef) -> None:
+def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef) -> None:
     """Raise InputError if a learner, a sample or the baseline does not serve what is configured."""
     row, title, where = learner_class(learner.name), learner.title, f"data set {ref.name}:"
     key = "weights" if ref.weighted else "class_weight"
@@ -233,7 +222,7 @@ def _require_usable(config: CompareConfig, learner: LearnerConfig, ref: DatasetR
             raise InputError(sentence)
 
 
-def configured_predictor(config: CompareConfig) -> Predictor:
+def configured_predictor(config: schema.CompareConfig) -> Predictor:
     """Return the predictor that the configuration asks for, with the budget and the seed it needs."""
     stage = config.predictor
     options = {"memory": predictor_memory(stage.memory), "seed": config.protocol.seed}
@@ -242,7 +231,7 @@ def configured_predictor(config: CompareConfig) -> Predictor:
     return as_predictor(asked, **{name: options[name] for name in asked.get_params() if name in options})
 
 
-def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
+def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str, Any]:
     """Return the options, less those as by default, of a predictor that the configuration asks for or chooses."""
     one = configured_predictor(config).candidates().get(predictor)
     params = {} if one is None else one.get_params()  # none of a learner that brings its own predictor
@@ -252,13 +241,13 @@ def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
     return options
 
 
-def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
+def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
     """Return the number of base kernels; one for matrices on disk, which are looked up."""
     n = 0
     for config in configs:
-        if isinstance(config, FeatureConfig):
+        if isinstance(config, schema.FeatureConfig):
             n += (n_features if config.columns is None else len(config.columns)) + config.constant
-        elif isinstance(config, PrecomputedConfig):
+        elif isinstance(config, schema.PrecomputedConfig):
             n += 1
         else:
             n += build_family([config.model_copy(update={"columns": None})], ["any"]).n_kernels
@@ -276,7 +265,7 @@ def predictor_memory(setting: str | None) -> int:
     return int(parse_bytes(setting))
 
 
-def training_rows(protocol: ProtocolConfig, n_rows: int) -> int:
+def training_rows(protocol: schema.ProtocolConfig, n_rows: int) -> int:
     """Return how many rows train in a trial."""
     if protocol.split is not None:
         return protocol.split.train + (protocol.split.validation or 0 if protocol.refit else 0)
@@ -288,8 +277,8 @@ def training_rows(protocol: ProtocolConfig, n_rows: int) -> int:
 def evaluate_learner(
     ref: DatasetRef,
     moments: Sequence[MomentsRef],
-    learner: LearnerConfig,
-    config: CompareConfig,
+    learner: schema.LearnerConfig,
+    config: schema.CompareConfig,
     pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
@@ -301,7 +290,7 @@ def evaluate_learner(
     """
     choice, protocol, log = predictor_for(config, learner, ref), config.protocol, get_run_logger()
     predictor = choice.predictor.name
-    options, grid = predictor_options(config, predictor), grid_values(protocol.grid)
+    options, grid = predictor_options(config, predictor), schema.grid_values(protocol.grid)
     key = digest(
         NUMERICS_VERSION, [column.name for column in FIRST_COLUMNS], ref.name, [m.key for m in moments],
         learner.model_dump_json(), config.normalise, predictor, grid,
@@ -346,7 +335,7 @@ def evaluate_learner(
 
 
 def _run_trials(
-    jobs: list[TrialJob], ref: DatasetRef, config: CompareConfig, pool: DaskPool, advance: Advance
+    jobs: list[TrialJob], ref: DatasetRef, config: schema.CompareConfig, pool: DaskPool, advance: Advance
 ) -> list[dict[str, Any]]:
     """Return the rows of the trials of a learner: side by side where they are small, else one after the other."""
     run, learner, by_rows = run_trial, jobs[0].learner, PREDICTORS[jobs[0].predictor].by_rows
@@ -358,7 +347,9 @@ def _run_trials(
         run = partial(run_trial, workers=pool.workers, progress=steps)
     elif ref.in_parts and not apart:
         run = partial(run_trial, workers=pool.workers)
-    files = sources([learner]) or any(isinstance(of, OwnConfig | PrecomputedConfig) for of in config.kernels)
+    files = sources([learner]) or any(
+        isinstance(of, schema.OwnConfig | schema.PrecomputedConfig) for of in config.kernels
+    )
     # Learners and matrices that lie in files of this machine stay here.
     given = None if files else lambda: {"held": Held.of(jobs, pool.folder)}
     rows: list[dict[str, Any]] = []
@@ -374,10 +365,10 @@ def _run_trials(
 def evaluate_baseline(
     ref: DatasetRef,
     moments: Sequence[MomentsRef],
-    config: CompareConfig,
+    config: schema.CompareConfig,
     pool: DaskPool,
     advance: Advance,
-    kind: BaselineName,
+    kind: schema.BaselineName,
 ) -> FoldsRef:
     """Measure a baseline in every trial, unless the store has the result."""
     assert config.baseline is not None
@@ -386,7 +377,7 @@ def evaluate_baseline(
         *unusual_metric(config.protocol), *unusual_refit(config.protocol),
     )  # fmt: skip
     predictor, path = predictor_of(kind, ref.task), store_path("folds", key)
-    result = FoldsRef(ref.name, BASELINE_TITLES[kind], kind, predictor, str(path))
+    result = FoldsRef(ref.name, schema.BASELINE_TITLES[kind], kind, predictor, str(path))
     if (stored := _from_store(result, advance)) is not None:
         return stored
     protocol = config.protocol
@@ -410,14 +401,14 @@ def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
 
 
 def _trials(
-    moments: Sequence[MomentsRef], config: CompareConfig, ref: DatasetRef
+    moments: Sequence[MomentsRef], config: schema.CompareConfig, ref: DatasetRef
 ) -> Iterator[tuple[MomentsRef, Trial]]:
     """Give the trials of a protocol, each with the moments that serve it."""
     planned = planned_trials(config.protocol, ref.ordered)
     return ((of, trial) for of in moments for trial in planned if of.serves(trial))
 
 
-def unusual_metric(protocol: ProtocolConfig) -> list[str]:
+def unusual_metric(protocol: schema.ProtocolConfig) -> list[str]:
     """Return what of the metric is part of the store's keys: nothing for the metric of a task."""
     return [] if protocol.metric is None or METRICS[protocol.metric].default else [f"metric {protocol.metric}"]
 

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.conf.errors import InputError, listed
-from learnkernels.conf.schema import (
-    CategoricalConfig,
-    ConstantConfig,
-    CosineConfig,
-    DirichletConfig,
-    FamilyConfig,
-    FeatureConfig,
-    GaussianConfig,
-    LaplacianConfig,
-    OwnConfig,
-    PolynomialConfig,
-    PrecomputedConfig,
-    grid_values,
-)
-from learnkernels.kernels.families import (
-    CategoricalFamily,
-    ConstantFamily,
-    CosineFamily,
-    DirichletFamily,
-    FamilyUnion,
-    FeatureFamily,
-    GaussianFamily,
-    KernelFamily,
-    LaplacianFamily,
-    LinearFamily,
-    PolynomialFamily,
-)
+from learnkernels.conf.schema import CosineConfig, FamilyConfig, FeatureConfig, OwnConfig, grid_values
+from learnkernels.kernels import families as kinds
+from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.tables import TableFeatures
@@ -63,8 +40,7 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
             )
     if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
         seen = list(features) if configs[0].columns is None else [features[c] for c in _seen(configs[0], features)]
-        make = FeatureFamily.with_constant if configs[0].constant else FeatureFamily
-        return make(seen, [position[name][0] for name in seen])
+        return _features(configs[0])(seen, [position[name][0] for name in seen])
     families = [_build(config, features, where) for config in configs]
     if len(configs) == 1 and configs[0].columns is None:
         return families[0]
@@ -73,7 +49,7 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
         None if config.columns is None or isinstance(config, FeatureConfig) else _view(config.columns)
         for config in configs
     ]
-    return FamilyUnion(families, columns, views)
+    return kinds.FamilyUnion(families, columns, views)
 
 
 def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
@@ -110,7 +86,7 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
             )
         if isinstance(config, CosineConfig):
             try:
-                require_directions(CosineFamily(), X[:, seen])
+                require_directions(kinds.CosineFamily(), X[:, seen])
             except ValueError as error:
                 raise InputError(f"{where}: {error}") from None
 
@@ -120,31 +96,33 @@ def _view(columns: Sequence[str]) -> str:
     return ", ".join(columns[:4]) + (f", ... ({len(columns)})" if len(columns) > 4 else "")
 
 
+def _features(config: FeatureConfig) -> Callable[..., FeatureFamily]:
+    return FeatureFamily.with_constant if config.constant else FeatureFamily
+
+
+_MADE: dict[str, Callable[[Any], KernelFamily]] = {
+    "gaussian": lambda config: kinds.GaussianFamily(config.bandwidths()),
+    "laplacian": lambda config: kinds.LaplacianFamily(config.bandwidths(), config.norm),
+    "categorical": lambda config: kinds.CategoricalFamily(config.bandwidths()),
+    "polynomial": lambda config: kinds.PolynomialFamily(config.degrees, config.gamma, config.coef0),
+    "dirichlet": lambda config: kinds.DirichletFamily(grid_values(config.frequencies), config.degree),
+    "linear": lambda config: kinds.LinearFamily(),
+    "cosine": lambda config: kinds.CosineFamily(),
+    "constant": lambda config: kinds.ConstantFamily(),
+    "precomputed": lambda config: StoredMatrices(config.path).family(),
+}
+"""How the family of a configuration is made."""
+
+
 def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelFamily:
-    if isinstance(config, GaussianConfig):
-        return GaussianFamily(config.bandwidths())
-    if isinstance(config, LaplacianConfig):
-        return LaplacianFamily(config.bandwidths(), config.norm)
-    if isinstance(config, CosineConfig):
-        return CosineFamily()
-    if isinstance(config, CategoricalConfig):
-        return CategoricalFamily(config.bandwidths())
-    if isinstance(config, DirichletConfig):
-        return DirichletFamily(grid_values(config.frequencies), config.degree)
-    if isinstance(config, FeatureConfig):
-        seen = [features[c] for c in _seen(config, features)]
-        if len(seen) > MOST_FEATURES_BY_TILES:
-            raise InputError(
-                f"{where}: family feature beside other families takes at most {MOST_FEATURES_BY_TILES} columns, got "
-                f"{len(seen)}; name fewer 'columns', or compare it in a run of its own, where any number works."
-            )
-        return (FeatureFamily.with_constant if config.constant else FeatureFamily)(seen)
-    if isinstance(config, ConstantConfig):
-        return ConstantFamily()
-    if isinstance(config, PolynomialConfig):
-        return PolynomialFamily(config.degrees, config.gamma, config.coef0)
     if isinstance(config, OwnConfig):
         return own_family(config, where)
-    if isinstance(config, PrecomputedConfig):
-        return StoredMatrices(config.path).family()
-    return LinearFamily()
+    if not isinstance(config, FeatureConfig):
+        return _MADE[config.family](config)
+    seen = [features[c] for c in _seen(config, features)]
+    if len(seen) > MOST_FEATURES_BY_TILES:
+        raise InputError(
+            f"{where}: family feature beside other families takes at most {MOST_FEATURES_BY_TILES} columns, got "
+            f"{len(seen)}; name fewer 'columns', or compare it in a run of its own, where any number works."
+        )
+    return _features(config)(seen)

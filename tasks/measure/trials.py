@@ -102,28 +102,15 @@ class Held:
     def of(cls, jobs: Sequence[TrialJob], folder: str = "") -> Held:
         """Return what some trials read; copies of tables in parts lie in a folder, which goes with the run."""
         refs, moments = {job.ref.path: job.ref for job in jobs}, {job.moments.path: job.moments for job in jobs}
+        loaded = {path: load_dataset(ref) for path, ref in refs.items()}
         return cls(
-            {path: _copied_to(folder, load_dataset(ref)) for path, ref in refs.items()},
+            {
+                path: replace(of, X=replace(of.X, folder=folder)) if isinstance(of.X, TableParts) else of
+                for path, of in loaded.items()
+            },
             {path: load_moments(ref) for path, ref in moments.items()},
             {path: pass_seconds(ref) for path, ref in moments.items()},
         )
-
-
-def _copied_to(folder: str, dataset: Dataset) -> Dataset:
-    return replace(dataset, X=replace(dataset.X, folder=folder)) if isinstance(dataset.X, TableParts) else dataset
-
-
-@dataclass
-class _Clock:
-    """Seconds spent on weights."""
-
-    weights: float = 0.0
-    started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def others(self) -> float:
-        """Seconds since the start that were not spent on weights."""
-        return time.perf_counter() - self.started - self.weights
 
 
 def run_trial(
@@ -169,7 +156,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     dataset, (moments, folds) = held.datasets[job.ref.path], held.moments[job.moments.path]
     family = build_family(job.kernels, dataset.features)
     _warmed(job.predictor, dataset.target.task)
-    settings, clock = job.learner.settings(), _Clock()
+    settings, begun, weighing = job.learner.settings(), time.perf_counter(), 0.0
     X, target, trial = (workers or Threads()).reading(dataset.X), dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial.final)
     metric, row = metric_for(job.metric, target), learner_class(job.learner.name)
@@ -182,10 +169,11 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     def fitted(
         of: AlignmentStatistics, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
     ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
+        nonlocal weighing
         started = time.perf_counter()
         learners = [as_learner(job.learner.name, setting, dataset.features) for setting in settings]
         learned = [learn(one, family, X, of, target, grid, job.normalise, job.centering) for one in learners]
-        clock.weights += time.perf_counter() - started
+        weighing += time.perf_counter() - started
         return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
     if trial.validation is None:
@@ -219,8 +207,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "algorithm": job.learner.name,
         "predictor": job.predictor,
         "params": json.dumps(settings[result.candidate]),
-        "seconds_weights": clock.weights,
-        "seconds_fit": clock.others,
+        "seconds_weights": weighing,
+        "seconds_fit": time.perf_counter() - begun - weighing,
         "seconds_pass": share_of_pass(held.seconds[job.moments.path], moments, measured) if row.takes_family else 0.0,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,

@@ -263,10 +263,11 @@ def test_classes_of_too_few_rows_are_left_out_and_said(folder: Path, n: int, row
 
 
 def test_names_that_yaml_reads_otherwise_are_quoted(folder: Path):
-    table = pd.DataFrame({"no": ["a", "b"] * 20, "#1: x": ["1", "x"] * 20, "y": np.arange(40) % 3})
+    names = ["no", "#1: x", "two\nlines"]
+    table = pd.DataFrame(dict.fromkeys(names, ["1", "x"] * 20) | {"y": np.arange(40) % 3})
     table.to_csv("a b.csv", index=False)
     config = config_of_text(start("a b.csv", "y").text, Path("a b.csv"))
-    assert config.datasets[0].columns == {"no": "categorical", "#1: x": "categorical"}
+    assert config.datasets[0].columns == dict.fromkeys(names, "categorical")
 
 
 # Models --------------------------------------------------------------------------------------------------------------
