@@ -143,15 +143,7 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
     with mlflow_store() as client:
         experiment_id = _experiment(client, config, run_id if level == "sweep" else None)
     _close_abandoned(client, experiment_id)
-    tags = {
-        notes.LEVEL: level,
-        OWNER: str(Owner.this()),
-        notes.RUN: run_id,
-        "prefect.flow_run_id": flow_run_id,
-        **_deployment(),
-        **config.tracking.tags,
-    }
-    tracked = None
+    tags, tracked = _tags(config, level, run_id, flow_run_id), None
     with last_word(lambda: _end(client, experiment_id, run_id, "KILLED")):
         try:
             run = client.create_run(experiment_id, run_name=name, tags=tags)
@@ -179,9 +171,11 @@ def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> 
         client.set_terminated(run.info.run_id, status)
 
 
-def _deployment() -> dict[str, str]:
-    name = runtime.deployment.name
-    return {} if name is None else {DEPLOYMENT: str(name)}
+def _tags(config: Tracked, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:
+    """Return the tags of a run, those of the configuration last."""
+    deployment = {} if runtime.deployment.name is None else {DEPLOYMENT: str(runtime.deployment.name)}
+    of_run = {notes.LEVEL: level, OWNER: str(Owner.this()), notes.RUN: run_id, "prefect.flow_run_id": flow_run_id}
+    return {**of_run, **deployment, **config.tracking.tags}
 
 
 def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -> str:
@@ -192,23 +186,21 @@ def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -
         raise InputError(f"MLflow experiment {name!r} is deleted; restore it, or choose another tracking.experiment.")
     local = not mlflow.get_tracking_uri().startswith("http")
     artifacts = (Path.cwd() / "mlartifacts" / file_name(name)).as_uri() if local else None
-    experiment_id = found.experiment_id if found else _made_experiment(client, name, artifacts)
+    if found is None:
+        try:
+            experiment_id = str(client.create_experiment(name, artifact_location=artifacts))
+        except MlflowException as error:
+            made = client.get_experiment_by_name(name)  # by another process, just now
+            if error.error_code != "RESOURCE_ALREADY_EXISTS" or made is None:
+                raise
+            experiment_id = str(made.experiment_id)
+    else:
+        experiment_id = str(found.experiment_id)
     newest = comparison or (found.tags.get(notes.RUN) if found else None)
     tags = {NOTE: notes.experiment_note(experiment_id, newest)} | ({notes.RUN: newest} if newest else {})
     for key, value in tags.items():
         _add(partial(client.set_experiment_tag, experiment_id, key, value))
-    return str(experiment_id)
-
-
-def _made_experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
-    """Return the id of a new experiment, or of the one that another process has made just now."""
-    try:
-        return str(client.create_experiment(name, artifact_location=artifacts))
-    except MlflowException as error:
-        made = client.get_experiment_by_name(name)
-        if error.error_code != "RESOURCE_ALREADY_EXISTS" or made is None:
-            raise
-        return str(made.experiment_id)
+    return experiment_id
 
 
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
@@ -218,15 +210,10 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
         if owner is not None and owner.gone:
             client.set_tag(run.info.run_id, NOTE, ABANDONED)
             client.set_terminated(run.info.run_id, "KILLED")
-            _crash_flow_run(run.data.tags.get("prefect.flow_run_id", ""))
-
-
-def _crash_flow_run(flow_run_id: str) -> None:
-    """Tell Prefect that the process of a flow run is gone, if this Prefect knows the run and believes it running."""
-    with get_client(sync_client=True) as prefect, suppress(ObjectNotFound, ValueError):
-        run = prefect.read_flow_run(UUID(flow_run_id))
-        if run.state is not None and not run.state.is_final():
-            prefect.set_flow_run_state(run.id, Crashed(message=ABANDONED), force=True)
+            with get_client(sync_client=True) as prefect, suppress(ObjectNotFound, ValueError):  # of another Prefect
+                flow_run = prefect.read_flow_run(UUID(run.data.tags.get("prefect.flow_run_id", "")))
+                if flow_run.state is not None and not flow_run.state.is_final():
+                    prefect.set_flow_run_state(flow_run.id, Crashed(message=ABANDONED), force=True)
 
 
 @step("track {folds.learner} on {ref.name}")
@@ -249,22 +236,16 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     }
     own = {learner.title: learner.name for learner in config.learners}
     colors = learner_colors(own | {BASELINE_TITLES[kind]: kind for kind in kinds_of(config)})
+    own_tags = {
+        "learnkernels.sweep": sweep.run_id,
+        "dataset_digest": ref.digest,
+        "mlflow.runColor": colors[folds.learner],
+        NOTE: notes.result_note(what, links, shlex.join(train) if folds.learner in own else ""),
+    } | ({"predictor_reason": row.predictor_reason} if row.predictor_reason else {})
     run = client.create_run(
         sweep.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
-        tags={
-            notes.LEVEL: "result",
-            OWNER: str(Owner.this()),
-            notes.RUN: run_id,
-            "learnkernels.sweep": sweep.run_id,
-            "prefect.flow_run_id": sweep.flow_run_id,
-            **_deployment(),
-            "dataset_digest": ref.digest,
-            "mlflow.runColor": colors[folds.learner],
-            **({"predictor_reason": row.predictor_reason} if row.predictor_reason else {}),
-            NOTE: notes.result_note(what, links, shlex.join(train) if folds.learner in own else ""),
-            **config.tracking.tags,
-        },
+        tags=own_tags | _tags(config, "result", run_id, sweep.flow_run_id),
     )
     _log_inputs(client, run.info.run_id, [ref])
     client.log_batch(
@@ -279,20 +260,18 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
 def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
     """Return the parameters of a result: of the data set, the protocol, the learner or baseline, and its predictor."""
     protocol, baseline = config.protocol, config.baseline
-    params: dict[str, object] = {"dataset": ref.name, "task": ref.task}
-    params |= {name: row[name] for name in ("learner", "algorithm", "predictor", "metric", "n_kernels")}
-    params |= {"n_rows": ref.n_rows, "n_features": ref.n_features}
-    params |= {"normalise": config.normalise, "centering": config.centering}
-    if protocol.split is None:
-        params["folds"] = protocol.folds
-    else:
-        params |= {f"split.{key}": rows for key, rows in protocol.split if rows is not None}
-    if protocol.choose is not None:
-        params |= {f"choose.{key}": value for key, value in protocol.choose}
-    if protocol.refit:
-        params["refit"] = True
-    params |= next(of.beside for of in config.datasets if of.label == ref.name)
-    params |= {"repeats": protocol.repeats, "seed": protocol.seed}
+    params: dict[str, object] = {
+        "dataset": ref.name, "task": ref.task,
+        **{name: row[name] for name in ("learner", "algorithm", "predictor", "metric", "n_kernels")},
+        "n_rows": ref.n_rows, "n_features": ref.n_features,
+        "normalise": config.normalise, "centering": config.centering,
+        **({"folds": protocol.folds} if protocol.split is None else {}),
+        **{f"split.{key}": rows for key, rows in protocol.split or () if rows is not None},
+        **{f"choose.{key}": value for key, value in protocol.choose or ()},
+        **({"refit": True} if protocol.refit else {}),
+        **next(of.beside for of in config.datasets if of.label == ref.name),
+        "repeats": protocol.repeats, "seed": protocol.seed,
+    }  # fmt: skip
     if not np.isnan(row.n_sampled):
         params |= {"sampled_rows": round(row.n_sampled), "sampled_of": round(row.n_train)}
         params["sample"] = config.moments.sample
