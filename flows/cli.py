@@ -50,12 +50,10 @@ Changes = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
 ]
 KeepDays = Annotated[
-    float,
-    typer.Option(help="Days that what can be made again is kept after its last use; 0: for ever.", min=0),
+    float, typer.Option(help="Days that what can be made again is kept after its last use; 0: for ever.", min=0)
 ]
 KeepRuns = Annotated[
-    float,
-    typer.Option(help="Days that results and MLflow runs of deployments are kept; 0: for ever.", min=0),
+    float, typer.Option(help="Days that results and MLflow runs of deployments are kept; 0: for ever.", min=0)
 ]
 Targets = Annotated[
     list[str] | None,
@@ -527,11 +525,7 @@ def promote(
 
         with _prefect(model):
             result = flow(model, challenger, level, refresh)
-    _say(
-        f"{model}: {result['reason']}",
-        f"champion: version {result['champion']}",
-        f"results:  {result['results']}",
-    )
+    _say(f"{model}: {result['reason']}", f"champion: version {result['champion']}", f"results:  {result['results']}")
 
 
 @app.command()
@@ -649,9 +643,7 @@ def learners(
 
 
 @app.command()
-def examples(
-    folder: Annotated[Path, typer.Argument(help="Where they go; made if missing.", metavar="DIR")],
-) -> None:
+def examples(folder: Annotated[Path, typer.Argument(help="Where they go; made if missing.", metavar="DIR")]) -> None:
     """Copy the configurations and the Python examples that come along into a folder, to be read, run and changed."""
     from learnkernels.conf.loading import shipped
     from learnkernels.tasks.store import atomic_path

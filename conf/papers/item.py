@@ -183,10 +183,7 @@ class ComparisonStudy(Strict):
     )
 
 
-StudyConfig = Annotated[
-    ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy,
-    Discriminator("kind"),
-]
+StudyConfig = Annotated[ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy, Discriminator("kind")]
 
 
 Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]

@@ -13,11 +13,7 @@ from learnkernels.conf.schema.compare import (
     ProtocolConfig,
     TrackingConfig,
 )
-from learnkernels.conf.schema.datasets import (
-    DatasetConfig,
-    NgramsConfig,
-    name_of_files,
-)
+from learnkernels.conf.schema.datasets import DatasetConfig, NgramsConfig, name_of_files
 from learnkernels.conf.schema.kernels import (
     CategoricalConfig,
     ConstantConfig,

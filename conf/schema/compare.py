@@ -7,12 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from learnkernels.conf.errors import short
 from learnkernels.conf.files import require_no_credentials, require_place
@@ -57,9 +52,7 @@ class SplitConfig(Strict):
         None, ge=2, description="Rows that choose Lambda, and parameters that are tuned; null where `choose` is given."
     )
     test: int | None = Field(
-        None,
-        ge=2,
-        description="Rows that test; by default all that the `test` of a data set names.",
+        None, ge=2, description="Rows that test; by default all that the `test` of a data set names."
     )
 
 

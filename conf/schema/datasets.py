@@ -123,8 +123,7 @@ class DatasetConfig(Strict):
         "and bundled and synthetic sets have their own; OpenML has a default.",
     )
     positive: Annotated[str | Names | None, BeforeValidator(_one_or_several_texts)] = Field(
-        None,
-        description="Target value, or list of values, that becomes +1 while all others become -1.",
+        None, description="Target value, or list of values, that becomes +1 while all others become -1."
     )
     drop: Annotated[tuple[str, ...], BeforeValidator(several)] = Field((), description="Columns that are not features.")
     class_weight: Literal["balanced"] | dict[Annotated[str, BeforeValidator(_as_plain_text)], Positive] | None = Field(
@@ -267,8 +266,7 @@ class TableConfig(DatasetConfig):
         "train, the next validates, the one after tests.",
     )
     weights: Name | None = Field(
-        None,
-        description="Column of sample weights, not negative, not a feature. For alignment learners and rfm.",
+        None, description="Column of sample weights, not negative, not a feature. For alignment learners and rfm."
     )
     ngrams: NgramsConfig | None = Field(
         None, description="Count n-grams of a column of texts or tokens; they are the only features then."
@@ -307,11 +305,10 @@ class FileConfig(TableConfig):
     name: str | None = Field(None, description="Name in reports, as `label`.")
     path: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = Field(
         description="Parquet, CSV, Arrow, Feather or LIBSVM file, relative to `data_dir`; or a folder, a pattern such "
-        "as data/*.parquet, or a list of these, with the same columns.",
+        "as data/*.parquet, or a list of these, with the same columns."
     )
     in_parts: bool | None = Field(
-        None,
-        description="Read Parquet, Arrow and Feather out of core; by default from 1 GiB of numbers on.",
+        None, description="Read Parquet, Arrow and Feather out of core; by default from 1 GiB of numbers on."
     )
 
 

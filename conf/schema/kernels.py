@@ -6,12 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from learnkernels.conf.schema.base import (
     GRID_FORMS,

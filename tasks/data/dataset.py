@@ -167,10 +167,7 @@ class Dataset:
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
         """What to subtract from each raw feature, and then to divide it by, each of shape (d,)."""
         d = len(self.features)
-        return (
-            np.zeros(d) if self.low is None else self.low,
-            np.ones(d) if self.spread is None else self.spread,
-        )
+        return (np.zeros(d) if self.low is None else self.low, np.ones(d) if self.spread is None else self.spread)
 
 
 def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn) -> DatasetRef:

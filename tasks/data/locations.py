@@ -366,10 +366,7 @@ def written(location: Location) -> Iterator[Path]:
             yield temporary
         return
     location.require_bucket()
-    with (
-        transferring(location, "written"),
-        tempfile.TemporaryDirectory(prefix="learnkernels-upload-") as folder,
-    ):
+    with transferring(location, "written"), tempfile.TemporaryDirectory(prefix="learnkernels-upload-") as folder:
         temporary = Path(folder) / location.name
         yield temporary
         upload(temporary, location)

@@ -71,11 +71,7 @@ def friedman(rng: np.random.Generator, rows: int = 2000, irrelevant: int = 15) -
     return X, y + rng.standard_normal(rows)
 
 
-SYNTHETIC: dict[str, Callable[..., Drawn]] = {
-    "three_sines": three_sines,
-    "relevance": relevance,
-    "friedman": friedman,
-}
+SYNTHETIC: dict[str, Callable[..., Drawn]] = {"three_sines": three_sines, "relevance": relevance, "friedman": friedman}
 
 _LEAST: dict[str, tuple[bool, float, str]] = {
     "rows": (True, FEWEST_ROWS, f"a whole number of at least {FEWEST_ROWS}"),

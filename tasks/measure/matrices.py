@@ -348,12 +348,7 @@ def write_matrices(
             for first in range(0, len(missing), at_once):
                 starts = missing[first : first + at_once]
                 made = pool.map(
-                    _strip,
-                    starts,
-                    index=index,
-                    family=family,
-                    X=X,
-                    folder=None if pool.config.elsewhere else folder,
+                    _strip, starts, index=index, family=family, X=X, folder=None if pool.config.elsewhere else folder
                 )
                 strips = dict(index.strips)
                 for start, strip in zip(starts, made, strict=True):

@@ -142,12 +142,7 @@ def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial:
 
 @step("moments {ref.name} repeat {repeat}")
 def compute_moments(
-    ref: DatasetRef,
-    config: CompareConfig,
-    repeat: int,
-    pool: DaskPool,
-    advance: Advance,
-    trial: Trial | None = None,
+    ref: DatasetRef, config: CompareConfig, repeat: int, pool: DaskPool, advance: Advance, trial: Trial | None = None
 ) -> MomentsRef:
     """Compute the moments of a data set, unless the store has them, and return a reference.
 

@@ -279,10 +279,7 @@ def learn(
 
 
 def _learned_columns(
-    learned: tuple[LearnedKernel, ...] | KernelEnsemble,
-    family: KernelFamily,
-    position: int,
-    features: Sequence[str],
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, family: KernelFamily, position: int, features: Sequence[str]
 ) -> dict[str, Any]:
     """Return what a row says of the weights that were chosen."""
     if isinstance(learned, KernelEnsemble):

@@ -267,18 +267,35 @@ def _tested(claim: ClaimConfig, folds: pd.DataFrame, dataset: str) -> Evidence:
     table = pd.concat(pair, axis=1, join="inner")
     if table.empty:
         return Evidence(dataset)
-    sign = -1.0 if claim.measure in HIGHER_IS_BETTER else 1.0
-    trials = sign * table.to_numpy()
+    errors = table * _sign(claim)
+    trials = errors.to_numpy()
     p = corrected_p(trials[:, 0], trials[:, 1], _share_of_test(folds, dataset))
-    repeats = [sign * group.to_numpy() for _, group in table.groupby(level=0)]
+    repeats = [group.to_numpy() for _, group in errors.groupby(level=0)]
     if all(len(group) == 1 for group in repeats):
         repeats = [trials]  # of a split, whose repeats are one trial each
     plain = [paired_p(*group.T) for group in repeats]
     known = [one for one in plain if one is not None]
     below = sum(one < SIGNIFICANCE for one in known)
-    better, than = (float(table.iloc[:, i].mean()) for i in (0, 1))
-    word = _word(claim.expected, sign * better < sign * than, p)
-    return Evidence(dataset, better, than, p, plain[0], below, len(known), word)
+    return replace(_judged(claim, dataset, table.mean(), p), paired=plain[0], below=below, repeats=len(known))
+
+
+def _sign(claim: ClaimConfig) -> float:
+    """Return what turns a measure into one of which less is better."""
+    return -1.0 if claim.measure in HIGHER_IS_BETTER else 1.0
+
+
+def _judged(claim: ClaimConfig, on: str, both: pd.Series, p: float | None) -> Evidence:
+    """Return the evidence of a number of the better and of the other, and the p-value that the first is better."""
+    better, than = map(float, both)
+    direction = _sign(claim) * better < _sign(claim) * than
+    word: Word = "direction only" if direction else "does not hold"
+    if claim.expected == "direction":
+        word = "holds" if direction else "does not hold"
+    elif claim.expected == "none":
+        word = "cannot be judged" if p is None else "holds" if p >= SIGNIFICANCE else "does not hold"
+    elif p is not None and p < SIGNIFICANCE:
+        word = "holds"
+    return Evidence(on, better, than, p, word=word)
 
 
 def _share_of_test(folds: pd.DataFrame, dataset: str) -> float:
@@ -297,11 +314,9 @@ def _across(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame, datasets: 
     table = table[table.index.isin(datasets)].dropna()
     if table.empty:
         return Evidence(f"{len(datasets)} data sets")
-    sign = -1.0 if claim.measure in HIGHER_IS_BETTER else 1.0
-    p = signed_rank_p(*(sign * table.to_numpy(dtype=float)).T)
-    better, than = map(float, table.median() if claim.measure == "rank" else table.mean())
-    word = _word(claim.expected, sign * better < sign * than, p)
-    return Evidence(f"{len(table)} data sets", better, than, p, word=word)
+    p = signed_rank_p(*(_sign(claim) * table.to_numpy(dtype=float)).T)
+    both = table.median() if claim.measure == "rank" else table.mean()
+    return _judged(claim, f"{len(table)} data sets", both, p)
 
 
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
@@ -326,17 +341,6 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     distinct = len(np.unique(np.abs(difference))) == len(difference)
     method = "exact" if distinct and len(difference) <= 50 else "asymptotic"
     return float(stats.wilcoxon(difference, alternative="less", method=method).pvalue)
-
-
-def _word(expected: str, direction: bool, p: float | None) -> Word:
-    """Return the verdict for what a paper expects, whether the mean is better, and the p-value of that."""
-    if expected == "direction":
-        return "holds" if direction else "does not hold"
-    if expected == "none":
-        return "cannot be judged" if p is None else "holds" if p >= SIGNIFICANCE else "does not hold"
-    if p is not None and p < SIGNIFICANCE:
-        return "holds"
-    return "direction only" if direction else "does not hold"
 
 
 def worth(folds: pd.DataFrame) -> list[dict[str, Any]]:

@@ -385,15 +385,8 @@ def _machine(facts: Sequence[Mapping[str, Any]]) -> str:
     versions = newest["environment"]
     libraries = [f"{name} {versions[name]}" for name in ("numpy", "scipy", "scikit-learn") if name in versions]
     when = " to ".join(dict.fromkeys(of({str(one["date"]) for one in facts}) for of in (min, max)))
-    return ", ".join(
-        [
-            f"{newest['cores']} cores ({versions['machine']})",
-            f"Python {versions['python']}",
-            *libraries,
-            f"learnkernels {versions['learnkernels']}",
-            when,
-        ]
-    )
+    own = f"{newest['cores']} cores ({versions['machine']})", f"Python {versions['python']}"
+    return ", ".join([*own, *libraries, f"learnkernels {versions['learnkernels']}", when])
 
 
 def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, str]:

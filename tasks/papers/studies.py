@@ -246,15 +246,9 @@ def _one_by_one(
         kernel = problem.kernel("one base kernel", Solution(unit[problem.usable]))
         predictors = KernelPredictors([kernel], target, DEFAULTS[target.task], grid)
         result = Evaluation(dataset.X, target, folds).result([predictors], training.rows, trial)
-        found.append(
-            {
-                "kernel": family.names[k],
-                "fold": trial.index,
-                "accuracy": 1 - result.error,
-                CENTERED: float(training.alignments[k]),
-                UNCENTERED: float(training.uncentered_alignments[k]),
-            }
-        )
+        alignments = {CENTERED: training.alignments[k], UNCENTERED: training.uncentered_alignments[k]}
+        row = {"kernel": family.names[k], "fold": trial.index, "accuracy": 1 - result.error}
+        found.append(row | {letter: float(of) for letter, of in alignments.items()})
     return found
 
 
@@ -278,16 +272,9 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
             row[letter] = f"{values[f'{letter} {dataset}']:.4f} ± {values[f'{letter} {dataset} sd']:.4f}"
         values[f"rho - A {dataset}"] = values[f"rho {dataset}"] - values[f"A {dataset}"]
         rows.append(row)
-        each += [
-            {
-                "data set": str(dataset),
-                "base kernel": str(name),
-                "accuracy": f"{one['accuracy']:.4f}",
-                "rho": f"{one[CENTERED]:.4f}",
-                "A": f"{one[UNCENTERED]:.4f}",
-            }
-            for name, one in means.iterrows()
-        ]
+        for name, one in means.iterrows():
+            numbers = {key: f"{one[key]:.4f}" for key in ("accuracy", CENTERED, UNCENTERED)}
+            each.append({"data set": str(dataset), "base kernel": str(name), **numbers})
     for start in ("rho", "A", "rho - A"):
         found = [values[f"{start} {row['data set']}"] for row in rows]
         values[f"{start}, least"] = float(np.min(found))
@@ -319,8 +306,6 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
     add_legend(figure, axes)
     return figure
 
-
-__all__ = ["base_kernels", "surface", "two_point", "two_point_alignments"]
 
 # Two points -----------------------------------------------------------------------------------------------------------
 
@@ -428,8 +413,8 @@ def surface(study: SurfaceStudy, data_dir: str | None = None, advance: Advance =
         name = f"lambda = {ridge:g}"
         length = np.hypot(*np.meshgrid(weights, weights, indexing="ij"))
         objective = PolynomialRidge(grams, dataset.target, 1 / ridge, degree=2)
-        found = _bends(objective, weights)
-        bent = found["smallest"] < 0
+        value, smallest = _bends(objective, weights)
+        bent = smallest < 0
         at_zero = bend(objective, objective.at(np.zeros(2)))
         numbers = {
             f"share not convex, {name}": float(bent.mean()),
@@ -449,7 +434,7 @@ def surface(study: SurfaceStudy, data_dir: str | None = None, advance: Advance =
                 "eigenvalues at zero": f"{at_zero.smallest:.3g}, {at_zero.largest:.3g}",
             }
         )
-        found_panels.append((name, found["value"], bent))
+        found_panels.append((name, value, bent))
         advance(1 / len(study.ridges))
     caption = f"Where the Hessian has a negative eigenvalue, weights from 0 to {study.upper:g}, {ref.name}."
     return StudyResult(
@@ -459,7 +444,7 @@ def surface(study: SurfaceStudy, data_dir: str | None = None, advance: Advance =
     )
 
 
-def _bends(objective: PolynomialRidge, weights: np.ndarray) -> dict[str, np.ndarray]:
+def _bends(objective: PolynomialRidge, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return F and the smallest eigenvalue of its Hessian over a grid; rounding around zero counts as zero."""
     value, smallest = np.empty((len(weights),) * 2), np.empty((len(weights),) * 2)
     for i, first in enumerate(weights):
@@ -467,7 +452,7 @@ def _bends(objective: PolynomialRidge, weights: np.ndarray) -> dict[str, np.ndar
             at = objective.at(np.array([first, second]))
             value[i, j], bent = at.value, bend(objective, at)
             smallest[i, j] = 0.0 if bent.convex else bent.smallest
-    return {"value": value, "smallest": smallest}
+    return value, smallest
 
 
 def _surface_figure(

@@ -110,13 +110,13 @@ def test_a_surface_has_value_and_bend_at_every_pair_of_weights():
     target = Target.of(np.sign(Z[:, 0] * Z[:, 1] + 0.3 * rng.normal(size=30)), "regression")
     Z -= Z.mean(axis=0)
     weights = np.linspace(0.2, 1.4, 4)
-    found = studies._bends(PolynomialRidge(FeatureGrams(Z), target, 0.1, degree=2), weights)
+    values, smallest = studies._bends(PolynomialRidge(FeatureGrams(Z), target, 0.1, degree=2), weights)
     dense = PolynomialRidge(StackedGrams(np.einsum("ik,jk->kij", Z, Z)), target, 0.1, degree=2)
-    for (i, j), value in np.ndenumerate(found["value"]):
+    for (i, j), value in np.ndenumerate(values):
         at = dense.at(weights[[i, j]])
         assert value == pytest.approx(at.value)
-        assert found["smallest"][i, j] == pytest.approx(min(bend(dense, at).smallest, 0), rel=1e-6)
-    bent = found["smallest"] < 0
+        assert smallest[i, j] == pytest.approx(min(bend(dense, at).smallest, 0), rel=1e-6)
+    bent = smallest < 0
     assert bent.any()
     assert not bent.all()
 
