@@ -591,12 +591,11 @@ def _require_titles(item: PaperItem, parts: Sequence[CompareConfig], path: Path)
     datasets = {dataset.label for part in parts for dataset in part.datasets}
     panels = datasets | {panel(dataset)[0] for dataset in datasets}
     named: list[tuple[str, str | None, set[str]]] = []
-    for i, cell in enumerate(item.printed):
-        if cell.measures():
-            named += [
-                (f"printed.{i}.learner", cell.learner, learners),
-                (f"printed.{i}.dataset", cell.dataset, datasets),
-            ]
+    cells: dict[str, CellConfig | CheckConfig]
+    cells = {f"printed.{i}": cell for i, cell in enumerate(item.printed) if cell.measures()}
+    cells |= {f"quick.checks.{i}": check for i, check in enumerate(item.quick.checks if item.quick else ())}
+    for place, cell in cells.items():
+        named += [(f"{place}.learner", cell.learner, learners), (f"{place}.dataset", cell.dataset, datasets)]
     for i, claim in enumerate(item.claims):
         if claim.value is None:
             named += [(f"claims.{i}.better", claim.better, learners), (f"claims.{i}.than", claim.than, learners)]
@@ -605,9 +604,6 @@ def _require_titles(item: PaperItem, parts: Sequence[CompareConfig], path: Path)
     if item.quick:
         named += [("quick.learners", one, learners) for one in item.quick.learners or ()]
         named += [("quick.datasets", one, datasets) for one in item.quick.datasets or ()]
-        for i, check in enumerate(item.quick.checks):
-            named += [(f"quick.checks.{i}.learner", check.learner, learners)]
-            named += [(f"quick.checks.{i}.dataset", check.dataset, datasets)]
     for where, name, known in named:
         if name is not None and name not in known:
             hint = did_you_mean(name, sorted(known))

@@ -126,16 +126,6 @@ class ColumnEncoding(Value):
         return False
 
     @property
-    @abstractmethod
-    def kinds(self) -> str:
-        """What such columns are called where several are named."""
-
-    @property
-    @abstractmethod
-    def said(self) -> str | tuple[str, ...]:
-        """What is said of the column, in `columns`, to have it taken for what it is."""
-
-    @property
     def has_gaps(self) -> bool:
         """Whether training rows had gaps."""
         return any(view == "gaps" for _, view in self.features)
@@ -260,14 +250,6 @@ class NumberColumn(ColumnEncoding):
     def features(self) -> tuple[tuple[str, View], ...]:
         return ((self.name, "numbers"), *gap_feature(self.name, self.gaps))
 
-    @property
-    def kinds(self) -> str:
-        return "ordered levels" if self.levels else "numbers"
-
-    @property
-    def said(self) -> str | tuple[str, ...]:
-        return self.levels or "number"
-
     def _magnitudes(self, column: reading.Column, met: Met) -> np.ndarray:
         """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
@@ -369,14 +351,6 @@ class CategoryColumn(ColumnEncoding):
         if self.many:
             found.append((f"{self.name} code", "codes"))
         return tuple(found)
-
-    @property
-    def kinds(self) -> str:
-        return "categories of many levels" if self.many else "categories"
-
-    @property
-    def said(self) -> str | tuple[str, ...]:
-        return "categorical" if self.levels else "code"
 
     @property
     def has_gaps(self) -> bool:
@@ -526,14 +500,6 @@ class DateColumn(ColumnEncoding):
             else:
                 parts += [f"{self.name} {wave} of {cycle}" for wave in ("sine", "cosine")]
         return (*((part, "dates") for part in parts), *gap_feature(self.name, self.gaps))
-
-    @property
-    def kinds(self) -> str:
-        return "times of day" if self.first == "time" else "dates"
-
-    @property
-    def said(self) -> str | tuple[str, ...]:
-        return "date"
 
     def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
         days = self._days(column, met)

@@ -19,7 +19,7 @@ from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, name_of_files
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
-from learnkernels.kernels.tables.columns import NumberColumn
+from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
 from learnkernels.kernels.tables.encoding import AS_SAID, FEW_ROWS, TableEncoding
 from learnkernels.tasks.data.dataset import Dataset
 from learnkernels.tasks.data.ingest import load_source, source_files
@@ -236,12 +236,24 @@ def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
     for column in table.columns:
         value = values[column.name]
         shown = f"{value:.6g}" if isinstance(value, float) else short(str(value), str)
-        kinds.setdefault(column.kinds, []).append(column.name if column.is_coded else f"{column.name} ({shown})")
+        kinds.setdefault(_taken_for(column)[0], []).append(
+            column.name if column.is_coded else f"{column.name} ({shown})"
+        )
     lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
     if lacking := [column.name for column in table.columns if column.has_gaps]:
         lines.append(f"gaps, filled and told by a feature of their own: {_some(lacking)}")
     left_out = {name or "the column without a name": why for name, why in table.left_out.items() if why != AS_SAID}
     return [*lines, *(f"left out: {name}, as {why}" for name, why in left_out.items())]
+
+
+def _taken_for(column: ColumnEncoding) -> tuple[str, str | tuple[str, ...]]:
+    """Return what such columns are called where several are named, and what is said of one in `columns`."""
+    if isinstance(column, NumberColumn):
+        return ("ordered levels", column.levels) if column.levels else ("numbers", "number")
+    if isinstance(column, CategoryColumn):
+        many = "categories of many levels" if column.many else "categories"
+        return many, "categorical" if column.levels else "code"
+    return "times of day" if isinstance(column, DateColumn) and column.first == "time" else "dates", "date"
 
 
 def _oddities(dataset: Dataset, target: str) -> list[str]:
@@ -326,7 +338,11 @@ def _text(
     task = f"    task: {dataset.target.task}\n" if len(tasks) == 1 else ""
     weighed = "    # class_weight: balanced  # rare classes count as much as frequent ones, or {class: number}\n"
     by_class = weighed if "classification" in tasks else ""
-    lines = [f"      {_yaml(column.name)}: {_yaml(column.said)}" for column in table.columns if column.said != "number"]
+    lines = [
+        f"      {_yaml(column.name)}: {_yaml(said)}"
+        for column in table.columns
+        if (said := _taken_for(column)[1]) != "number"
+    ]
     lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
     columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
     exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)

@@ -70,7 +70,7 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
         for c, (learner, color) in enumerate(colors_of(summary).items()):
             of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
             means = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)]
-            if means.empty or tables.missing(means.iloc[0].alignment_mean):
+            if means.empty or pd.isna(means.iloc[0].alignment_mean):
                 continue  # it combines hypotheses and has no kernel
             mean = means.iloc[0]
             style: dict[str, Any] = {"color": color, "marker": MARKERS[c % len(MARKERS)]}
@@ -82,7 +82,7 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
             axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
             axis.locator_params(axis="x", nbins=6)
         won = summary[(summary["dataset"] == dataset) & summary["best"]]
-        names = [f"{one.learner}{' (no kernel)' * tables.missing(one.alignment_mean)}" for one in won.itertuples()]
+        names = [f"{one.learner}{' (no kernel)' * pd.isna(one.alignment_mean)}" for one in won.itertuples()]
         axis.set_title(f"{dataset}\nlowest error: {', '.join(names)}", parse_math=False)
     add_legend(figure, axes)
     return figure

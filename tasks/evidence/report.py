@@ -85,7 +85,7 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
         elif len(baseline):
             p, first = best.p_better_than_unif, baseline.iloc[0]
             than = f"{first.learner}'s {_error(first)}"
-            if tables.missing(p):
+            if pd.isna(p):
                 said[-1] += f", against {than}; no test without pairs of at least two trials"
             else:
                 clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
@@ -104,7 +104,7 @@ def _error(row: Any) -> str:
 
 def _is_better(best: pd.Series, baseline: Any) -> str:
     """Return the test that the best learner is better than a baseline; nothing where there is none."""
-    if tables.missing(best[f"p_{tables.better_than(baseline.algorithm)}"]):
+    if pd.isna(best[f"p_{tables.better_than(baseline.algorithm)}"]):
         return ""
     return f" (that {best.learner} is better: {_both(best, baseline.algorithm)})"
 

@@ -160,18 +160,14 @@ def equals_p(p: float) -> str:
     return f"{'' if p < 0.01 else '= '}{short_p(p)}"
 
 
-def missing(value: float | None) -> bool:
-    return value is None or bool(np.isnan(value))
-
-
 def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the table that people see in the terminal, in Prefect and in the report."""
     rows = []
     for row in summary.itertuples():
-        alignment = "" if missing(row.alignment_mean) else f"{row.alignment_mean:.3f}"
-        if not missing(row.alignment_sd):
+        alignment = "" if pd.isna(row.alignment_mean) else f"{row.alignment_mean:.3f}"
+        if not pd.isna(row.alignment_sd):
             alignment += f" ± {row.alignment_sd:.3f}"
-        sample = "" if missing(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
+        sample = "" if pd.isna(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
         tested = row.algorithm != BASELINE
         rows.append(
             {
@@ -209,7 +205,7 @@ def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
             "iterations": f"{row.iterations:.0f}",
         }
         for row in summary.itertuples()
-        if not missing(row.certificate)
+        if not pd.isna(row.certificate)
     ]
 
 

@@ -303,20 +303,9 @@ def evaluate_learner(
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
     if (stored := _from_store(result, advance)) is not None:
         return stored
+    how = (config.kernels, learner, config.normalise, config.centering, predictor, tuple(grid))
     jobs = [
-        TrialJob(
-            of.rows or ref,
-            of,
-            trial,
-            config.kernels,
-            learner,
-            config.normalise,
-            config.centering,
-            predictor,
-            tuple(grid),
-            options=options,
-            metric=protocol.metric,
-        )
+        TrialJob(of.rows or ref, of, trial, *how, options=options, metric=protocol.metric)
         for of, trial in _trials(moments, config, ref)
     ]
     rows = _run_trials(jobs, ref, config, pool, advance)

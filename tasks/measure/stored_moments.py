@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,12 +49,6 @@ def save_moments(ref: MomentsRef, moments: AlignmentStatistics, folds: np.ndarra
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
 
 
-def pass_seconds(ref: MomentsRef) -> float | None:
-    """Return what the pass over a reference's rows took; None where an earlier release did not keep it."""
-    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        return float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
-
-
 def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: AlignmentStatistics) -> float | None:
     """Return what of a pass a user pays who asks for some training rows alone; None where its time is not known.
 
@@ -65,8 +60,19 @@ def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: A
     return seconds * (training.n_rows / whole.n_rows) ** power
 
 
-def load_moments(ref: MomentsRef) -> tuple[AlignmentStatistics, np.ndarray]:
-    """Return the moments of a reference, of tiles, a sample or rank-one features, and the fold of each row.
+class StoredMoments(NamedTuple):
+    """Moments, of tiles, a sample or rank-one features, the fold of each row, and what the pass over the rows took.
+
+    The seconds are None where an earlier release did not keep them.
+    """
+
+    statistics: AlignmentStatistics
+    folds: np.ndarray
+    seconds: float | None
+
+
+def load_moments(ref: MomentsRef) -> StoredMoments:
+    """Return the moments of a reference.
 
     Raises
     ------
@@ -74,7 +80,8 @@ def load_moments(ref: MomentsRef) -> tuple[AlignmentStatistics, np.ndarray]:
         The store has lost or damaged them since the run began.
     """
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        return statistics_from_arrays(arrays), arrays["folds"]
+        seconds = float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
+        return StoredMoments(statistics_from_arrays(arrays), arrays["folds"], seconds)
 
 
 def load_folds(ref: MomentsRef) -> np.ndarray:

@@ -34,7 +34,7 @@ from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments, pass_seconds, share_of_pass
+from learnkernels.tasks.measure.stored_moments import MomentsRef, StoredMoments, load_moments, share_of_pass
 from learnkernels.tasks.own import as_learner, learner_class
 
 HELD_OUT = 1000
@@ -88,15 +88,12 @@ class Held:
     ----------
     datasets : dict of str to Dataset
         By their places in the store.
-    moments : dict of str to tuple
-        Statistics, and the fold of each row, by theirs.
-    seconds : dict of str to float or None
-        What the pass over their rows took, likewise.
+    moments : dict of str to StoredMoments
+        By theirs.
     """
 
     datasets: dict[str, Dataset]
-    moments: dict[str, tuple[AlignmentStatistics, np.ndarray]]
-    seconds: dict[str, float | None]
+    moments: dict[str, StoredMoments]
 
     @classmethod
     def of(cls, jobs: Sequence[TrialJob], folder: str = "") -> Held:
@@ -109,7 +106,6 @@ class Held:
                 for path, of in loaded.items()
             },
             {path: load_moments(ref) for path, ref in moments.items()},
-            {path: pass_seconds(ref) for path, ref in moments.items()},
         )
 
 
@@ -153,7 +149,7 @@ def _warmed(predictor: str, task: Task) -> None:
 
 
 def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None, held: Held) -> dict[str, Any]:
-    dataset, (moments, folds) = held.datasets[job.ref.path], held.moments[job.moments.path]
+    dataset, (moments, folds, seconds) = held.datasets[job.ref.path], held.moments[job.moments.path]
     family = build_family(job.kernels, dataset.features)
     _warmed(job.predictor, dataset.target.task)
     settings, begun, weighing = job.learner.settings(), time.perf_counter(), 0.0
@@ -209,7 +205,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "params": json.dumps(settings[result.candidate]),
         "seconds_weights": weighing,
         "seconds_fit": time.perf_counter() - begun - weighing,
-        "seconds_pass": share_of_pass(held.seconds[job.moments.path], moments, measured) if row.takes_family else 0.0,
+        "seconds_pass": share_of_pass(seconds, moments, measured) if row.takes_family else 0.0,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
         "test_alignment": _test_alignment(learned, position, X, dataset, np.flatnonzero(folds == trial.test)),

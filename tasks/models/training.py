@@ -273,7 +273,7 @@ def _kernel_of_all_rows(
     family = build_family(config.kernels, dataset.features)
     try:
         if config.protocol.split is None and moments.trial is None:
-            statistics = load_moments(moments)[0]
+            statistics = load_moments(moments).statistics
         else:
             statistics = measure_moments(
                 family,

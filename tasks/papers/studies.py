@@ -112,10 +112,6 @@ CENTERED, UNCENTERED = "rho", "A"
 COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 
 
-def quiet(_: float) -> None:
-    """Tell nobody how far a study is."""
-
-
 _TABLE = "trials.parquet"
 
 _TRIALS = pa.schema(
@@ -141,20 +137,18 @@ class RepeatJob:
     repeat: int
 
 
-def base_kernels(
-    study: BaseKernelsStudy, data_dir: str | None = None, pool: DaskPool | None = None, advance: Advance = quiet
-) -> StudyResult:
+def base_kernels(study: BaseKernelsStudy, data_dir: str | None, pool: DaskPool, advance: Advance) -> StudyResult:
     """Return accuracy and alignments of each base kernel alone, and how they correlate over the base kernels.
 
     Parameters
     ----------
     study : BaseKernelsStudy
         Data sets, base kernels and protocol.
-    data_dir : str, optional
+    data_dir : str or None
         Folder of the data files.
-    pool : DaskPool, optional
-        Workers, each of which takes one drawing of the folds at a time; without them all runs in this process.
-    advance : callable, optional
+    pool : DaskPool
+        Workers, each of which takes one drawing of the folds at a time where they are of this machine.
+    advance : callable
         Is told of each drawing's share of the whole.
 
     Returns
@@ -187,7 +181,7 @@ def base_kernels(
             jobs += [RepeatJob(ref, part.kernels, study.protocol, repeat) for repeat in range(study.protocol.repeats)]
     paths = [_trials_path(job) for job in jobs]
     missing = [(job, path) for job, path in zip(jobs, paths, strict=True) if not kept(path, warnings.warn)]
-    run_all = pool.map if pool is not None and pool.local and len(missing) > 1 else map_here
+    run_all = pool.map if pool.local and len(missing) > 1 else map_here
     tables = run_all(measure_base_kernels, [job for job, _ in missing], advance)
     for (_, path), rows in zip(missing, tables, strict=True):
         with keep(path) as folder:
@@ -361,7 +355,7 @@ def two_point_alignments(share: float) -> tuple[float, float]:
 # The objective of a polynomial kernel ---------------------------------------------------------------------------------
 
 
-def surface(study: SurfaceStudy, data_dir: str | None = None, advance: Advance = quiet) -> StudyResult:
+def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> StudyResult:
     r"""Return the objective of degree two over the weights of two features, and where it is not convex.
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
@@ -371,9 +365,9 @@ def surface(study: SurfaceStudy, data_dir: str | None = None, advance: Advance =
     ----------
     study : SurfaceStudy
         Data set, features, values of lambda and the grid of weights.
-    data_dir : str, optional
+    data_dir : str or None
         Folder of the data files.
-    advance : callable, optional
+    advance : callable
         Is told of each panel's share of the whole.
 
     Returns

@@ -18,7 +18,6 @@ from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_fa
 from learnkernels.tasks.measure.stored_moments import (
     MomentsRef,
     load_moments,
-    pass_seconds,
     save_moments,
     share_of_pass,
 )
@@ -107,10 +106,10 @@ def test_both_kinds_of_moments_are_read_back(family: str, tmp_path: Path):
     moments = gram_moments(build_family([parsed(family=family)], FEATURES), X, y, folds)
     ref = MomentsRef("key", str(tmp_path / "key"), 0)
     save_moments(ref, moments, folds, 3.0)
-    back, folds_back = load_moments(ref)
+    back, folds_back, seconds = load_moments(ref)
     assert type(back) is type(moments)
     np.testing.assert_array_equal(back.restrict([0, 2]).target_products(), moments.restrict([0, 2]).target_products())
     np.testing.assert_array_equal(folds_back, folds)
     # Of 20 rows, 3 seconds: 10 of them have a quarter of the pairs, or half of the rows' features.
-    share = share_of_pass(pass_seconds(ref), back, back.restrict([0, 2]))
+    share = share_of_pass(seconds, back, back.restrict([0, 2]))
     assert share == pytest.approx(1.5 if family == "feature" else 0.75)

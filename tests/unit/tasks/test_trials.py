@@ -111,7 +111,7 @@ def stored(classes: int = 2) -> tuple[Dataset, DatasetRef]:
 def require_moments_of_training_rows(family: str, pool: DaskPool | None = None) -> None:
     """Fail unless the moments of a split are those of its training rows, in their places in the whole data set."""
     (dataset, ref), config = stored(), split_config(family)
-    moments, folds = load_moments(moments_of(ref, config, 1, pool))
+    moments, folds, _ = load_moments(moments_of(ref, config, 1, pool))
     np.testing.assert_array_equal(folds, draw_folds(dataset, config.protocol, fold_seed(0, 1)))
     training = np.flatnonzero(folds == 0)
     assert len(training) == moments.n_rows == 60
