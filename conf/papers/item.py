@@ -23,7 +23,7 @@ from learnkernels.conf.schema import (
     Strict,
     TrackingConfig,
 )
-from learnkernels.conf.schema.base import Parameter, Positive, as_mapping
+from learnkernels.conf.schema.base import Parameter, Positive, as_mapping, by_default
 from learnkernels.conf.schema.datasets import AnyDataset
 
 PAPERS = Path(__file__).resolve().parent
@@ -145,9 +145,7 @@ class BaseKernelsStudy(Strict):
     """How alignment and accuracy of base kernels, each alone, go together: JMLR 2012, Table 1 and Figure 2."""
 
     kind: Literal["base-kernels"]
-    protocol: ProtocolConfig = Field(
-        default_factory=lambda: ProtocolConfig.model_validate({}), description="How accuracy is measured."
-    )
+    protocol: ProtocolConfig = by_default(ProtocolConfig, "How accuracy is measured.")
     parts: tuple[BaseKernelsPart, ...] = Field(min_length=1, description="Data sets with base kernels of their own.")
 
     def _complaints(self) -> Iterator[str]:
@@ -362,8 +360,8 @@ class PaperItem(Strict):
     setup: str = Field(description="What the paper says of the set-up.")
     choices: tuple[str, ...] = Field((), description="What the paper leaves unsaid, and what was chosen.")
     study: dict[str, Any] = Field(description="What is computed.")
-    figure: Annotated[FigureConfig, BeforeValidator(partial(as_mapping, "kind"))] = Field(
-        default_factory=lambda: FigureConfig.model_validate({}), description="The figure."
+    figure: Annotated[FigureConfig, BeforeValidator(partial(as_mapping, "kind"))] = by_default(
+        FigureConfig, "The figure."
     )
     printed: tuple[CellConfig, ...] = Field((), description="The paper's cells.")
     claims: tuple[ClaimConfig, ...] = Field((), description="What the paper says of them.")

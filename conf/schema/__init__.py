@@ -14,19 +14,7 @@ from learnkernels.conf.schema.compare import (
     TrackingConfig,
 )
 from learnkernels.conf.schema.datasets import DatasetConfig, NgramsConfig, name_of_files
-from learnkernels.conf.schema.kernels import (
-    CategoricalConfig,
-    ConstantConfig,
-    CosineConfig,
-    DirichletConfig,
-    FamilyConfig,
-    FeatureConfig,
-    GaussianConfig,
-    LaplacianConfig,
-    OwnConfig,
-    PolynomialConfig,
-    PrecomputedConfig,
-)
+from learnkernels.conf.schema.kernels import CosineConfig, FamilyConfig, FeatureConfig, OwnConfig, PrecomputedConfig
 from learnkernels.conf.schema.learners import LearnerConfig
 
 __all__ = [
@@ -35,22 +23,16 @@ __all__ = [
     "OF_PROBABILITIES",
     "BaselineConfig",
     "BaselineName",
-    "CategoricalConfig",
     "ClusterName",
     "CompareConfig",
-    "ConstantConfig",
     "CosineConfig",
     "DaskConfig",
     "DatasetConfig",
-    "DirichletConfig",
     "FamilyConfig",
     "FeatureConfig",
-    "GaussianConfig",
-    "LaplacianConfig",
     "LearnerConfig",
     "NgramsConfig",
     "OwnConfig",
-    "PolynomialConfig",
     "PrecomputedConfig",
     "ProtocolConfig",
     "Strict",

@@ -86,6 +86,11 @@ class Strict(BaseModel):
         return ""
 
 
+def by_default(kind: type[BaseModel], description: str) -> Any:
+    """Return a field that holds a model as it is by default where nothing is given."""
+    return Field(default_factory=lambda: kind.model_validate({}), description=description)
+
+
 Positive = Annotated[float, Field(gt=0)]
 
 

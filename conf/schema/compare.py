@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from learnkernels.conf.errors import short
 from learnkernels.conf.files import require_no_credentials, require_place
-from learnkernels.conf.schema.base import GRID_FORMS, Grid, MetricName, Powers, Spaced, Strict, grid_values, several
+from learnkernels.conf.schema.base import GRID_FORMS, Grid, MetricName, Powers, Strict, by_default, grid_values, several
 from learnkernels.conf.schema.datasets import AnyDataset, each_target
 from learnkernels.conf.schema.kernels import ConstantConfig, FamilyConfig, LinearConfig, PrecomputedConfig
 from learnkernels.conf.schema.learners import (
@@ -143,7 +143,7 @@ class ProtocolConfig(Strict):
 
     @field_validator("grid")
     @classmethod
-    def _ascending(cls, grid: list[float] | Powers | Spaced) -> list[float] | Powers | Spaced:
+    def _ascending(cls, grid: Any) -> Any:
         values = grid_values(grid)
         if values != sorted(set(values)):
             raise ValueError(f"the grid must ascend without repetition, got {short(values)}")
@@ -410,24 +410,15 @@ class CompareConfig(Strict):
         description="Second stage: a name, or {name, landmarks, memory, sampling, loss, tolerance}. auto follows the "
         "learner, the task and the number of rows.",
     )
-    moments: MomentsConfig = Field(
-        default_factory=lambda: MomentsConfig.model_validate({}),
-        description="First stage: {sample}; all rows by default.",
-    )
+    moments: MomentsConfig = by_default(MomentsConfig, "First stage: {sample}; all rows by default.")
     baseline: BaselineConfig | None = Field(
         None,
         description="Also measure a constant, a linear model and GridSearchCV over one Gaussian kernel; {} for its "
         "defaults.",
     )
-    protocol: ProtocolConfig = Field(
-        default_factory=lambda: ProtocolConfig.model_validate({}), description="How errors are measured."
-    )
-    dask: DaskConfig = Field(
-        default_factory=lambda: DaskConfig.model_validate({}), description="Where tiles are computed."
-    )
-    tracking: TrackingConfig = Field(
-        default_factory=lambda: TrackingConfig.model_validate({}), description="Where evidence is kept."
-    )
+    protocol: ProtocolConfig = by_default(ProtocolConfig, "How errors are measured.")
+    dask: DaskConfig = by_default(DaskConfig, "Where tiles are computed.")
+    tracking: TrackingConfig = by_default(TrackingConfig, "Where evidence is kept.")
 
     def _complaints(self) -> Iterator[str]:
         weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]

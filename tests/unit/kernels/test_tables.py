@@ -22,8 +22,8 @@ from learnkernels.kernels.families import CategoricalFamily, GaussianFamily
 from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import Met, TableEncoding, is_table
-from learnkernels.kernels.tables.columns import MOST_LEVELS, codes_of
-from learnkernels.kernels.tables.reading import read_columns
+from learnkernels.kernels.tables.columns import MOST_LEVELS
+from learnkernels.kernels.tables.reading import codes_of, read_columns
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.test_model import loaded, saved
 
