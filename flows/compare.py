@@ -6,18 +6,7 @@ from typing import TypedDict
 
 from prefect import flow, runtime
 
-from learnkernels.conf.forms import (
-    AS_CONFIGURED,
-    Baseline,
-    Folds,
-    Learners,
-    MetricChoice,
-    OnlyDataset,
-    Table,
-    TargetColumn,
-    WholeConfig,
-    filled_in,
-)
+from learnkernels.conf import forms
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps, timed_steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
@@ -37,14 +26,14 @@ class Comparison(TypedDict):
 
 @flow(name="compare-kernel-learners", flow_run_name=run_name("{config}"), persist_result=True, result_serializer="json")
 def compare(
-    config: WholeConfig,
-    dataset: OnlyDataset = "",
-    table: Table = "",
-    target: TargetColumn = "",
-    learners: Learners = [],  # noqa: B006  (Prefect shows it)
-    folds: Folds = 0,
-    metric: MetricChoice = AS_CONFIGURED,
-    baseline: Baseline = AS_CONFIGURED,
+    config: forms.WholeConfig,
+    dataset: forms.OnlyDataset = "",
+    table: forms.Table = "",
+    target: forms.TargetColumn = "",
+    learners: forms.Learners = [],  # noqa: B006  (Prefect shows it)
+    folds: forms.Folds = 0,
+    metric: forms.MetricChoice = forms.AS_CONFIGURED,
+    baseline: forms.Baseline = forms.AS_CONFIGURED,
 ) -> Comparison:
     """Compare learners of the kernel on data sets, and leave the evidence.
 
@@ -55,7 +44,7 @@ def compare(
     5. Log each (data set, learner) as one MLflow run.
     6. Write tables, figure and report to `results/`, to Prefect and to the sweep run.
     """
-    config = filled_in(config, dataset, table, target, learners, folds, metric, baseline)
+    config = forms.filled_in(config, dataset, table, target, learners, folds, metric, baseline)
     run_id = new_run_id()
     with (
         tracked_run(config, "sweep", f"sweep {run_id}", run_id, str(runtime.flow_run.id)) as sweep,

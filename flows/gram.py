@@ -11,21 +11,12 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.measure import matrices
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.matrices import (
-    STRIP_BYTES,
-    Dtype,
-    begun,
-    index_of,
-    matrix_folder,
-    require_matrices,
-    require_space,
-    write_matrices,
-)
 from learnkernels.tasks.naming import run_name, step
 from learnkernels.tasks.workers.cluster import DaskPool
 
-_write = step("matrices {index.dataset}")(write_matrices)
+_write = step("matrices {index.dataset}")(matrices.write_matrices)
 
 
 class Matrices(TypedDict):
@@ -37,7 +28,9 @@ class Matrices(TypedDict):
 
 
 @flow(name="materialise-base-kernels", flow_run_name=run_name("{config}-gram"))
-def gram(config: CompareConfig, output: str, dtype: Dtype = "float64", strip_bytes: int = STRIP_BYTES) -> Matrices:
+def gram(
+    config: CompareConfig, output: str, dtype: matrices.Dtype = "float64", strip_bytes: int = matrices.STRIP_BYTES
+) -> Matrices:
     """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
 
     1. Ingest every data set: read, check, store under its digest.
@@ -54,12 +47,19 @@ def gram(config: CompareConfig, output: str, dtype: Dtype = "float64", strip_byt
         for dataset in config.datasets:
             progress.start(f"reading {dataset.label}")
             ref = ingest(dataset, config.data_dir, config.protocol.seed)
-            require_matrices(ref, config)
+            matrices.require_matrices(ref, config)
             family = build_family(config.kernels, load_dataset(ref).features, f"data set {ref.name}")
-            folder = matrix_folder(output, ref.name)
-            jobs.append((ref, family, folder, begun(folder, index_of(ref, config, family, dtype, strip_bytes))))
+            folder = matrices.matrix_folder(output, ref.name)
+            jobs.append(
+                (
+                    ref,
+                    family,
+                    folder,
+                    matrices.begun(folder, matrices.index_of(ref, config, family, dtype, strip_bytes)),
+                )
+            )
             progress.advance()
-        require_space([(folder, index) for _, _, folder, index in jobs])
+        matrices.require_space([(folder, index) for _, _, folder, index in jobs])
         done = []
         for ref, family, folder, index in jobs:
             progress.start(f"{ref.name}: matrices")

@@ -6,18 +6,7 @@ from typing import Annotated, TypedDict
 
 from prefect import flow, runtime
 
-from learnkernels.conf.forms import (
-    AS_CONFIGURED,
-    Folds,
-    MetricChoice,
-    OnlyDataset,
-    OnlyLearner,
-    Table,
-    TargetColumn,
-    WholeConfig,
-    filled_in,
-    shown,
-)
+from learnkernels.conf import forms
 from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
@@ -53,14 +42,14 @@ class Trained(TypedDict):
     on_completion=[start_following],
 )
 def train(
-    config: WholeConfig,
-    model: Annotated[str, shown("Name of the registered model that gets a new version.")],
-    dataset: OnlyDataset = "",
-    learner: OnlyLearner = "",
-    table: Table = "",
-    target: TargetColumn = "",
-    folds: Folds = 0,
-    metric: MetricChoice = AS_CONFIGURED,
+    config: forms.WholeConfig,
+    model: Annotated[str, forms.shown("Name of the registered model that gets a new version.")],
+    dataset: forms.OnlyDataset = "",
+    learner: forms.OnlyLearner = "",
+    table: forms.Table = "",
+    target: forms.TargetColumn = "",
+    folds: forms.Folds = 0,
+    metric: forms.MetricChoice = forms.AS_CONFIGURED,
 ) -> Trained:
     """Learn a model on all rows and register it, as *challenger*.
 
@@ -77,7 +66,7 @@ def train(
     """
     require_model_name(model)
     config = training_config(config, dataset or None, learner or None)
-    config = filled_in(config, table=table, target=target, folds=folds, metric=metric)
+    config = forms.filled_in(config, table=table, target=target, folds=folds, metric=metric)
     run_id = new_run_id()
     with (
         tracked_run(config, "model", f"train {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,

@@ -13,16 +13,9 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BeforeValidator, Discriminator, Field
 
+from learnkernels.conf import schema
 from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.loading import Loader, read_yaml, set_key, validated
-from learnkernels.conf.schema import (
-    GRID_SEARCH_TITLE,
-    CompareConfig,
-    FamilyConfig,
-    ProtocolConfig,
-    Strict,
-    TrackingConfig,
-)
 from learnkernels.conf.schema.base import Parameter, Positive, as_mapping, by_default
 from learnkernels.conf.schema.datasets import AnyDataset
 
@@ -32,14 +25,14 @@ PAPERS = Path(__file__).resolve().parent
 CATALOGUE = "datasets.yaml"
 
 
-class SetConfig(Strict):
+class SetConfig(schema.Strict):
     """A data set of the catalogue: the keys of its file, and those of its place on OpenML where it has one."""
 
     file: dict[str, Any] = Field(description="Keys of the data set where it is read from a file.")
     openml: dict[str, Any] | None = Field(None, description="Keys where it is fetched; without them it cannot be.")
 
 
-class Catalogue(Strict):
+class Catalogue(schema.Strict):
     """The data sets of the papers: as files, and on OpenML where it has them."""
 
     data_dir: str = Field(description="Folder of the files; relative to the working folder.")
@@ -127,25 +120,25 @@ def merged(shared: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]
     return whole
 
 
-class TwoPointStudy(Strict):
+class TwoPointStudy(schema.Strict):
     """Alignment with and without centering, where the labels are two points: JMLR 2012, Figure 1."""
 
     kind: Literal["two-point"]
     points: int = Field(99, ge=3, le=10_000, description="Shares alpha of the first point, equidistant inside (0, 1).")
 
 
-class BaseKernelsPart(Strict):
+class BaseKernelsPart(schema.Strict):
     """Data sets, and the base kernels that are measured one by one on them."""
 
     datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="What to learn from.")
-    kernels: tuple[FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
+    kernels: tuple[schema.FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
 
 
-class BaseKernelsStudy(Strict):
+class BaseKernelsStudy(schema.Strict):
     """How alignment and accuracy of base kernels, each alone, go together: JMLR 2012, Table 1 and Figure 2."""
 
     kind: Literal["base-kernels"]
-    protocol: ProtocolConfig = by_default(ProtocolConfig, "How accuracy is measured.")
+    protocol: schema.ProtocolConfig = by_default(schema.ProtocolConfig, "How accuracy is measured.")
     parts: tuple[BaseKernelsPart, ...] = Field(min_length=1, description="Data sets with base kernels of their own.")
 
     def _complaints(self) -> Iterator[str]:
@@ -156,7 +149,7 @@ class BaseKernelsStudy(Strict):
             yield "the base kernels are measured by cross-validation; give 'folds' in place of a split"
 
 
-class SurfaceStudy(Strict):
+class SurfaceStudy(schema.Strict):
     """The objective of `nkrr` of degree two over the weights of two features: NIPS 2009, Figure 1."""
 
     kind: Literal["surface"]
@@ -171,7 +164,7 @@ class SurfaceStudy(Strict):
     points: int = Field(41, ge=3, le=401, description="Points of the grid along each weight.")
 
 
-class ComparisonStudy(Strict):
+class ComparisonStudy(schema.Strict):
     """Learners compared on data sets, in one or more parts with settings of their own."""
 
     kind: Literal["comparison"]
@@ -193,7 +186,7 @@ NOT_OF_PAPERS = ("constant", "linear")
 """Baselines that no table of a paper has."""
 
 
-class CellConfig(Strict):
+class CellConfig(schema.Strict):
     """A cell of a table as the paper prints it."""
 
     dataset: str | None = Field(None, description="The data set; none for a rank over all of them.")
@@ -226,7 +219,7 @@ class CellConfig(Strict):
         return {name: value for name, value in printed.items() if value is not None}
 
 
-class ClaimConfig(Strict):
+class ClaimConfig(schema.Strict):
     """What a paper says, in a form that numbers can bear out."""
 
     says: str = Field(description="The claim, in one sentence.")
@@ -251,7 +244,7 @@ class ClaimConfig(Strict):
             yield "a claim on a 'value' needs 'above' or 'below', and neither 'better' nor 'than'"
 
 
-class FigureConfig(Strict):
+class FigureConfig(schema.Strict):
     """The figure beside the table."""
 
     kind: Literal["scatter", "curves", "weights", "ranks", "none"] = Field(
@@ -268,7 +261,7 @@ class FigureConfig(Strict):
             yield "figure weights needs 'learners', at least two titles"
 
 
-class CheckConfig(Strict):
+class CheckConfig(schema.Strict):
     """An interval that a number of the reduced form lies in."""
 
     dataset: str | None = None
@@ -295,7 +288,7 @@ class CheckConfig(Strict):
         return {name: interval for name, interval in given.items() if interval is not None}
 
 
-class ChangeConfig(Strict):
+class ChangeConfig(schema.Strict):
     """An item with some keys of its study changed, and some of its data sets and learners."""
 
     datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
@@ -321,7 +314,11 @@ class ChangeConfig(Strict):
             for key, titles in (("datasets", self.datasets), ("learners", self.learners)):
                 if titles is not None and (key in part or key in shared):
                     kept[key] = [one for one in part.get(key, shared.get(key)) if _title(one) in titles]
-            if self.learners is not None and GRID_SEARCH_TITLE not in self.learners and study["kind"] == "comparison":
+            if (
+                self.learners is not None
+                and schema.GRID_SEARCH_TITLE not in self.learners
+                and study["kind"] == "comparison"
+            ):
                 kept["baseline"] = None
             if [] not in kept.values():
                 parts.append(kept)
@@ -350,7 +347,7 @@ class ReadingConfig(ChangeConfig):
 ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 
 
-class PaperItem(Strict):
+class PaperItem(schema.Strict):
     """A table or figure of a paper, and how it is made again."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$", description="That of the file, without ending.")
@@ -408,12 +405,12 @@ class PaperItem(Strict):
         }
         return self.model_copy(update=changed)
 
-    def tracking(self, quick: bool) -> TrackingConfig:
+    def tracking(self, quick: bool) -> schema.TrackingConfig:
         """Return where MLflow keeps the runs, and their tags."""
         experiment = f"{self.experiment} (quick)" if quick else self.experiment
-        return TrackingConfig(experiment=experiment, tags={"paper": self.paper, "item": self.name})
+        return schema.TrackingConfig(experiment=experiment, tags={"paper": self.paper, "item": self.name})
 
-    def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[CompareConfig]:
+    def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[schema.CompareConfig]:
         """Return the comparisons of the item, one a part.
 
         Parameters
@@ -439,7 +436,7 @@ class PaperItem(Strict):
             data = merged(study.shared, part) | own
             if isinstance(data.get("baseline"), dict):
                 data["baseline"] = {"without": NOT_OF_PAPERS, **data["baseline"]}
-            configs.append(validated(CompareConfig.model_validate, data, f"{self.name}: study.parts.{i}"))
+            configs.append(validated(schema.CompareConfig.model_validate, data, f"{self.name}: study.parts.{i}"))
         return configs
 
     def study_config(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> StudyConfig:
@@ -463,7 +460,7 @@ class PaperItem(Strict):
         return validated(_Study.model_validate, {"study": study}, self.name).study
 
 
-class _Study(Strict):
+class _Study(schema.Strict):
     study: StudyConfig
 
 
@@ -572,20 +569,20 @@ def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
     return item
 
 
-def _require_distinct(parts: Sequence[CompareConfig], path: Path) -> None:
+def _require_distinct(parts: Sequence[schema.CompareConfig], path: Path) -> None:
     """Refuse two parts that measure the same learner on data sets of one name; their trials could not be told apart."""
     seen: set[tuple[str, str]] = set()
     for part in parts:
-        titles = [learner.title for learner in part.learners] + ([GRID_SEARCH_TITLE] if part.baseline else [])
+        titles = [learner.title for learner in part.learners] + ([schema.GRID_SEARCH_TITLE] if part.baseline else [])
         for pair in itertools.product((dataset.label for dataset in part.datasets), titles):
             if pair in seen:
                 raise InputError(f"{path}: study.parts: {pair[1]} on {pair[0]} is in two parts; give one a 'label'.")
             seen.add(pair)
 
 
-def _require_titles(item: PaperItem, parts: Sequence[CompareConfig], path: Path) -> None:
+def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path: Path) -> None:
     """Refuse a printed cell or a claim on a learner or data set that the study has not."""
-    learners = {learner.title for part in parts for learner in part.learners} | {GRID_SEARCH_TITLE}
+    learners = {learner.title for part in parts for learner in part.learners} | {schema.GRID_SEARCH_TITLE}
     datasets = {dataset.label for part in parts for dataset in part.datasets}
     panels = datasets | {panel(dataset)[0] for dataset in datasets}
     named: list[tuple[str, str | None, set[str]]] = []

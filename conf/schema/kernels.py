@@ -8,32 +8,22 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from learnkernels.conf.schema.base import (
-    GRID_FORMS,
-    Grid,
-    OwnName,
-    Parameter,
-    Positive,
-    Strict,
-    as_mapping,
-    grid_values,
-    several,
-)
+import learnkernels.conf.schema.base as base
 
 SMALLEST_SIGMA = 1e-150
 
-Names = Annotated[tuple[str, ...], BeforeValidator(several)]
+Names = Annotated[tuple[str, ...], BeforeValidator(base.several)]
 Columns = Annotated[Names | None, Field(description="Features it sees; all by default.")]
-Degrees = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), BeforeValidator(several)]
+Degrees = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), BeforeValidator(base.several)]
 
 
-class RadialConfig(Strict):
+class RadialConfig(base.Strict):
     """One kernel a bandwidth."""
 
     family: str
-    gammas: Grid | None = Field(None, description=f"Bandwidths: {GRID_FORMS}.")
-    sigmas: Grid | None = Field(
-        None, description=f"In place of gammas, with gamma = 1 / sigma^2, of laplacian 1 / sigma: {GRID_FORMS}."
+    gammas: base.Grid | None = Field(None, description=f"Bandwidths: {base.GRID_FORMS}.")
+    sigmas: base.Grid | None = Field(
+        None, description=f"In place of gammas, with gamma = 1 / sigma^2, of laplacian 1 / sigma: {base.GRID_FORMS}."
     )
     columns: Columns = None
     _power: ClassVar[int]
@@ -42,7 +32,7 @@ class RadialConfig(Strict):
         if (self.gammas is None) == (self.sigmas is None):
             got = "neither" if self.gammas is None else "both"
             yield f"family {self.family} needs either 'gammas' or 'sigmas', got {got}; give one of them"
-        for sigma in grid_values(self.sigmas or []):
+        for sigma in base.grid_values(self.sigmas or []):
             if not SMALLEST_SIGMA <= sigma <= 1 / SMALLEST_SIGMA:
                 yield (
                     f"'sigmas' must be from {SMALLEST_SIGMA:g} to {1 / SMALLEST_SIGMA:g}, so that gamma = 1 / sigma"
@@ -52,8 +42,8 @@ class RadialConfig(Strict):
     def bandwidths(self) -> list[float]:
         """Return gamma of each kernel, as given."""
         if self.sigmas is None:
-            return grid_values(self.gammas or [])
-        return [(1 / sigma) ** self._power for sigma in grid_values(self.sigmas)]
+            return base.grid_values(self.gammas or [])
+        return [(1 / sigma) ** self._power for sigma in base.grid_values(self.sigmas)]
 
 
 class GaussianConfig(RadialConfig):
@@ -78,40 +68,40 @@ class CategoricalConfig(RadialConfig):
     _power = 1
 
 
-class PolynomialConfig(Strict):
+class PolynomialConfig(base.Strict):
     """(gamma x.x' + coef0)^degree, one kernel a degree."""
 
     family: Literal["polynomial"]
     degrees: Degrees = Field(description="One kernel each.")
-    gamma: Positive = Field(1.0, description="Scale of the inner product.")
+    gamma: base.Positive = Field(1.0, description="Scale of the inner product.")
     coef0: float = Field(1.0, ge=0, description="Constant added to it.")
     columns: Columns = None
 
 
-class LinearConfig(Strict):
+class LinearConfig(base.Strict):
     """x.x', one kernel."""
 
     family: Literal["linear"]
     columns: Columns = None
 
 
-class CosineConfig(Strict):
+class CosineConfig(base.Strict):
     """x.x' / (|x| |x'|), one kernel; no row may be zero."""
 
     family: Literal["cosine"]
     columns: Columns = None
 
 
-class DirichletConfig(Strict):
+class DirichletConfig(base.Strict):
     """Product over the features of 1 + 2 sum_j cos(j frequency (x - x')), one kernel a frequency."""
 
     family: Literal["dirichlet"]
-    frequencies: Grid = Field(description=f"Radians a unit of the features: {GRID_FORMS}.")
+    frequencies: base.Grid = Field(description=f"Radians a unit of the features: {base.GRID_FORMS}.")
     degree: int = Field(1, ge=1, description="Number of harmonics.")
     columns: Columns = None
 
 
-class FeatureConfig(Strict):
+class FeatureConfig(base.Strict):
     """x_k x'_k, one kernel a feature: thousands of n-grams, without tiles where it is the only family."""
 
     later = ("constant",)
@@ -123,14 +113,14 @@ class FeatureConfig(Strict):
     )
 
 
-class ConstantConfig(Strict):
+class ConstantConfig(base.Strict):
     """1 for every pair of rows, one kernel: what an intercept is where 'centering' is none."""
 
     family: Literal["constant"]
     columns: ClassVar[None] = None
 
 
-class PrecomputedConfig(Strict):
+class PrecomputedConfig(base.Strict):
     """Matrices on disk, made by `learnkernels gram`, in place of families that are computed."""
 
     family: Literal["precomputed"]
@@ -141,11 +131,11 @@ class PrecomputedConfig(Strict):
     columns: ClassVar[None] = None
 
 
-class OwnConfig(Strict):
+class OwnConfig(base.Strict):
     """A family of your own: a class below KernelFamily, from a file in the working folder or from what is installed."""
 
-    family: OwnName = Field(description="module:Class.")
-    params: dict[str, Parameter] = Field(default_factory=dict, description="What the class takes.")
+    family: base.OwnName = Field(description="module:Class.")
+    params: dict[str, base.Parameter] = Field(default_factory=dict, description="What the class takes.")
     columns: Columns = None
 
 
@@ -170,5 +160,5 @@ FamilyConfig = Annotated[
     | Annotated[PrecomputedConfig, Tag("precomputed")]
     | Annotated[OwnConfig, Tag(OWN_TAG)],
     Discriminator(_kind_of_family),
-    BeforeValidator(partial(as_mapping, "family")),
+    BeforeValidator(partial(base.as_mapping, "family")),
 ]

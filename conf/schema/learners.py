@@ -19,17 +19,8 @@ from pydantic import (
     model_validator,
 )
 
+import learnkernels.conf.schema.base as base
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import (
-    LearnerName,
-    OwnName,
-    Parameter,
-    PredictorName,
-    Strict,
-    as_mapping,
-    as_text,
-    several,
-)
 from learnkernels.kernels import registry
 
 PresetName = Literal["CA-1D", "CA-nD", "CR", "DA", "D1", "D2", "DU"]
@@ -60,11 +51,11 @@ def _kind_of_name(name: Any) -> str:
     return "own" if isinstance(name, str) and ":" in name else "listed"
 
 
-class LearnerConfig(Strict):
+class LearnerConfig(base.Strict):
     """A way of learning the kernel's weights."""
 
     name: Annotated[
-        Annotated[Literal[LearnerName, PresetName], Tag("listed")] | Annotated[OwnName, Tag("own")],  # type: ignore[valid-type]
+        Annotated[Literal[base.LearnerName, PresetName], Tag("listed")] | Annotated[base.OwnName, Tag("own")],  # type: ignore[valid-type]
         Discriminator(_kind_of_name),
     ] = Field(
         description="The algorithm, see `learnkernels learners`; CA-1D, CA-nD, CR, DA, D1, D2 or DU for one with the "
@@ -76,8 +67,8 @@ class LearnerConfig(Strict):
         description="Name in reports, for one algorithm with several settings; by default that of the algorithm or "
         "class.",
     )
-    params: dict[str, Parameter] = Field(default_factory=dict, description="Its parameters.")
-    tune: dict[str, Annotated[list[Parameter], Field(min_length=1), BeforeValidator(several)]] = Field(
+    params: dict[str, base.Parameter] = Field(default_factory=dict, description="Its parameters.")
+    tune: dict[str, Annotated[list[base.Parameter], Field(min_length=1), BeforeValidator(base.several)]] = Field(
         default_factory=dict,
         description="Lists of values of parameters; every combination is tried, and the validation fold chooses.",
     )
@@ -117,7 +108,7 @@ class LearnerConfig(Strict):
         return [{**self.params, **dict(zip(self.tune, values, strict=True))} for values in product(*self.tune.values())]
 
 
-NamedLearner = Annotated[LearnerConfig, BeforeValidator(partial(as_mapping, "name"))]
+NamedLearner = Annotated[LearnerConfig, BeforeValidator(partial(base.as_mapping, "name"))]
 """A learner, or its name alone."""
 
 
@@ -126,7 +117,7 @@ SIZE = r"(?=[\d.]*[1-9])\d{0,18}(\.\d{1,18})?(e1?\d)?\s*([kmgtp]i?)?b?"
 
 
 def as_size(value: Any, expected: str = "a size such as 2GB or 512MiB") -> Any:
-    text = as_text(value)
+    text = base.as_text(value)
     if not isinstance(text, str) or not re.fullmatch(SIZE, text, re.IGNORECASE):
         raise ValueError(f"must be {expected}, got {short(value)}")
     return text
@@ -136,10 +127,10 @@ Size = Annotated[str, BeforeValidator(as_size)]
 """A number of bytes."""
 
 
-class PredictorConfig(Strict):
+class PredictorConfig(base.Strict):
     """The second stage, with options."""
 
-    name: PredictorName = Field(
+    name: base.PredictorName = Field(
         "auto", description="svm, krr: exact. krr-cg: exact, without a matrix. nystrom: on landmarks. auto: by size."
     )
     landmarks: int | None = Field(
@@ -177,5 +168,5 @@ class PredictorConfig(Strict):
         return {key: value for key in registry.PREDICTORS["auto"] if (value := getattr(self, key)) is not None}
 
 
-NamedPredictor = Annotated[PredictorConfig, BeforeValidator(partial(as_mapping, "name"))]
+NamedPredictor = Annotated[PredictorConfig, BeforeValidator(partial(base.as_mapping, "name"))]
 """A predictor with its options, or its name alone."""
