@@ -62,16 +62,11 @@ def short(value: object, show: Callable[[str], str] = repr) -> str:
     """Return a value of any length for a sentence; a text is quoted unless `show` says otherwise."""
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
-    return cut(one_line(_outline(value)), MOST_SHOWN)
-
-
-def _outline(value: object) -> str:
-    """Return the beginning of what Python writes for a value, without going through all of it."""
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:
         return f"a whole number of {value.bit_length()} bits"  # Python refuses to write longer ones in decimals
-    limited = reprlib.Repr()
-    limited.maxstring = limited.maxother = limited.maxlong = MOST_SHOWN
-    return limited.repr(value)
+    beginning = reprlib.Repr()  # without going through all of the value
+    beginning.maxstring = beginning.maxother = beginning.maxlong = MOST_SHOWN
+    return cut(one_line(beginning.repr(value)), MOST_SHOWN)
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:

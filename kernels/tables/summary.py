@@ -336,15 +336,9 @@ class ColumnSummary:
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
         held = column.values[~gaps]
-        found = cls(
-            column.name,
-            column.kind,
-            column.levels,
-            column.is_category,
-            len(gaps),
-            int(gaps.sum()),
-            str(held[0])[:40] if len(held) else None,
-        )
+        example = str(held[0])[:40] if len(held) else None
+        about = column.name, column.kind, column.levels, column.is_category
+        found = cls(*about, len(gaps), int(gaps.sum()), example)
         if column.kind == "date":
             return replace(found, dates={"year": DaySummary.of(reading.days_of(column.values), all_kept=all_kept)})
         if column.kind == "number":
@@ -426,23 +420,19 @@ class ColumnSummary:
         texts, counted = Counter(self.texts) + Counter(other.texts), self.counted and other.counted
         if len(texts) > (MOST_EXACT if counted else MOST_HELD):
             texts, counted = Counter(dict(texts.most_common(MOST_HELD // 2))), False
-        return ColumnSummary(
-            self.name,
-            said.kind,
-            said.levels,
-            said.is_category,
-            self.n + other.n,
-            self.gaps + other.gaps,
-            said.example,
-            dict(texts),
-            counted,
-            smallest(np.append(self.codes, other.codes)),
-            self.words + other.words,
-            reading.deciding([*self.civil, *other.civil]),
-            _added(self.numbers, other.numbers),
-            self.limits + other.limits,
-            _added(self.dates, other.dates),
-            self.has_codes or other.has_codes,
+        return replace(
+            said,
+            n=self.n + other.n,
+            gaps=self.gaps + other.gaps,
+            texts=dict(texts),
+            counted=counted,
+            codes=smallest(np.append(self.codes, other.codes)),
+            words=self.words + other.words,
+            civil=reading.deciding([*self.civil, *other.civil]),
+            numbers=_added(self.numbers, other.numbers),
+            limits=self.limits + other.limits,
+            dates=_added(self.dates, other.dates),
+            has_codes=self.has_codes or other.has_codes,
         )
 
     @property

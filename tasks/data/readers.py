@@ -20,10 +20,10 @@ from sklearn import datasets as bundled
 
 from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables.reading import MISSING, POINT, Column, as_texts, column_of, moment_of
+from learnkernels.kernels.tables.reading import POINT, Column, as_texts, column_of, moment_of
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.tasks.data.locations import transferring
-from learnkernels.tasks.data.tables import Files, Table
+from learnkernels.tasks.data.tables import Files, Table, held_texts
 from learnkernels.tasks.data.text import count_ngrams
 
 MOST_FEATURES = 1 << 24
@@ -63,9 +63,7 @@ def beside_of(table: Table, kept: np.ndarray | None, config: DatasetConfig, wher
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if _is_text(column.type):
-            column = pc.utf8_trim_whitespace(column)
-            missing = pc.is_in(pc.utf8_lower(column), value_set=pa.array(sorted(MISSING), column.type))
-            column = pc.if_else(missing, None, column)
+            column = held_texts(column)
         found = f"{where}: column {name!r} of {key!r}"
         numbers = _BESIDE[key](column, found)
         lacking = int((~(numbers >= 0)).sum())

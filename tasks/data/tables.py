@@ -122,16 +122,15 @@ def telling(locations: Sequence[Location], told: Sequence[Mapping[str, str | Non
     for one in told:
         for name, value in one.items():
             texts.setdefault(name, []).extend(() if value is None else (value,))
-    kinds = {name: next(kind for kind in (int, float, str) if _all_are(kind, of)) for name, of in texts.items()}
+    forms = {int: "[+-]?[0-9]{1,18}", float: "[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?", str: "(?s:.*)"}
+    kinds = {
+        name: next(kind for kind, form in forms.items() if all(re.fullmatch(form, text) for text in of))
+        for name, of in texts.items()
+    }
     return tuple(
         replace(location, told=tuple((name, None if of is None else kinds[name](of)) for name, of in one.items()))
         for location, one in zip(locations, told, strict=True)
     )
-
-
-def _all_are(kind: type, texts: Sequence[str]) -> bool:
-    form = {int: "[+-]?[0-9]{1,18}", float: "[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?"}.get(kind, "(?s:.*)")
-    return all(re.fullmatch(form, text) for text in texts)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -494,11 +493,16 @@ class Table(AbstractContextManager["Table"]):
             yield pa.Table.from_batches(held)
 
 
+def held_texts(column: Any) -> Any:
+    """Return texts without spaces around them, None where one stands for a missing value."""
+    text = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)), None, text)
+
+
 def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of text without spaces around it; as numbers or truth values where it holds nothing else."""
     text = pc.utf8_trim_whitespace(column)
-    missing = pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING)))
-    held = pc.if_else(missing, None, text)
+    held = held_texts(column)
     if held.null_count == len(held):
         return text
     for pattern, kind in ((WHOLE, pa.int64()), (NUMBER, pa.float64()), (TRUTH, pa.bool_())):

@@ -45,21 +45,19 @@ SHOWN_NOTES = 2
 LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
 """Whose versions are told beside those that numbers depend on."""
 
-WHAT = {
-    CONSTANT: "the best constant",
-    LINEAR: "the linear model",
-    GRID_SEARCH: f"one tuned Gaussian kernel ({GRID_SEARCH_TITLE})",
-    BOOSTING: f"gradient boosting ({BASELINE_TITLES[BOOSTING]})",
+BASELINES = {
+    CONSTANT: (
+        "the best constant",
+        "look for features that say more about the target, or for more rows, before you train a model",
+    ),
+    LINEAR: ("the linear model", "use RidgeCV or LogisticRegression of scikit-learn, which are simpler"),
+    GRID_SEARCH: (
+        f"one tuned Gaussian kernel ({GRID_SEARCH_TITLE})",
+        "use SVC or KernelRidge of scikit-learn with one tuned Gaussian kernel",
+    ),
+    BOOSTING: (f"gradient boosting ({BASELINE_TITLES[BOOSTING]})", "use HistGradientBoosting of scikit-learn"),
 }
-"""Baselines in sentences."""
-
-INSTEAD = {
-    CONSTANT: "look for features that say more about the target, or for more rows, before you train a model",
-    LINEAR: "use RidgeCV or LogisticRegression of scikit-learn, which are simpler",
-    GRID_SEARCH: "use SVC or KernelRidge of scikit-learn with one tuned Gaussian kernel",
-    BOOSTING: "use HistGradientBoosting of scikit-learn",
-}
-"""What to do next where a baseline has the lowest error."""
+"""Baselines in sentences, and what to do next where one has the lowest error."""
 
 
 def winners(summary: pd.DataFrame) -> pd.DataFrame:
@@ -72,11 +70,11 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
     texts = []
     for winner in winners(summary).itertuples():
         group = summary[summary["dataset"] == winner.dataset]
-        learned, others = group[~group["algorithm"].isin(WHAT)], group[group["algorithm"].isin(WHAT)]
+        learned, others = group[~group["algorithm"].isin(BASELINES)], group[group["algorithm"].isin(BASELINES)]
         best = learned.loc[learned["error_mean"].idxmin()]
-        who = WHAT.get(winner.algorithm, winner.learner)
+        who = BASELINES.get(winner.algorithm, (winner.learner,))[0]
         said = [f"{who} has the lowest {winner.metric}, {_error(winner)}"]
-        if winner.algorithm in WHAT:
+        if winner.algorithm in BASELINES:
             said[0] += _is_better(best, winner)
             said.append(f"of the learners, {best.learner} has the lowest, {_error(best)}")
         baseline = group[group["algorithm"] == tables.BASELINE]
@@ -91,9 +89,9 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
                 clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
                 said[-1] += f", {clear} than {than} ({_both(best, tables.BASELINE)})"
         for row in others[others["algorithm"] != winner.algorithm].itertuples():
-            said.append(f"{WHAT[row.algorithm]} has {_error(row)}{_is_better(best, row)}")
-        if winner.algorithm in WHAT:
-            said.append(f"next: {INSTEAD[winner.algorithm]}")
+            said.append(f"{BASELINES[row.algorithm][0]} has {_error(row)}{_is_better(best, row)}")
+        if winner.algorithm in BASELINES:
+            said.append(f"next: {BASELINES[winner.algorithm][1]}")
         texts.append(" ".join([f"{winner.dataset}: {said[0]}.", *map(as_sentence, said[1:])]))
     return texts
 

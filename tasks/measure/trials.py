@@ -282,19 +282,19 @@ def _learned_columns(
         weights = learned.weights[position].tolist()
         return {"weights": weights, "alignment": None, "kernels": list(family.names), "n_kernels": len(weights)}
     kernel = learned[position if len(learned) > 1 else 0]
+    relevance, sampling = kernel.relevance, kernel.sampling
+    shares = {} if relevance is None else shares_by_column(features, relevance)
     columns: dict[str, Any] = {
         "weights": kernel.weights.tolist(),
         "alignment": kernel.alignment,
         "kernels": list(kernel.family.names),
         "n_kernels": kernel.family.n_kernels,
+        "parameters": None if kernel.parameters is None else kernel.parameters.tolist(),
+        "history": list(kernel.history) or None,
+        "relevance": list(shares.values()) or None,
+        "features": list(shares) or None,
+        "n_sampled": None if sampling is None else sampling.n_rows,
     }
-    if kernel.parameters is not None:
-        columns["parameters"] = kernel.parameters.tolist()
-    if kernel.history:
-        columns["history"] = list(kernel.history)
-    if (relevance := kernel.relevance) is not None:
-        shares = shares_by_column(features, relevance)
-        columns |= {"relevance": list(shares.values()), "features": list(shares)}
     if kernel.certificate is not None:
         columns |= {
             "certificate": kernel.certificate.residual,
@@ -303,6 +303,4 @@ def _learned_columns(
             "iterations": kernel.certificate.iterations,
             "objectives": list(kernel.certificate.objectives),
         }
-    if kernel.sampling is not None:
-        columns["n_sampled"] = kernel.sampling.n_rows
     return columns
