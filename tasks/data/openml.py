@@ -68,7 +68,16 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
     Where the target is left at its default, the target of the set is called ``target``, also in `where`, unless another
     column is. The table lies in ``store/openml/<name>-<version>/data.parquet``.
     """
-    table = load_table(str(config.name), int(config.version or 0), where, tell)
+    wanted, version = str(config.name), int(config.version or 0)
+    folder = store_path("openml", f"{wanted.lower()}-{version}")
+    lack = "is damaged" if folder.exists() else "is missing"
+    if kept(folder, tell):
+        table = pyarrow.parquet.read_table(folder / TABLE)
+    else:
+        lacking = f"{where}: the copy of set {wanted!r}, version {version}, in {folder} {lack}"
+        table = _fetch(wanted, version, where, lacking, tell)
+        with keep(folder) as aside:
+            pyarrow.parquet.write_table(table, aside / TABLE, compression="zstd")
     targets = table.schema.metadata[TARGETS].decode().splitlines()
     name, target = f"set {config.name!r} of OpenML", config.target
     if target == DEFAULT_TARGET:
@@ -80,20 +89,6 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
         else:
             table = table.rename_columns([target if held in targets else held for held in table.column_names])
     return Table.of(table), name, target
-
-
-def load_table(name: str, version: int, where: str, tell: Callable[[str], None]) -> pa.Table:
-    """Return the table of a set; its metadata hold the names of its targets."""
-    folder = store_path("openml", f"{name.lower()}-{version}")
-    lack = "is damaged" if folder.exists() else "is missing"
-    if kept(folder, tell):
-        return pyarrow.parquet.read_table(folder / TABLE)
-    table = _fetch(
-        name, version, where, f"{where}: the copy of set {name!r}, version {version}, in {folder} {lack}", tell
-    )
-    with keep(folder) as aside:
-        pyarrow.parquet.write_table(table, aside / TABLE, compression="zstd")
-    return table
 
 
 def _fetch(name: str, version: int, where: str, lacking: str, tell: Callable[[str], None]) -> pa.Table:
@@ -123,7 +118,10 @@ def _fetch(name: str, version: int, where: str, lacking: str, tell: Callable[[st
     for warning in caught:
         if "network error" not in str(warning.message) and "Invalid cache" not in str(warning.message):
             tell(f"{where}: {str(warning.message).splitlines()[0]}")
-    table = _unquoted(pa.Table.from_pandas(bunch.frame, preserve_index=False))
+    table = pa.Table.from_pandas(bunch.frame, preserve_index=False)
+    for i, field in enumerate(table.schema):  # single quotes around texts are no part of a category
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            table = table.set_column(i, field.name, pc.replace_substring_regex(table.column(i), "^'(.*)'$", "\\1"))
     return table.replace_schema_metadata({TARGETS: "\n".join(bunch.target_names)})
 
 
@@ -165,11 +163,3 @@ def _reason(error: Exception) -> str:
     reason: Any = getattr(error, "reason", None) or error
     text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
     return str(text).splitlines()[0].rstrip(".")
-
-
-def _unquoted(table: pa.Table) -> pa.Table:
-    """Return a table whose texts have lost the single quotes around them, which are no part of a category."""
-    for i, field in enumerate(table.schema):
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            table = table.set_column(i, field.name, pc.replace_substring_regex(table.column(i), "^'(.*)'$", "\\1"))
-    return table
