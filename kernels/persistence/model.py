@@ -201,7 +201,7 @@ class Model(Value):
         from learnkernels.kernels.predictors.calibration import probabilities
 
         types = self.column_types
-        X = self.scaled(X_raw) if self.table is None else self.table.encode(X_raw, met)
+        X: Rows = self.scaled(X_raw) if self.table is None else self.table.encode(X_raw, met)
         if not X.shape[0]:
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
         if self.table is None:
