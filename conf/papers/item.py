@@ -120,6 +120,9 @@ def merged(shared: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]
     return whole
 
 
+# Studies -------------------------------------------------------------------------------------------------------------
+
+
 class TwoPointStudy(schema.Strict):
     """Alignment with and without centering, where the labels are two points: JMLR 2012, Figure 1."""
 
@@ -175,6 +178,9 @@ class ComparisonStudy(schema.Strict):
 
 
 StudyConfig = Annotated[ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy, Discriminator("kind")]
+
+
+# Items ---------------------------------------------------------------------------------------------------------------
 
 
 Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
@@ -471,6 +477,9 @@ def panel(dataset: str) -> tuple[str, float | None]:
         return (before, float(last)) if before else (dataset, None)
     except ValueError:
         return dataset, None
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
 
 
 INHERITED = ("study", "figure", "choices", "quick")

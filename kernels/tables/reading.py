@@ -123,6 +123,9 @@ def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:
     return np.array([float(text) for text in texts]) if all(map(PLAIN.fullmatch, texts)) else None
 
 
+# Dates ---------------------------------------------------------------------------------------------------------------
+
+
 First: TypeAlias = Literal["year", "day", "month", "time"]
 """What dates begin with, those of ISO 8601 with the year; or "time" of times of day without a date."""
 
@@ -316,6 +319,9 @@ def _moment(found: dict[str, str | None], first: First) -> datetime:
 
 def _year(digits: str) -> int:
     return int(digits) if len(digits) == 4 else int(digits) + (1900 if int(digits) >= PIVOT else 2000)
+
+
+# Columns -------------------------------------------------------------------------------------------------------------
 
 
 MISSING = frozenset(

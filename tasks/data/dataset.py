@@ -24,39 +24,6 @@ from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.data.readers import names_from_data, names_to_data
 from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
 
-
-def scaling_of(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return what to subtract from each feature, and to divide it by; nothing for raw features."""
-    if scale == "none":
-        return None, None
-    if sparse.issparse(X):
-        if scale != "max" and (scale != "unit" or X.data.min(initial=0.0) < 0):
-            raise InputError(
-                f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', 'max', or "
-                "'unit' with features that are not negative."
-            )
-        low, spread = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
-    elif scale == "max":
-        low, spread = np.zeros(X.shape[1]), np.maximum(X.max(axis=0), -X.min(axis=0))
-    elif scale == "unit":
-        low, spread = X.min(axis=0), np.ptp(X, axis=0)
-    else:
-        low, spread = X.mean(axis=0), X.std(axis=0)
-    # A constant column has no spread; it becomes zero, of its largest size one.
-    return low, np.where(spread > 0, spread, 1.0)
-
-
-def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
-    """Return scaled features; dense ones are scaled where they are."""
-    if low is None or spread is None:
-        return X
-    if not sparse.issparse(X):
-        X -= low
-        X /= spread
-        return X
-    return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
-
-
 RAW = "raw.arrow"
 """What holds the columns of a table as they are."""
 
@@ -287,3 +254,38 @@ def dataset_digest(dataset: Dataset) -> str:
         sha.update(f"{name}{array.dtype}".encode())
         sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()[:20]
+
+
+# Units ---------------------------------------------------------------------------------------------------------------
+
+
+def scaling_of(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return what to subtract from each feature, and to divide it by; nothing for raw features."""
+    if scale == "none":
+        return None, None
+    if sparse.issparse(X):
+        if scale != "max" and (scale != "unit" or X.data.min(initial=0.0) < 0):
+            raise InputError(
+                f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', 'max', or "
+                "'unit' with features that are not negative."
+            )
+        low, spread = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
+    elif scale == "max":
+        low, spread = np.zeros(X.shape[1]), np.maximum(X.max(axis=0), -X.min(axis=0))
+    elif scale == "unit":
+        low, spread = X.min(axis=0), np.ptp(X, axis=0)
+    else:
+        low, spread = X.mean(axis=0), X.std(axis=0)
+    # A constant column has no spread; it becomes zero, of its largest size one.
+    return low, np.where(spread > 0, spread, 1.0)
+
+
+def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
+    """Return scaled features; dense ones are scaled where they are."""
+    if low is None or spread is None:
+        return X
+    if not sparse.issparse(X):
+        X -= low
+        X /= spread
+        return X
+    return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)

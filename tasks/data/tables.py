@@ -568,6 +568,9 @@ def _common(kinds: Sequence[Any]) -> Any:
     return None
 
 
+# Output --------------------------------------------------------------------------------------------------------------
+
+
 GROUP_ROWS = 2**17
 """Rows that are collected before they are written; a row group of Parquet, a batch of Arrow."""
 

@@ -37,7 +37,7 @@ from learnkernels.tasks.environment import (
     servers_note,
     state_dir,
 )
-from learnkernels.tasks.evidence.mlflow_store import file_of, one_at_a_time, prepare_mlflow, require_whole, seen_from
+from learnkernels.tasks.evidence.databases import file_of, one_at_a_time, prepare_mlflow, require_whole, seen_from
 from learnkernels.tasks.store import atomic_path
 
 LOOPBACK = "127.0.0.1"

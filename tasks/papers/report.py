@@ -217,6 +217,9 @@ def worth_table(folds: pd.DataFrame) -> Rows:
     ]
 
 
+# Folders and the report ----------------------------------------------------------------------------------------------
+
+
 RESULTS, QUICK_RESULTS = Path("results/papers"), Path("results/papers-quick")
 """Where the folders of the items lie, of their full and of their reduced forms."""
 

@@ -197,6 +197,7 @@ def test_only_tracking_registry_and_its_server_import_mlflow():
         if any(name.split(".")[0] == "mlflow" for name in imports(path))
     }
     assert users == {
+        "tasks/evidence/databases.py",
         "tasks/evidence/mlflow_store.py",
         "tasks/evidence/tracking.py",
         "tasks/models/registry.py",

@@ -18,8 +18,8 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import sqlite_url
-from learnkernels.tasks.evidence import mlflow_store
-from learnkernels.tasks.evidence.mlflow_store import prepare_mlflow, seen_from
+from learnkernels.tasks.evidence import databases
+from learnkernels.tasks.evidence.databases import prepare_mlflow, seen_from
 from learnkernels.tasks.evidence.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
 from learnkernels.tasks.operate.upkeep import clean
 from tests.unit.tasks.test_upkeep import DAY, put
@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_making_that_was_cut_short_leaves_none_or_one_that_is_made_anew(here: Path):
     path, pid = here / "mlflow.db", os.fork()
     if not pid:
-        mlflow_store._put(path, lambda aside: (aside.write_bytes(b"half"), os.kill(os.getpid(), 9)))
+        databases._put(path, lambda aside: (aside.write_bytes(b"half"), os.kill(os.getpid(), 9)))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
     assert not path.exists()
     engine = create_sqlalchemy_engine(sqlite_url(path))
