@@ -68,7 +68,7 @@ def test_what_new_rows_and_levels_cannot_be_is_refused():
     )
     ordered = pd.Categorical(texts, categories=texts[:3], ordered=True)
     (column,) = TableEncoding.of(pd.DataFrame({"x": ordered})).columns
-    assert column.said == ("some", "all")  # where it is not said, the text is a gap
+    assert column.levels == ("some", "all")  # where it is not said, the text is a gap
     assert column.has_gaps
 
 
