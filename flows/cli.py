@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Literal
+from warnings import warn
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -19,14 +20,21 @@ from rich.table import Table
 from rich.text import Text
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, running_server, told
+from learnkernels.flows.functions import (
+    config_of_table,
+    is_table,
+    prefect_runs,
+    prepare,
+    refuse_options,
+    set_up,
+)
+from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, told
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
 if TYPE_CHECKING:
     from learnkernels.conf.papers.item import PaperItem
     from learnkernels.conf.schema import CompareConfig
     from learnkernels.flows.papers import Reproduction
-    from learnkernels.tasks.operate.servers import Child
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -90,13 +98,7 @@ BAD_INPUT = 2
 
 UI_SHOWS = "learnkernels ui     shows this run in Prefect and MLflow; the chart of this comparison is then"
 
-TABLES = (".csv", ".parquet", ".arrow", ".feather")
-"""Endings of tables."""
-
 GOES_ON = "the same command goes on from there"
-
-_servers: list[Child] = []
-"""The Prefect server of this process, where it has one of its own."""
 
 
 def _version(asked: bool) -> None:
@@ -148,34 +150,19 @@ def compare(
     given = [(option, f"{one:g}" if isinstance(one, float) else one) for option, of in each.items() for one in of]
     again = ""
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
-        if _is_table(conf):
-            from learnkernels.conf.files import files_of
-            from learnkernels.conf.loading import config_of_text
-
-            if absent := [one for one in conf if files_of(one) is None]:
-                raise InputError(f"there is no table {absent[0]} (seen from {Path.cwd()}); correct the path.")
-            _set_up(verbose)
-            from learnkernels.tasks.data.starting import start
-
-            found = start(conf, target, {"groups": group, "time": time}, metric, _separate(without), minutes)
-            for line in found.lines:
-                _report(line)
-            config = config_of_text(found.text, Path(conf[0]), changes or [])
+        if is_table(conf):
+            beside = {"groups": group, "time": time}
+            left_out = _separate(without)
+            config = config_of_table(conf, target, beside, metric, left_out, minutes, changes or (), verbose, _report)
             again = shlex.join(["learnkernels", "init", *conf, *(part for pair in given for part in pair)])
         else:
-            if len(conf) > 1:
-                raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
-            if given:
-                raise InputError(
-                    f"{conf[0]}: {given[0][0]} is for tables ({', '.join(TABLES)}); a configuration says such things "
-                    "itself, in its data sets, 'protocol' and 'baseline'."
-                )
-            config = _prepare(Path(conf[0]), changes, verbose)
+            refuse_options(conf, options)
+            config = prepare(Path(conf[0]), changes or (), verbose)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.compare import compare as flow
 
-        with _prefect(config.name):
+        with prefect_runs(config.name):
             result = flow(config)
     _show(config, Path(result["results"]), result["mlflow_chart"], again)
 
@@ -223,14 +210,6 @@ def init(
     )
 
 
-def _is_table(files: Sequence[str]) -> bool:
-    """Return whether arguments name tables, folders or patterns, and not a configuration."""
-    return any(
-        Path(one).suffix.lower() in TABLES or Path(one).is_dir() or (set(one) & set("*?[") and not Path(one).is_file())
-        for one in files
-    )
-
-
 def _separate(given: Sequence[str] | None) -> list[str]:
     """Return the names of a repeatable option, of which each value may hold several with commas."""
     return [name.strip() for value in given or () for name in value.split(",")]
@@ -255,96 +234,11 @@ def _user_errors(kept: str) -> Iterator[None]:
         raise typer.Exit(BAD_INPUT if machine else 1) from None
 
 
-def _prepare(conf: Path, changes: list[str] | None, verbose: bool, deploy: bool = False) -> CompareConfig:
-    """Return the configuration, checked as far as can be at once, and set up what a flow run needs."""
-    from learnkernels.conf.loading import load_config
-
-    config = load_config(conf, changes or [])
-    _require_files(config)
-    _set_up(verbose, deploy)
-    _require_params(config)
-    return config
-
-
-def _set_up(verbose: bool, deploy: bool = False) -> None:
-    """Set up what a flow run needs, before prefect and mlflow are imported, and start a server for it while they are.
-
-    What is deployed goes to a server that stays.
-    """
-    from learnkernels.tasks.operate.servers import temporary_prefect
-
-    prepare_environment()
-    if not verbose:
-        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
-        os.environ["PREFECT_API_URL"] = address  # of `learnkernels ui` in this folder
-    if "PREFECT_API_URL" not in os.environ and not deploy:
-        _servers.append(temporary_prefect())
-
-
-@contextmanager
-def _prefect(label: str) -> Iterator[None]:
-    """Wait for the Prefect server, and give the runs of this process their tags.
-
-    Raises
-    ------
-    InputError
-        Prefect does not answer, or no longer.
-    """
-    from prefect import tags
-    from prefect.context import SettingsContext, get_settings_context
-
-    from learnkernels.tasks.operate.deployments import answering
-
-    for server in _servers:
-        server.wait_until_up()
-    context = get_settings_context()
-    settings = context.settings
-    if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
-        flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
-        settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` reads all anew, which takes time
-    with answering(), tags("learnkernels", label), SettingsContext(profile=context.profile, settings=settings):
-        yield
-
-
 def _say(*lines: str) -> None:
     """Print plain lines; folders and addresses stay whole."""
     out = Console(highlight=False)
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
-
-
-def _require_files(config: CompareConfig) -> None:
-    """Refuse missing files before anything heavy is imported."""
-    from learnkernels.conf.loading import existing_files
-    from learnkernels.conf.schema import PrecomputedConfig
-
-    for dataset in config.datasets:
-        if dataset.source == "file":
-            existing_files(dataset, config.data_dir)
-        for family in config.kernels:
-            matrices = Path(family.path, dataset.label) if isinstance(family, PrecomputedConfig) else None
-            if matrices is not None and not (matrices / "index.json").is_file():
-                raise InputError(
-                    f"data set {dataset.label}: there are no matrices in {matrices} (seen from "
-                    f"{Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
-                )
-
-
-def _require_params(config: CompareConfig) -> None:
-    """Refuse parameters of learners, synthetic sets and families of one's own, while a server starts."""
-    from learnkernels.conf.schema import OwnConfig
-    from learnkernels.tasks.data.synthetic import require_params as require_params_of_set
-    from learnkernels.tasks.own import own_family, require_params
-
-    for dataset in config.datasets:
-        if dataset.source == "synthetic":
-            require_params_of_set(str(dataset.name), dataset.params, f"data set {dataset.label}")
-    for learner in config.learners:
-        require_params(learner)
-    for family in config.kernels:
-        if isinstance(family, OwnConfig):
-            own_family(family)
 
 
 def _require_no_credentials(*places: str | None) -> None:
@@ -397,13 +291,13 @@ def gram(
     NumPy files that can be mapped into memory; {family: precomputed, path: OUTPUT} runs `compare` from them.
     """
     with _user_errors(f"finished strips are kept, {GOES_ON}"):
-        config = _prepare(conf, changes, verbose)
+        config = prepare(conf, changes or (), verbose)
         if "kernels" not in config.model_fields_set:
             raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")
         err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.gram import gram as flow
 
-        with _prefect(config.name):
+        with prefect_runs(config.name):
             result = flow(config, str(output), dtype)
     _say(*result["stores"], f"matrices: {output} ({result['size']})")
 
@@ -422,14 +316,14 @@ def train(
     The validation folds choose learner, parameters and regularisation, among all learners of the configuration.
     """
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
-        config = _prepare(conf, changes, verbose)
+        config = prepare(conf, changes or (), verbose)
         from learnkernels.tasks.models.training import training_config
 
         considered = ", ".join(one.title for one in training_config(config, dataset, learner).learners)
         err.print(f"{conf}: {register} from {considered}", markup=False)
         from learnkernels.flows.train import train as flow
 
-        with _prefect(register):
+        with prefect_runs(register):
             result = flow(config, register, dataset, learner)
     name, version = result["model"], result["version"]
     _say(
@@ -479,7 +373,7 @@ def predict(
     """Score the rows of a file with a registered model, in bounded memory."""
     with _user_errors(f"no output was written, {GOES_ON}"):
         _require_no_credentials(input, output)
-        _set_up(verbose)
+        set_up(verbose)
 
         from learnkernels.flows.predict import predict as flow
         from learnkernels.flows.predict import workers_at
@@ -489,7 +383,7 @@ def predict(
         workers_at(scheduler)  # before the flow shows it as a parameter
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
         Thread(target=compile_combinations).start()  # while the server is waited for
-        with _prefect(model):
+        with prefect_runs(model):
             result = flow(model, input, output, id or [], missing, scheduler)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""
     met = {"gaps that were filled": result["gaps"], "levels that no training row had": result["new_levels"]}
@@ -520,10 +414,10 @@ def promote(
 ) -> None:
     """Challenge the champion on the same folds: its alias moves only on a significant win."""
     with _user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
-        _set_up(verbose)
+        set_up(verbose)
         from learnkernels.flows.promote import promote as flow
 
-        with _prefect(model):
+        with prefect_runs(model):
             result = flow(model, challenger, level, refresh)
     _say(f"{model}: {result['reason']}", f"champion: version {result['champion']}", f"results:  {result['results']}")
 
@@ -564,11 +458,11 @@ def papers(
             _show_table(shown, folded=("where", "title"))
             return
         source = None if only_report else data_folder(str(data_dir) if data_dir else None, folder)
-        _set_up(verbose)
+        set_up(verbose)
         from learnkernels.flows.papers import papers as flow
         from learnkernels.flows.papers import report_papers
 
-        with _prefect("papers"):
+        with prefect_runs("papers"):
             if only_report:
                 result = report_papers(str(folder), quick, str(report) if report else None)
             else:
@@ -644,17 +538,19 @@ def learners(
 
 @app.command()
 def examples(folder: Annotated[Path, typer.Argument(help="Where they go; made if missing.", metavar="DIR")]) -> None:
-    """Copy the configurations and the Python examples that come along into a folder, to be read, run and changed."""
+    """Copy what comes along into a folder, to be read, run and changed: configurations, scripts, files of operators."""
     from learnkernels.conf.loading import shipped
     from learnkernels.tasks.store import atomic_path
 
-    scripts = sorted(Path(__file__).parents[1].glob("examples/*.py"))
+    ours = Path(__file__).parents[1]
+    scripts = sorted(ours.glob("examples/*.py"))
     with _user_errors("nothing was written"):
         copies = {folder / one.name: one for one in (*shipped().values(), *scripts)}
+        copies |= {folder / "operations" / one.name: one for one in sorted(ours.glob("conf/operations/*"))}
         if there := [path for path in copies if path.exists()]:
             raise InputError(f"{there[0]}: is there already, and nothing is replaced; name another folder.")
-        folder.mkdir(parents=True, exist_ok=True)
         for path, one in copies.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as aside:
                 aside.write_bytes(one.read_bytes())
     _say(
@@ -745,13 +641,12 @@ def deploy(
     register: Annotated[str, typer.Option(metavar="NAME", help="Name of the registered model.")],
     cron: Annotated[
         str | None,
-        typer.Option(help="When to compare and train, such as '0 3 * * *'; without, only by hand.", metavar="CRON"),
+        typer.Option(help="When to compare and train, such as '0 3 * * *'; without, schedules stay.", metavar="CRON"),
     ] = None,
     timezone: Annotated[str, typer.Option(help="Time zone of --cron.", metavar="ZONE")] = "Etc/UTC",
     dataset: Annotated[
         str | None, typer.Option(metavar="D", help="The data set to train on, where there are several.")
     ] = None,
-    learner: Annotated[str | None, typer.Option(metavar="L", help="The only learner to consider in training.")] = None,
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Let a version of the same recipe become champion when the rows changed.")
     ] = False,
@@ -762,38 +657,44 @@ def deploy(
     columns: Annotated[
         list[str] | None, typer.Option("--id", metavar="COLUMN", help="Column to hand through. Repeatable.")
     ] = None,
-    notify: Annotated[
+    pool: Annotated[
+        str, typer.Option(metavar="NAME", help="Work pool of Prefect: of processes, Docker or Kubernetes.")
+    ] = "learnkernels",
+    variables: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TYPE/NAME",
-            help="Block of Prefect's, such as slack-webhook/ops, that is told of a failed run, a promoted or rejected "
-            "challenger, an empty input. Repeatable.",
+            "--job-variable", metavar="KEY=VALUE", help="Job variable of the pool, as image=NAME. Repeatable."
         ),
     ] = None,
-    paused: Annotated[
-        bool | None,
-        typer.Option("--paused/--no-paused", help="Let nothing start by itself, or again; without, as it was."),
-    ] = None,
+    print_yaml: Annotated[
+        bool, typer.Option("--print-yaml", help="Print the deployments as prefect.yaml, and deploy nothing.")
+    ] = False,
     changes: Changes = None,
+    learner: Annotated[str | None, typer.Option(hidden=True)] = None,
+    paused: Annotated[bool | None, typer.Option("--paused/--no-paused", hidden=True)] = None,
+    notify: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Schedule a model in Prefect: compare and train by --cron, then promote, then predict; again to change it.
+    """Deploy a model to Prefect: compare and train by --cron, then promote, then predict; again to change it.
 
-    Goes to the server of `learnkernels up` in this folder, or to PREFECT_API_URL.
+    Goes to the server of `learnkernels up` in this folder, or to PREFECT_API_URL. Schedules, automations and
+    notifications are then those of Prefect: pause and change them there.
     """
     with _user_errors(f"what was deployed is kept, {GOES_ON}"):
         _require_no_credentials(read, write)
-        config = _prepare(conf, changes, verbose=False, deploy=True)
-        from learnkernels.flows.compare import compare as compare_flow
-        from learnkernels.flows.predict import predict as predict_flow
-        from learnkernels.flows.promote import promote as promote_flow
-        from learnkernels.flows.train import train as train_flow
-        from learnkernels.tasks.operate.deployments import Plan
+        if learner is not None:
+            warn("--learner goes with the next version; give --set learners=[NAME].", FutureWarning, stacklevel=2)
+        if paused is not None or notify:
+            raise InputError(
+                "--paused, --no-paused and --notify are no longer options: pause deployments and send notifications in "
+                "Prefect, as docs/operations.md says."
+            )
+        config = prepare(conf, changes or (), deploy=True)
+        from learnkernels.tasks.operate.deployments import Plan, job_variables, printed
         from learnkernels.tasks.operate.deployments import deploy as apply
 
         plan = Plan(
             model=register,
             config=config,
-            conf=str(conf),
             cron=cron,
             timezone=timezone,
             dataset=dataset,
@@ -802,18 +703,18 @@ def deploy(
             input=read,
             output=write,
             id=columns or (),
-            paused=paused,
-            notify=notify or (),
+            pool=pool,
+            job_variables=job_variables(variables or ()),
         )
-        deployed = apply(
-            {"compare": compare_flow, "train": train_flow, "promote": promote_flow, "predict": predict_flow}, plan
-        )
-    _show_table([{"deployment": one.name, "next run": one.when} for one in deployed])
+        if print_yaml:
+            typer.echo(printed(plan), nl=False)
+            return
+        deployed = apply(plan)
+    _show_table([{"deployment": one["deployment"], "starts": one["starts"]} for one in deployed])
     _say(
-        *(f"{one.url}  {one.name}" for one in deployed),
-        *(f"{block} is told of failed runs, promoted and rejected challengers, empty inputs" for block in notify or ()),
+        *(f"{one['page']}  {one['deployment']}" for one in deployed),
         "",
-        f"run one now:  {_access()} prefect deployment run '{deployed[1].name}'",
+        f"run one now:  {_access()} prefect deployment run '{deployed[1]['deployment']}'",
     )
 
 

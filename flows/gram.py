@@ -7,7 +7,7 @@ from typing import TypedDict
 from dask.utils import format_bytes
 from prefect import flow
 
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.forms import WholeConfig
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -29,7 +29,7 @@ class Matrices(TypedDict):
 
 @flow(name="materialise-base-kernels", flow_run_name=run_name("{config}-gram"))
 def gram(
-    config: CompareConfig, output: str, dtype: matrices.Dtype = "float64", strip_bytes: int = matrices.STRIP_BYTES
+    config: WholeConfig, output: str, dtype: matrices.Dtype = "float64", strip_bytes: int = matrices.STRIP_BYTES
 ) -> Matrices:
     """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
 

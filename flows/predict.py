@@ -16,7 +16,7 @@ from learnkernels.tasks.models.registry import find_version
 from learnkernels.tasks.models.scores import ProgressLines, publish_scores
 from learnkernels.tasks.models.scoring import score_table
 from learnkernels.tasks.naming import run_name
-from learnkernels.tasks.operate.notifications import announce
+from learnkernels.tasks.operate.events import announce
 
 
 class Scored(TypedDict):

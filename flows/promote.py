@@ -30,8 +30,7 @@ from learnkernels.tasks.models.promotion import (
 from learnkernels.tasks.models.registry import fetch
 from learnkernels.tasks.models.training import recipe_of
 from learnkernels.tasks.naming import new_run_id, run_name
-from learnkernels.tasks.operate.deployments import start_following
-from learnkernels.tasks.operate.notifications import announce
+from learnkernels.tasks.operate.events import announce
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
@@ -54,7 +53,6 @@ class Promotion(TypedDict):
     flow_run_name=run_name("promote-{model}"),
     persist_result=True,
     result_serializer="json",
-    on_completion=[start_following],
 )
 def promote(
     model: Annotated[str, shown("Name of the registered model.")],
@@ -105,6 +103,7 @@ def promote(
         folder = record_decision(run, decision, run_id, results)
     if theirs is None or theirs.version != ours.version:
         announce("promoted" if decision.moved else "rejected", model, f"{model}: {decision.reason}.")
+    announce("challenged", model, f"{model}: {decision.reason}.")
     return {
         "model": model,
         "champion": decision.champion,

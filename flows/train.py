@@ -13,7 +13,7 @@ from learnkernels.tasks.evidence.tracking import tracked_run
 from learnkernels.tasks.models.lifecycle import require_model_name, track_model, write_training
 from learnkernels.tasks.models.training import choose, fit_on_all_rows, training_config
 from learnkernels.tasks.naming import new_run_id, run_name
-from learnkernels.tasks.operate.deployments import start_following
+from learnkernels.tasks.operate.events import announce
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
@@ -39,7 +39,6 @@ class Trained(TypedDict):
     flow_run_name=run_name("train-{model}"),
     persist_result=True,
     result_serializer="json",
-    on_completion=[start_following],
 )
 def train(
     config: forms.WholeConfig,
@@ -83,6 +82,7 @@ def train(
         tracked = track_model(run, config, model, ref, choice, fitted)
         folder = write_training(tracked, choice, fitted, results, run, run_id)
         progress.advance()
+    announce("trained", model, f"{model}: version {tracked.version} is registered.")
     return {
         "model": tracked.name,
         "version": tracked.version,

@@ -30,6 +30,7 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
+    from learnkernels.flows.functions import compare, predict, train
     from learnkernels.kernels.centering import alignment, center_gram, centered_alignment
     from learnkernels.kernels.dependence import alignment_test, independence_test, linear_cka
     from learnkernels.kernels.estimators import (
@@ -83,12 +84,15 @@ _ROOMS = {
     "alignment_test": "kernels.dependence",
     "center_gram": "kernels.centering",
     "centered_alignment": "kernels.centering",
+    "compare": "flows.functions",
     "gram_moments": "kernels.statistics.gram",
     "independence_test": "kernels.dependence",
     "learn_kernel": "kernels.learning",
     "linear_cka": "kernels.dependence",
     "load_kernel": "kernels.persistence.kernel",
+    "predict": "flows.functions",
     "save_kernel": "kernels.persistence.kernel",
+    "train": "flows.functions",
 }
 
 __all__ = [
@@ -114,12 +118,15 @@ __all__ = [
     "alignment_test",
     "center_gram",
     "centered_alignment",
+    "compare",
     "gram_moments",
     "independence_test",
     "learn_kernel",
     "linear_cka",
     "load_kernel",
+    "predict",
     "save_kernel",
+    "train",
 ]
 
 

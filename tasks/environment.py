@@ -51,6 +51,23 @@ QUIET = {
 """No telemetry, no pickle, no question in the middle of a run, half a minute for a lost server; the user's environment
 overrides each."""
 
+PIPELINE = (
+    *(
+        "boto3",
+        "botocore",
+        "charset_normalizer",
+        "dask",
+        "distributed",
+        "httpx",
+        "jinja2",
+        "matplotlib",
+        "mlflow",
+        "pandas",
+    ),
+    *("prefect", "psutil", "pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "yaml"),
+)
+"""What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
+
 OF_PYTHON = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
 """In processes that are started here no module of the working folder goes before another one, and texts are UTF-8."""
 
@@ -80,6 +97,14 @@ FULL = 1 << 20
 
 COLLECT_AFTER = (50_000, 20, 50)
 """Objects made, less those dropped, after which Python looks for unreachable ones, and rounds of that; see `gc`."""
+
+
+def lacking_libraries(what: str) -> str:
+    """Return a sentence about libraries that something runs on and that are not installed; empty if all are."""
+    lacking = [name for name in PIPELINE if find_spec(name) is None]
+    names = ", ".join(lacking)
+    ways_out = "install them with: pip install 'learnkernels[pipeline]'"
+    return f"{what} runs on libraries that are not installed ({names}); {ways_out}" if lacking else ""
 
 
 def collect_seldom() -> None:
@@ -252,7 +277,7 @@ def told(error: Exception) -> tuple[bool, str]:
     """
     one: BaseException | None = error
     while one is not None:
-        if (said := _of_the_machine(one) or _of_the_environment(one)) is not None:
+        if (said := _of_the_machine(one) or of_the_environment(one)) is not None:
             return True, said
         one = one.__cause__ or one.__context__
     with suppress(OSError):
@@ -275,15 +300,15 @@ def _what(error: BaseException) -> str:
     return f"{type(error).__name__}: {cut(one_line(without_passwords(str(error))), 160)}".rstrip(".: ")
 
 
-def _of_the_environment(error: BaseException) -> str | None:
+def of_the_environment(error: BaseException) -> str | None:
     """Return a sentence about a setting of a library that an error speaks of, or None where there is none."""
-    text, ours = str(error).lower(), (*QUIET, "PREFECT_API_URL", "MLFLOW_TRACKING_URI")
+    text, addresses = str(error).lower(), ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")
     place = str(getattr(error, "filename", None) or "")
     for name, value in os.environ.items():
         spoken_of = (
             name.lower() in text or (value and repr(value.lower()) in text) or (len(place) > 1 and place in value)
         )
-        if OF_LIBRARIES.match(name) and name not in ours and spoken_of:
+        if OF_LIBRARIES.match(name) and name not in addresses and QUIET.get(name) != value and spoken_of:
             given = short(without_passwords(value))
             return f"{name} is {given} in the environment ({_what(error)}); correct it, or unset it."
     return None

@@ -207,14 +207,14 @@ def _run_to_the_end(main: Callable[[], object]) -> int:
 
 def as_program(words: Sequence[str], env: Mapping[str, str] | None) -> int:
     """Run a command in this process, in another environment as if libraries had been imported there."""
-    from learnkernels.flows import cli
+    from learnkernels.flows import cli, functions
 
     program, *arguments = words
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
-        for name in ("prepare_environment", "_set_up"):  # they set variables that libraries read
-            setattr(cli, name, _then_renew(getattr(cli, name)))
+        for module, name in ((cli, "prepare_environment"), (cli, "set_up"), (functions, "set_up")):
+            setattr(module, name, _then_renew(getattr(module, name)))  # they set variables that libraries read
     if program == "learnkernels":
         return as_command(arguments)
     renew()

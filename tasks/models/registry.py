@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import mlflow
 import numpy as np
@@ -29,6 +29,9 @@ from learnkernels.conf.errors import InputError, listed
 from learnkernels.kernels.persistence.model import Model, load_model
 from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_address, mlflow_store
 from learnkernels.tasks.store import file_digest, keep, kept, store_path
+
+if TYPE_CHECKING:
+    from mlflow.pyfunc import PyFuncModel as PyFuncModel
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 """The alias of the version in use, and of the one that is to take its place."""
@@ -314,6 +317,15 @@ def find_version(model: str) -> ModelVersion:
     if found is None:
         raise InputError(f"model {model!r}: there is none; {name} has {held}; name one of these.")
     return found
+
+
+def as_served(version: ModelVersion) -> PyFuncModel:
+    """Return a version as MLflow serves it: it predicts the rows of a DataFrame."""
+    from mlflow.pyfunc import load_model as load_pyfunc  # brings much along
+
+    with mlflow_store():
+        served: PyFuncModel = load_pyfunc(version.uri)
+    return served
 
 
 def newest_version(name: str) -> ModelVersion | None:

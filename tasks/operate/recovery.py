@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
+import yaml
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import WorkPoolFilter
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
+from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.events.actions import ChangeFlowRunState
-from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled
 
-from learnkernels.tasks.operate.deployments import TAG, connected, in_state
+from learnkernels import conf
+from learnkernels.tasks.operate.deployments import connected
 from learnkernels.tasks.operate.servers import POOL
 
-SILENCE = timedelta(minutes=3)
-"""After how long without a heartbeat, sent twice a minute, a run counts as crashed; one that is taken up, unstarted."""
+CRASHED_RUNS = Path(conf.__file__).parent / "operations" / "crashed_runs.yaml"
+"""An automation of Prefect, for everyone who runs a server of Prefect."""
 
-WITHOUT_LIFE = "learnkernels: run without a sign of life"
-
-ABANDONED = "The process of this run ended without a word, as in a power cut; start the deployment again."
 MISSED = "Nothing ran at that time; the latest missed run of this deployment is made up for, earlier ones are not."
 
 PAGE = 200
@@ -55,27 +54,9 @@ def crash_silent_runs(client: SyncPrefectClient) -> None:
 
     Such runs would hold their queue for ever. Whoever pauses or changes the automation in Prefect has the last word.
     """
-    if client.read_automations_by_name(WITHOUT_LIFE):
-        return
-    trigger = EventTrigger(
-        match={"prefect.resource.id": "prefect.flow-run.*"},
-        match_related={"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"},
-        for_each={"prefect.resource.id"},
-        after={"prefect.flow-run.Pending", "prefect.flow-run.heartbeat"},
-        expect={"prefect.flow-run.*"},
-        posture=Posture.Proactive,
-        threshold=1,
-        within=SILENCE,
-    )
-    automation = AutomationCore(
-        name=WITHOUT_LIFE,
-        description="Marks a run crashed whose process has ended without a word. Made by `learnkernels up`.",
-        tags=[TAG],
-        trigger=trigger,
-        # Not forced: Prefect leaves a run as it is that has ended, should the event of that be lost.
-        actions=[ChangeFlowRunState(name="Crashed", state=StateType.CRASHED, message=ABANDONED, force=False)],
-    )
-    client.create_automation(automation)
+    wanted = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
+    if not client.read_automations_by_name(wanted["name"]):
+        client.create_automation(AutomationCore.model_validate(wanted))
 
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
@@ -86,7 +67,7 @@ def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
     while len(runs) % PAGE == 0:
         page = client.read_flow_runs(
             work_pool_filter=WorkPoolFilter(name={"any_": [POOL]}),  # type: ignore[arg-type]
-            flow_run_filter=in_state("SCHEDULED"),
+            flow_run_filter=FlowRunFilter(state={"type": {"any_": ["SCHEDULED"]}}),  # type: ignore[arg-type]
             sort=FlowRunSort.EXPECTED_START_TIME_DESC,
             limit=PAGE,
             offset=len(runs),

@@ -33,6 +33,7 @@ from learnkernels.tasks.environment import (
     answers,
     folder_key,
     key_file,
+    of_the_environment,
     running_server,
     servers_note,
     state_dir,
@@ -175,16 +176,13 @@ class Child:
             if service.port is None or answers(f"{service.url}{service.health}"):
                 return
             time.sleep(0.1)
+        lines = [one for one in service.log.read_text(encoding="utf-8", errors="replace").split("\n") if one.strip()]
+        errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Refused)\b", line)]
+        last = cut(without_passwords((errors or lines or ["it said nothing"])[-1]), 160)
+        if set_wrong := of_the_environment(RuntimeError("\n".join(lines[lines.index(errors[-1]) :] if errors else []))):
+            raise InputError(set_wrong)
         where = f" on port {service.port}" if service.port else ""
-        raise InputError(f"{service.name} did not come up{where}{self._said()}; its log is {service.log}.")
-
-    def _said(self) -> str:
-        """Return the last error of its log, or else its last line."""
-        lines = self.service.log.read_text(encoding="utf-8", errors="replace").split("\n")
-        said = [line for line in lines if line.strip()]
-        errors = [line for line in said if re.match(r"[\w.]+(Error|Exception|Refused)\b", line)]
-        last = (errors or said or [""])[-1]
-        return f" ({cut(without_passwords(last), 160)})" if last else ""
+        raise InputError(f"{service.name} did not come up{where} ({last}); its log is {service.log}.")
 
 
 def stop(children: Sequence[Child]) -> None:
@@ -251,6 +249,10 @@ class Children:
                     )
 
 
+_temporary: dict[Path, Child] = {}
+"""The temporary server of each state folder that this process has used."""
+
+
 @contextmanager
 def children(say: Callable[[str], None]) -> Iterator[Children]:
     """Give a starter of services; in the end, whatever ends it, stop them."""
@@ -265,23 +267,25 @@ def children(say: Callable[[str], None]) -> Iterator[Children]:
 
 
 def temporary_prefect() -> Child:
-    """Start a Prefect server for this process alone, without pages and schedules, and name it in PREFECT_API_URL.
+    """Return a Prefect server for this process alone, without pages and schedules, and name it in PREFECT_API_URL.
 
     Call before Prefect is imported, and wait until it is up before the first flow: both take their time. It ends at the
     end of this process, after Prefect has said its last word here.
     """
-    service = prefect_server(free_port())
-    env = {**service.env, "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_SERVER_UI_ENABLED": "false"}
-    service = replace(service, env=env, log_name=f"tmp/prefect-{service.port}.log")
-    os.environ["PREFECT_API_URL"] = f"{service.url}/api"
-    os.environ["PREFECT_API_AUTH_STRING"] = env["PREFECT_SERVER_API_AUTH_STRING"]
-    database = _prefect_database()
-    new = database is not None and not database.exists()
-    with one_at_a_time() if new else nullcontext():
-        child = Child(service)
-        atexit.register(_end, child)
-        if new:
-            child.wait_until_up()  # two servers must not make the same database
+    child = _temporary.get(state_dir())
+    if child is None or child.process.poll() is not None:
+        service = prefect_server(free_port())
+        env = {**service.env, "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_SERVER_UI_ENABLED": "false"}
+        service = replace(service, env=env, log_name=f"tmp/prefect-{service.port}.log")
+        database = _prefect_database()
+        new = database is not None and not database.exists()
+        with one_at_a_time() if new else nullcontext():
+            child = _temporary[state_dir()] = Child(service)
+            atexit.register(_end, child)
+            if new:
+                child.wait_until_up()  # two servers must not make the same database
+    os.environ["PREFECT_API_URL"] = f"{child.service.url}/api"
+    os.environ["PREFECT_API_AUTH_STRING"] = child.service.env["PREFECT_SERVER_API_AUTH_STRING"]
     return child
 
 

@@ -32,6 +32,45 @@ def test_help_is_quick_to_import_and_names_the_commands(home: Path):
     assert loaded.stdout.strip() == f"[] {COLLECT_AFTER[0]}"
 
 
+FUNCTIONS = """
+import asyncio, os, pandas as pd
+from learnkernels import compare, predict, train
+
+async def cell():  # a notebook has a running event loop
+    quick = ["learners=[unif]", "kernels=[{family: gaussian, gammas: [0.1, 1.0]}]", "dask.workers=2"]
+    summary = compare("rows.csv", "y", without=["linear", "grid-search", "boosting"], changes=quick)
+    print(*summary["algorithm"], os.path.exists(os.path.join(summary.attrs["results"], "report.md")))
+    rows = pd.read_csv("rows.csv").drop(columns="y").head(3)
+    direct = train("rows.csv", "y", register="demo", changes=quick).predict(rows)
+    scored = predict("demo", rows)
+    print(direct["score"].equals(scored["score"]), *scored["prediction"])
+
+before = dict(os.environ)
+asyncio.run(cell())
+print(before == dict(os.environ))
+"""
+
+
+@pytest.mark.slow(40)
+def test_functions_set_themselves_up_in_a_script_and_in_a_running_event_loop(home: Path):
+    x = np.repeat(np.arange(3.0), 20)
+    pd.DataFrame({"x": x, "z": np.sin(np.arange(60)), "y": np.where(x > 0, "yes", "no")}).to_csv(
+        home / "work" / "rows.csv", index=False
+    )
+    (home / "work" / "script.py").write_text(FUNCTIONS)  # which workers do not run, without any __main__ in it
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=home / "work", env=environment(home), capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["unif constant True", "True no no no", "True"], done.stderr
+    assert list((home / "home").iterdir()) == []
+    without = "import sys; sys.modules['prefect'] = None; from learnkernels import compare; compare('rows.csv', 'y')"
+    refused = subprocess.run(
+        [sys.executable, "-c", without], cwd=home / "work", env=environment(home), capture_output=True, text=True
+    )
+    sentence = "runs on libraries that are not installed (prefect); install them with: pip install 'learnkernels[pipe"
+    assert sentence in refused.stderr
+
+
 HOSTILE = {
     **{name: "socks5://127.0.0.1:9" for name in ("all_proxy", "ALL_PROXY")},
     **{name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")},
@@ -82,6 +121,8 @@ def test_what_stops_a_command_is_one_sentence(user: User, prefect_server: None):
     refused("error: there is no Prefect server to deploy to: start 'learnkernels up'", *deploy)
     for command in (deploy, ("compare", CONF)):
         refused(f"error: no Prefect server answers at {NOBODY} (", *command, PREFECT_API_URL=NOBODY)
+
+    refused("error: PREFECT_LOGGING_LEVEL is 'NOPE' in the environment", "compare", CONF, PREFECT_LOGGING_LEVEL="NOPE")
 
     dependent = "kernels=[linear, {family: polynomial, degrees: [1], coef0: 0}]"
     changes = [part for one in ("learners=alignf-linear", dependent, "dask.workers=0") for part in ("--set", one)]

@@ -183,12 +183,16 @@ def test_from_the_clock_to_the_predictions(used_home: Path, ports: tuple[int, in
         assert f"prefect deployment run '{train.name}/demo'" in shown.stdout
 
         assert within(lambda: bool(completed(api, key, train.name, auto_scheduled=True)), 300), "no scheduled training"
-        # Deployed again without a clock, so that later runs do not stand in the way; the chain stays.
+        # Paused and deployed again, so that later runs do not stand in the way; the chain stays.
+        for one in httpx.post(f"{api}/deployments/filter", json={}, auth=key).json():
+            for schedule in one["schedules"]:
+                its = f"{api}/deployments/{one['id']}/schedules/{schedule['id']}"
+                assert httpx.patch(its, json={"active": False}, auth=key).is_success
         assert learnkernels(home, "deploy", "small.yaml", "--register", "demo", *files).returncode == 0
         assert within(lambda: are_through(api, key), 300), "no prediction followed"
 
         # One that was asked for by hand runs the same way; without predictions, that deployment goes.
-        assert learnkernels(home, "deploy", "small.yaml", "--register", "demo", "--paused").returncode == 0
+        assert learnkernels(home, "deploy", "small.yaml", "--register", "demo").returncode == 0
         asked = subprocess.run(
             [sys.executable, "-m", "prefect", "deployment", "run", f"{compare.name}/demo"],
             env=environment(home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ import httpx
 import pandas as pd
 import pytest
 import yaml
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 
 from learnkernels.conf.schema import CompareConfig
@@ -32,7 +34,9 @@ from tools.forked import PROGRAMS, Commands, Started
 from tools.waiting import within
 
 PAGE = ROOT / "docs" / "operations.md"
-SECTIONS = by_section(PAGE)
+STACK = ROOT / "docs" / "stack.md"
+SECTIONS = by_section(PAGE) | by_section(STACK)
+UNIT = ROOT / "conf" / "operations" / "learnkernels.service"
 PORTS = ("4200", "5000", "5432", "8786")
 SERVERS = ("learnkernels up", "dask scheduler", "dask worker")
 DEPLOYED = ".learnkernels/prefect/prefect.db"
@@ -86,6 +90,7 @@ class Operator:
     def run(self, command: str) -> str:
         command = re.sub(r"\b(4200|5000|5432|8786)\b", lambda port: self.ports[port.group()], command)
         command = command.replace("conf/quickstart.yaml", "small.yaml").replace(" --dataset diabetes", "")
+        command = command.replace(" conf/operations/", f" {UNIT.parent}/")
         if command == "learnkernels up":
             command = f"{command} --prefect-port {self.ports['4200']} --mlflow-port {self.ports['5000']}"
         if command.startswith("prefect flow-run cancel"):
@@ -210,15 +215,13 @@ def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect
     tool("sqlite3")
     assert "train-kernel-model/demo" in operator.follow("On one machine")
     with receiving() as (host, received):
-        operator.env["ADDRESS"] = f"json://{host}/hook"  # what Slack's block sends to
-        operator.follow("Notifications", before='python -c "import os; from prefect.blocks.webhook')
-        operator.env["ADDRESS"] = f"http://{host}/hook"
-        operator.follow("Notifications", start='python -c "import os; from prefect.blocks.webhook')
+        operator.env["ADDRESS"] = f"json://{host}/hook"
+        operator.follow("Notifications")
         assert within(operator.is_through, 240, 0.2), operator.ask("flow_runs/filter").text
         operator.run("head -n 1 new.csv > none.csv")
         operator.run("learnkernels predict --model demo/1 --input none.csv --output none.parquet --id key")
-        told = lambda: [one for one in received if "demo: input empty" in one.values()]  # noqa: E731
-        assert within(lambda: len(told()) == 2, 60, 0.1), received
+        told = lambda: [one for one in received if one["title"] == "demo: input empty"]  # noqa: E731
+        assert within(lambda: len(told()) == 1, 60, 0.1), received
 
     operator.follow("Back up and restore", before="rm -rf")  # while everything runs
     before = tables(operator.folder / "mlflow.db")
@@ -333,12 +336,35 @@ def test_tiles_go_to_a_dask_scheduler(operator: Operator, prefect_server: None):
     assert "Receive client connection" in (operator.folder.parent / "server0.log").read_text()
 
 
+@pytest.mark.slow(60)
+def test_a_plain_prefect_server_takes_the_file_of_the_repository(operator: Operator, prefect_server: None):
+    shutil.copy(ROOT / "prefect.yaml", operator.folder)
+    operator.env |= {"PWD": str(operator.folder)}
+    operator.run(SECTIONS["Prefect"][0])
+    operator.env["PREFECT_API_URL"] = str(PREFECT_API_URL.value())
+    said = operator.follow("Prefect", start="prefect work-pool", before="prefect worker")
+    for name in ("train-kernel-model/demo", "reproduce-papers/papers", "promote after", "predict after"):
+        assert name in said
+    with get_client(sync_client=True) as client:
+        deployment = client.read_deployment_by_name("train-kernel-model/demo")
+        assert deployment.job_variables["working_dir"] == str(operator.folder)
+        operator.run(SECTIONS["Prefect"][-1])
+        operator.follow("Work pools")
+        churn = client.read_deployment_by_name("train-kernel-model/churn")
+    assert (churn.work_pool_name, churn.job_variables["image"]) == ("images", "registry/learnkernels:0.2.0")
+    printed = yaml.safe_load(operator.run(next(one for one in SECTIONS["Prefect"] if one.endswith("--print-yaml"))))
+    assert [one["entrypoint"].rpartition(".")[2] for one in printed["deployments"]] == ["compare", "train", "promote"]
+
+
 def test_the_unit_file_is_one_that_systemd_takes(tmp_path: Path):
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not installed")
-    (unit,) = re.findall(r"```ini\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    unit = UNIT.read_text(encoding="utf-8")
     installed = "/srv/learnkernels/.venv/bin/learnkernels"
     assert f"{installed} up\n" in unit
+    read = configparser.ConfigParser(strict=False)
+    read.read_string(unit)
+    assert read["Service"].keys() >= {"user", "workingdirectory", "execstart", "restart"}
+    if shutil.which("systemd-analyze") is None:
+        return
     here = unit.replace(installed, str(Path(sys.executable).parent / "learnkernels"))
     here = here.replace("User=learnkernels", "User=root").replace("/srv/learnkernels", str(tmp_path))
     file = tmp_path / "learnkernels.service"
@@ -346,3 +372,15 @@ def test_the_unit_file_is_one_that_systemd_takes(tmp_path: Path):
     checked = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True)
     assert [line for line in checked.stderr.splitlines() if "learnkernels" in line] == []
     assert checked.returncode == 0
+
+
+def test_compose_takes_its_file():
+    if shutil.which("docker") is None:
+        pytest.skip("docker is not installed")
+    file = ROOT / "compose.yaml"
+    given = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)", file.read_text(encoding="utf-8")), "x")
+    checking = ["docker", "compose", "--file", str(file), "config", "--quiet"]
+    if subprocess.run([*checking[:2], "version"], capture_output=True).returncode != 0:
+        pytest.skip("docker has no compose")
+    checked = subprocess.run(checking, env=os.environ | given, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr

@@ -11,7 +11,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from learnkernels.conf.loading import load_config, located
-from learnkernels.flows.cli import TABLES, _is_table, _show, app
+from learnkernels.flows.cli import _show, app
+from learnkernels.flows.functions import TABLES, is_table
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.data.tables import FORMATS
 from learnkernels.tasks.evidence.tables import display_table, summarise
@@ -41,8 +42,8 @@ def test_a_command_begins_with_every_table_that_can_be_read(here: Path):
     Path("mine[1].yaml").touch()
     Path("rows").mkdir()
     for one in ("rows.CSV", "rows", "rows/*", "rows/part-?", "rows/part-[12]"):
-        assert _is_table(["conf.yaml", one])
-    assert not _is_table(["conf.yaml", "quickstart", "mine[1].yaml"])
+        assert is_table(["conf.yaml", one])
+    assert not is_table(["conf.yaml", "quickstart", "mine[1].yaml"])
 
 
 def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
@@ -95,8 +96,8 @@ def test_a_configuration_that_comes_along_is_found_by_its_name_and_a_file_here_c
 def test_examples_are_copied_whole_and_replace_nothing(here: Path):
     done = run("examples", "tried")
     assert done.exit_code == 0, done.output
-    ours = [*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("*.py")]
-    copied = {path.name: path.read_bytes() for path in Path("tried").iterdir()}
+    ours = [*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("*.py"), *(ROOT / "conf/operations").iterdir()]
+    copied = {path.name: path.read_bytes() for path in Path("tried").rglob("*.*")}
     assert copied == {path.name: path.read_bytes() for path in ours}
     assert load_config(Path("tried/quickstart.yaml")) == load_config(Path("quickstart"))
     assert Path(done.output.split()[-1]).is_file()  # the script that it says to run

@@ -28,7 +28,7 @@ from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models.registry import ModelVersion, fetch, find_version, log_model, register
 from learnkernels.tasks.models.scoring import score_table
 from tests.service.conftest import S3
-from tests.service.flows.test_notifications import told_of
+from tests.service.flows.test_notifications import sends, told_of
 from tools.waiting import within
 
 
@@ -90,14 +90,15 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered:
         assert f"| {label} | {count:,} | {count / 4998:.1%} |" in report
 
 
+@sends
 def test_a_table_without_rows_is_scored_and_told(registered: ModelVersion):
     rows_of(0, 1).to_parquet("in.parquet")
-    with told_of("flowers") as received:
+    with told_of() as received:
         assert predict("flowers", "in.parquet", "out.parquet", ["key"])["rows"] == 0
         assert within(lambda: len(received) >= 1, 60)
     (message,) = received
-    assert message["subject"] == "flowers: input empty"
-    assert message["text"] == "in.parquet has no rows, and so out.parquet has none."
+    assert message["title"] == "flowers: input empty"
+    assert message["message"].startswith("in.parquet has no rows, and so out.parquet has none.")
 
 
 def test_what_cannot_be_scored_is_refused(registered: ModelVersion):

@@ -31,7 +31,7 @@ from learnkernels.kernels.persistence.model import load_model
 from learnkernels.tasks.models.lifecycle import rivals
 from learnkernels.tasks.models.registry import fetch, find_version
 from learnkernels.tasks.models.training import recipe_of
-from tests.service.flows.test_notifications import told_of
+from tests.service.flows.test_notifications import sends, told_of
 from tools.waiting import within
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -194,11 +194,12 @@ def recipe(path: Path, gammas: list[float], **data: Any) -> CompareConfig:
     )
 
 
+@sends
 @pytest.mark.slow(20)
 def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
     path = noise_and_signal(working_folder / "rows.parquet")
     train(recipe(path, [0.001]), "sine")
-    with told_of("sine") as told:
+    with told_of() as told:
         first = promote("sine")
         train(recipe(path, [1.0, 2.0]), "sine")
         better = promote("sine")
@@ -223,9 +224,11 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
     assert worse["p"] > 0.9
     assert (again["moved"], champion("sine")) == (False, 2)
     assert "already" in again["reason"]
-    subjects = sorted(one["subject"].removeprefix("sine: challenger ") for one in told)
+    subjects = sorted(one["title"].removeprefix("sine: challenger ") for one in told)
     assert subjects == ["promoted", "promoted", "rejected"]  # a champion that challenges itself is no news
-    assert {one["text"] for one in told} == {f"sine: {each['reason']}." for each in (first, better, worse)}
+    assert {one["message"].splitlines()[0] for one in told} == {
+        f"sine: {each['reason']}." for each in (first, better, worse)
+    }
 
 
 @pytest.mark.slow(15)

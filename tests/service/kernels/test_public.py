@@ -36,7 +36,7 @@ def test_a_name_brings_along_what_it_needs_and_no_more():
 def test_estimators_and_files_work_where_nothing_of_the_pipeline_can_be_imported(tmp_path: Path):
     code = f"""
 import sys
-from learnkernels.__main__ import PIPELINE
+from learnkernels.tasks.environment import PIPELINE
 class Missing:
     def find_spec(name, path=None, target=None):
         if name.partition(".")[0] in PIPELINE:

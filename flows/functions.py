@@ -1,0 +1,381 @@
+"""`compare`, `train` and `predict` as functions of Python, and what they share with the commands of these names."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from learnkernels.conf.errors import InputError
+from learnkernels.tasks.environment import lacking_libraries, prepare_environment, running_server
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from learnkernels.conf.schema import CompareConfig
+    from learnkernels.tasks.models.registry import PyFuncModel
+    from learnkernels.tasks.operate.servers import Child
+
+TABLES = (".csv", ".parquet", ".arrow", ".feather")
+"""Endings of tables."""
+
+_servers: list[Child] = []
+"""The Prefect server of this process, where it has one of its own."""
+
+
+def compare(
+    table: str | Path | Sequence[str | Path],
+    target: str | Sequence[str] | None = None,
+    *,
+    group: str | None = None,
+    time: str | None = None,
+    metric: str | None = None,
+    without: Sequence[str] = (),
+    minutes: float | None = None,
+    changes: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Compare learners of the kernel on a table or on the data sets of a configuration, and leave the evidence.
+
+    Does what the command ``learnkernels compare`` does, and writes into the working folder: ``results/``, MLflow's
+    ``mlflow.db`` and ``mlartifacts/``, and ``.learnkernels/``, in which Prefect has its home.
+
+    Parameters
+    ----------
+    table : path or sequence of paths
+        Parquet, CSV, Arrow or Feather; several files or a folder of them; or a YAML configuration.
+    target : str or sequence of str, optional
+        Columns of a table to predict.
+    group, time : str, optional
+        Columns of a table: groups that are never divided; time, in which earlier rows train and later ones test.
+    metric : str, optional
+        What errors are measured by, such as ``roc_auc``.
+    without : sequence of str
+        Baselines of a table to leave out, such as ``boosting``.
+    minutes : float, optional
+        About how long comparing a table may take.
+    changes : sequence of str
+        Keys of the configuration to change, such as ``protocol.folds=10``.
+
+    Returns
+    -------
+    summary : pandas.DataFrame
+        One row a data set and method. ``summary.attrs`` has ``results``, the folder of the report.
+
+    Raises
+    ------
+    InputError
+        The table, an argument or the configuration cannot be used.
+    """
+    with _own_environment():
+        config = _configuration(table, target, {"groups": group, "time": time}, metric, without, minutes, changes)
+        from learnkernels.flows.compare import compare as flow
+
+        with prefect_runs(config.name, anew=True), _script_unseen():
+            result = flow(config)
+        import pandas as pd
+
+        summary = pd.read_parquet(Path(result["results"], "summary.parquet"))
+    summary.attrs = {"results": result["results"]}
+    return summary
+
+
+def train(
+    table: str | Path | Sequence[str | Path],
+    target: str | Sequence[str] | None = None,
+    *,
+    register: str | None = None,
+    dataset: str | None = None,
+    group: str | None = None,
+    time: str | None = None,
+    metric: str | None = None,
+    changes: Sequence[str] = (),
+) -> PyFuncModel:
+    """Train a model on all rows of a table or data set, and register it in MLflow.
+
+    Parameters
+    ----------
+    table : path or sequence of paths
+        As of `compare`.
+    target : str or sequence of str, optional
+        Columns of a table to predict.
+    register : str, optional
+        Name of the registered model; by default that of the table or configuration.
+    dataset : str, optional
+        The data set to learn from, where a configuration has several.
+    group, time, metric : str, optional
+        As of `compare`.
+    changes : sequence of str
+        Keys of the configuration to change.
+
+    Returns
+    -------
+    model : mlflow.pyfunc.PyFuncModel
+        The registered version: ``model.predict(frame)`` predicts the rows of a DataFrame.
+
+    Raises
+    ------
+    InputError
+        The table, an argument or the configuration cannot be used.
+    """
+    with _own_environment():
+        config = _configuration(table, target, {"groups": group, "time": time}, metric, (), None, changes)
+        from learnkernels.flows.train import train as flow
+        from learnkernels.tasks.models.registry import as_served, find_version
+
+        name = register or config.name
+        with prefect_runs(name, anew=True), _script_unseen():
+            result = flow(config, name, dataset)
+        return as_served(find_version(result["uri"]))
+
+
+def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] = ()) -> pd.DataFrame:
+    """Predict the rows of a table by a registered model; the command of this name writes more than memory holds.
+
+    Parameters
+    ----------
+    model : str
+        ``NAME`` for its champion, ``NAME@ALIAS`` or ``NAME/VERSION``.
+    table : path or pandas.DataFrame
+        The rows; a file, or a folder or pattern of files, here or on S3.
+    id : sequence of str
+        Columns to copy into the predictions; without any, rows are numbered.
+
+    Returns
+    -------
+    predictions : pandas.DataFrame
+        One row for each row of the table, in their order.
+
+    Raises
+    ------
+    InputError
+        There is no such model, or the table does not fit it.
+    """
+    with _own_environment(), tempfile.TemporaryDirectory() as aside:
+        set_up()
+        import pandas as pd
+
+        from learnkernels.flows.predict import predict as flow
+        from learnkernels.tasks.models.registry import find_version
+
+        rows, predictions = (str(Path(aside, name)) for name in ("rows.parquet", "predictions.parquet"))
+        if isinstance(table, pd.DataFrame):
+            table.to_parquet(rows, index=False)
+        else:
+            rows = str(table)
+        find_version(model)
+        with prefect_runs(model, anew=True), _script_unseen():
+            flow(model, rows, predictions, list(id))
+        return pd.read_parquet(predictions)
+
+
+def _configuration(
+    table: str | Path | Sequence[str | Path],
+    target: str | Sequence[str] | None,
+    beside: dict[str, str | None],
+    metric: str | None,
+    without: Sequence[str],
+    minutes: float | None,
+    changes: Sequence[str],
+) -> CompareConfig:
+    """Return the configuration of a table, or that of a file, of which nothing else can be said."""
+    files = [str(table)] if isinstance(table, str | Path) else list(map(str, table))
+    targets = [target] if isinstance(target, str) else target
+    if is_table(files):
+        return config_of_table(files, targets, beside, metric, without, minutes, changes)
+    refuse_options(files, {"target": targets, **beside, "metric": metric, "without": without, "minutes": minutes})
+    return prepare(Path(files[0]), changes)
+
+
+def is_table(files: Sequence[str]) -> bool:
+    """Return whether arguments name tables, folders or patterns, and not a configuration."""
+    return any(
+        Path(one).suffix.lower() in TABLES or Path(one).is_dir() or (set(one) & set("*?[") and not Path(one).is_file())
+        for one in files
+    )
+
+
+def refuse_options(conf: Sequence[str], options: Mapping[str, object]) -> None:
+    """Refuse what is said of a configuration that it says itself.
+
+    Raises
+    ------
+    InputError
+    """
+    if len(conf) > 1:
+        raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
+    if given := [option for option, value in options.items() if value]:
+        raise InputError(
+            f"{conf[0]}: {given[0]} is for tables ({', '.join(TABLES)}); a configuration says such things itself, in "
+            "its data sets, 'protocol' and 'baseline'."
+        )
+
+
+def config_of_table(
+    table: Sequence[str],
+    target: Sequence[str] | None,
+    beside: dict[str, str | None],
+    metric: str | None,
+    without: Sequence[str],
+    minutes: float | None,
+    changes: Sequence[str],
+    verbose: bool = False,
+    say: Callable[[str], object] = lambda line: None,
+) -> CompareConfig:
+    """Return the configuration of a table, after it was said what it was taken for, and set up what a run needs.
+
+    Raises
+    ------
+    InputError
+        The table or an argument cannot be used.
+    """
+    from learnkernels.conf.files import files_of
+    from learnkernels.conf.loading import config_of_text
+
+    for one in table:
+        if files_of(one) is None:
+            raise InputError(f"there is no table {one} (seen from {Path.cwd()}); correct the path.")
+    set_up(verbose)
+    from learnkernels.tasks.data.starting import start
+
+    found = start(table, target, beside, metric, without, minutes)
+    for line in found.lines:
+        say(line)
+    return config_of_text(found.text, Path(table[0]), list(changes))
+
+
+def prepare(conf: Path, changes: Sequence[str], verbose: bool = False, deploy: bool = False) -> CompareConfig:
+    """Return the configuration, checked as far as can be at once, and set up what a flow run needs.
+
+    Raises
+    ------
+    InputError
+        It cannot be read, or names what is not there.
+    """
+    from learnkernels.conf.loading import load_config
+
+    config = load_config(conf, list(changes))
+    _require_files(config)
+    set_up(verbose, deploy)
+    _require_params(config)
+    return config
+
+
+def set_up(verbose: bool = False, deploy: bool = False) -> None:
+    """Set up what a flow run needs, before prefect and mlflow are imported, and start a server for it while they are.
+
+    What is deployed goes to a server that stays.
+    """
+    from learnkernels.tasks.operate.servers import temporary_prefect
+
+    prepare_environment()
+    _servers.clear()
+    if not verbose:
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
+        os.environ["PREFECT_API_URL"] = address
+    if "PREFECT_API_URL" not in os.environ and not deploy:
+        _servers.append(temporary_prefect())
+
+
+@contextmanager
+def prefect_runs(label: str, anew: bool = False) -> Iterator[None]:
+    """Wait for the Prefect server, and give the runs of this process their tags.
+
+    Parameters
+    ----------
+    label : str
+        A tag.
+    anew : bool
+        Whether Prefect may have been imported with another environment, and reads that of now.
+
+    Raises
+    ------
+    InputError
+        Prefect does not answer, or no longer.
+    """
+    from prefect import tags
+    from prefect.context import SettingsContext, get_settings_context
+    from prefect.settings import Profile, Settings
+
+    from learnkernels.tasks.operate.deployments import answering
+
+    for server in _servers:
+        server.wait_until_up()
+    context = get_settings_context()
+    profile, settings = context.profile, context.settings
+    if anew:
+        profile, settings = Profile(name="learnkernels", settings={}), Settings()
+    if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
+        flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
+        settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` reads all anew, which takes time
+    with SettingsContext(profile=profile, settings=settings), answering(), tags("learnkernels", label):
+        yield
+
+
+@contextmanager
+def _own_environment() -> Iterator[None]:
+    """Give this process its environment back, whatever is set within.
+
+    Raises
+    ------
+    ImportError
+        Libraries of the extra `pipeline` are missing.
+    """
+    if lacking := lacking_libraries("this function of learnkernels"):
+        raise ImportError(lacking)
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextmanager
+def _script_unseen() -> Iterator[None]:
+    """Have worker processes not run the user's script, as Python does where `__main__` says which file it is."""
+    main = vars(sys.modules["__main__"])
+    file = main.pop("__file__", None)
+    try:
+        yield
+    finally:
+        if file is not None:
+            main["__file__"] = file
+
+
+def _require_files(config: CompareConfig) -> None:
+    """Refuse missing files before anything heavy is imported."""
+    from learnkernels.conf.loading import existing_files
+    from learnkernels.conf.schema import PrecomputedConfig
+
+    for dataset in config.datasets:
+        if dataset.source == "file":
+            existing_files(dataset, config.data_dir)
+        for family in config.kernels:
+            matrices = Path(family.path, dataset.label) if isinstance(family, PrecomputedConfig) else None
+            if matrices is not None and not (matrices / "index.json").is_file():
+                raise InputError(
+                    f"data set {dataset.label}: there are no matrices in {matrices} (seen from "
+                    f"{Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
+                )
+
+
+def _require_params(config: CompareConfig) -> None:
+    """Refuse parameters of learners, synthetic sets and families of one's own, while a server starts."""
+    from learnkernels.conf.schema import OwnConfig
+    from learnkernels.tasks.data.synthetic import require_params as require_params_of_set
+    from learnkernels.tasks.own import own_family, require_params
+
+    for dataset in config.datasets:
+        if dataset.source == "synthetic":
+            require_params_of_set(str(dataset.name), dataset.params, f"data set {dataset.label}")
+    for learner in config.learners:
+        require_params(learner)
+    for family in config.kernels:
+        if isinstance(family, OwnConfig):
+            own_family(family)
