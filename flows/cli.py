@@ -569,9 +569,9 @@ def ui(
     """Show the runs of this folder: start Prefect and MLflow on loopback, print their addresses, stop with Ctrl-C."""
     with _user_errors("the runs are kept"):
         prepare_environment()
-        from learnkernels.tasks.operate.servers import serve_ui
+        from learnkernels.tasks.operate.servers import serve
 
-        serve_ui(prefect_port, mlflow_port, _report)
+        serve(prefect_port, mlflow_port, _report)
 
 
 @app.command()
@@ -592,11 +592,11 @@ def up(
 
         for name, value in retention(keep_days).items():  # before Prefect is imported
             os.environ.setdefault(name, value)
-        from learnkernels.tasks.operate.recovery import set_up
-        from learnkernels.tasks.operate.servers import serve_up
+        from learnkernels.tasks.operate.recovery import set_up as prepare_schedules
+        from learnkernels.tasks.operate.servers import serve
 
         tend(keep_days, keep_runs, _report)
-        serve_up(prefect_port, mlflow_port, set_up, _report)
+        serve(prefect_port, mlflow_port, _report, prepare_schedules)
 
 
 def _report(line: str) -> None:
@@ -683,6 +683,7 @@ def deploy(
         _require_no_credentials(read, write)
         if learner is not None:
             warn("--learner goes with the next version; give --set learners=[NAME].", FutureWarning, stacklevel=2)
+            changes = [*(changes or ()), f"learners=[{learner}]"]
         if paused is not None or notify:
             raise InputError(
                 "--paused, --no-paused and --notify are no longer options: pause deployments and send notifications in "
@@ -698,7 +699,6 @@ def deploy(
             cron=cron,
             timezone=timezone,
             dataset=dataset,
-            learner=learner,
             refresh=refresh,
             input=read,
             output=write,

@@ -62,8 +62,8 @@ class Plan:
         When `compare` and `train` start, five fields; without, schedules stay as they are in Prefect.
     timezone : str
         Of the cron expression.
-    dataset, learner : str, optional
-        What `train` trains, as its arguments.
+    dataset : str, optional
+        The data set that `train` learns from.
     refresh : bool
         Whether `promote` lets a version of the same recipe take over if it learned from other rows.
     input, output : str, optional
@@ -81,7 +81,6 @@ class Plan:
     cron: str | None = None
     timezone: str = "Etc/UTC"
     dataset: str | None = None
-    learner: str | None = None
     refresh: bool = False
     input: str | None = None
     output: str | None = None
@@ -96,7 +95,7 @@ def check_plan(plan: Plan) -> None:
     Raises
     ------
     InputError
-        The name, cron expression, time zone, data set or learner is not valid, or half of input and output is missing.
+        The name, cron expression, time zone or data set is not valid, or half of input and output is missing.
     """
     from learnkernels.tasks.models.lifecycle import require_model_name  # brings MLflow along
 
@@ -119,12 +118,9 @@ def check_plan(plan: Plan) -> None:
         raise InputError(f"{given} is given and {missing} is not; give both for predictions, or neither.")
     if plan.id and plan.input is None:
         raise InputError("--id names columns of --input, which is missing; give --input and --output, or leave it out.")
-    for option, value, names in (
-        ("--dataset", plan.dataset, [dataset.label for dataset in plan.config.datasets]),
-        ("--learner", plan.learner, [learner.title for learner in plan.config.learners]),
-    ):
-        if value is not None and value not in names:
-            raise InputError(f"{option} {value}: the configuration has {', '.join(names)}; choose one of them.")
+    names = [dataset.label for dataset in plan.config.datasets]
+    if plan.dataset is not None and plan.dataset not in names:
+        raise InputError(f"--dataset {plan.dataset}: the configuration has {', '.join(names)}; choose one of them.")
 
 
 def printed(plan: Plan) -> str:
@@ -210,11 +206,8 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
     config = plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     parameters: dict[Step, dict[str, Any]] = {
         "compare": {"config": config},
-        "train": {"config": config, "model": plan.model},
+        "train": {"config": config, "model": plan.model} | ({"dataset": plan.dataset} if plan.dataset else {}),
         "promote": {"model": plan.model, "refresh": plan.refresh},
-    }
-    parameters["train"] |= {
-        name: value for name, value in (("dataset", plan.dataset), ("learner", plan.learner)) if value is not None
     }
     if plan.input is not None:
         files = {"input": plan.input, "output": plan.output, "id": list(plan.id)}

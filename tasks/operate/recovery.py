@@ -61,22 +61,18 @@ def crash_silent_runs(client: SyncPrefectClient) -> None:
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
     """Cancel scheduled runs whose time has passed, but for the latest of each deployment, and return them."""
-    cancelled, seen = [], set()
-    late = datetime.now().astimezone() - timedelta(seconds=1)
+    late = {"before_": datetime.now().astimezone() - timedelta(seconds=1)}
+    due = FlowRunFilter(state={"type": {"any_": ["SCHEDULED"]}}, expected_start_time=late)  # type: ignore[arg-type]
+    pool = WorkPoolFilter(name={"any_": [POOL]})  # type: ignore[arg-type]
+    newest = FlowRunSort.EXPECTED_START_TIME_DESC
     runs: list[FlowRun] = []
-    while len(runs) % PAGE == 0:
-        page = client.read_flow_runs(
-            work_pool_filter=WorkPoolFilter(name={"any_": [POOL]}),  # type: ignore[arg-type]
-            flow_run_filter=FlowRunFilter(state={"type": {"any_": ["SCHEDULED"]}}),  # type: ignore[arg-type]
-            sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-            limit=PAGE,
-            offset=len(runs),
-        )
+    while page := client.read_flow_runs(
+        work_pool_filter=pool, flow_run_filter=due, sort=newest, limit=PAGE, offset=len(runs)
+    ):
         runs += page
-        if not page:
-            break
-    for run in runs:  # the latest first
-        if run.auto_scheduled and run.expected_start_time is not None and run.expected_start_time < late:
+    cancelled, seen = [], set()
+    for run in runs:
+        if run.auto_scheduled:
             if run.deployment_id in seen:
                 client.set_flow_run_state(run.id, Cancelled(message=MISSED), force=True)
                 cancelled.append(run.id)

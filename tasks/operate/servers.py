@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import psutil
 
@@ -304,83 +304,66 @@ def _end(child: Child) -> None:
         child.service.log.unlink(missing_ok=True)
 
 
-def serve_ui(prefect_port: int, mlflow_port: int, say: Callable[[str], None]) -> None:
-    """Start both servers, say where they are, and keep them running until the user interrupts.
-
-    Raises
-    ------
-    InputError
-        A port is taken, MLflow's store is a remote server, or a server does not come up, or not stay up.
-    """
-    if _remote_mlflow():
-        raise InputError(
-            f"MLFLOW_TRACKING_URI is the server {without_passwords(os.environ['MLFLOW_TRACKING_URI'])}: open that in a "
-            "browser."
-        )
-    prefect, mlflow = prefect_server(prefect_port), mlflow_server(mlflow_port)
-    if running_server("prefect_api") == f"{prefect.url}/api" and running_server("mlflow") == mlflow.url:
-        for line in (*map(_where, (prefect, mlflow)), "both run already, from another terminal.", _about_key()):
-            say(line)
-        return
-    with children(say) as start:
-        say("starting both dashboards ...")
-        _start_servers(start, prefect, mlflow)
-        say(_about_key())
-        with _noted(prefect, mlflow):
-            say("runs of this folder that are started now show up live; Ctrl-C stops both.")
-            start.watch()
-
-
-def serve_up(
-    prefect_port: int, mlflow_port: int, prepare: Callable[[str, bool], object], say: Callable[[str], None]
+def serve(
+    prefect_port: int,
+    mlflow_port: int,
+    say: Callable[[str], None],
+    prepare: Callable[[str, bool], object] | None = None,
 ) -> None:
-    """Start what runs schedules, say where it is, and keep it running until the user interrupts.
-
-    A Prefect server, an MLflow server and one worker. A server that PREFECT_API_URL or MLFLOW_TRACKING_URI already
-    names is not started.
+    """Start both servers, say where they are, and keep them running until the user interrupts.
 
     Parameters
     ----------
     prefect_port, mlflow_port : int
         Where the servers listen, on loopback.
-    prepare : callable
-        Called with the address of Prefect's API, and whether it is a server started here, before the worker starts.
     say : callable
         Prints a line.
+    prepare : callable, optional
+        Where given, a worker runs schedules, too, and no server is started that PREFECT_API_URL or
+        MLFLOW_TRACKING_URI already names. It is called before the worker starts, with the address of Prefect's API,
+        and whether that server is started here.
 
     Raises
     ------
     InputError
-        A port is taken, or a part does not come up, or not stay up.
+        A port is taken, MLflow's store is a remote server, or a part does not come up, or not stay up.
     """
+    tracking = os.environ["MLFLOW_TRACKING_URI"]
+    remote = tracking.startswith("http")
+    if remote and prepare is None:
+        raise InputError(f"MLFLOW_TRACKING_URI is the server {without_passwords(tracking)}: open that in a browser.")
+    named = os.environ.get("PREFECT_API_URL") if prepare is not None else None
+    prefect = None if named else prefect_server(prefect_port)
+    mlflow = None if remote else mlflow_server(mlflow_port)
+    servers = [server for server in (prefect, mlflow) if server is not None]
+    about_key = f"log in with what {key_file()} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
+    if prepare is None and all(running_server(_noted_as(one)) == _noted_at(one) for one in servers):
+        for line in (*map(_where, servers), "both run already, from another terminal.", about_key):
+            say(line)
+        return
     with children(say) as start:
-        api = os.environ.get("PREFECT_API_URL")
-        prefect = None if api else prefect_server(prefect_port)
-        mlflow = None if _remote_mlflow() else mlflow_server(mlflow_port)
         say("starting ...")
-        _start_servers(start, *(server for server in (prefect, mlflow) if server is not None))
-        for name, server, address in (("Prefect", prefect, api), ("MLflow", mlflow, os.environ["MLFLOW_TRACKING_URI"])):
-            if server is None:
-                say(f"{name:8} {without_passwords(str(address))} (not started here)")
-        api = api or f"{prefect_server(prefect_port).url}/api"
-        prepare(api, prefect is not None)
-        start(worker(api))
-        say(_about_key())
-        with _noted(prefect, mlflow):
-            say("deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first.")
-            start.watch()
-
-
-def _start_servers(start: Children, *services: Service) -> None:
-    """Start servers; two processes do not make the same database."""
-    for service in services:
-        require_free(service)
-        if service.name == "MLflow":
-            prepare_mlflow(os.environ["MLFLOW_TRACKING_URI"])
-        else:
+        for server in servers:  # what can be refused, before any is started
+            require_free(server)
+        if mlflow is not None:
+            prepare_mlflow(tracking)
+        if prefect is not None:
             _prefect_database()
-    with one_at_a_time():
-        start(*services)
+        with one_at_a_time():  # two processes do not make the same database
+            start(*servers)
+        for name, address in (("Prefect", named), ("MLflow", tracking if remote else None)):
+            if address is not None:
+                say(f"{name:8} {without_passwords(address)} (not started here)")
+        hint = "runs of this folder that are started now show up live; Ctrl-C stops both."
+        if prepare is not None:
+            api = named or f"{prefect_server(prefect_port).url}/api"
+            prepare(api, prefect is not None)
+            start(worker(api))
+            hint = "deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first."
+        say(about_key)
+        with _noted(*servers):
+            say(hint)
+            start.watch()
 
 
 def _where(service: Service) -> str:
@@ -388,28 +371,26 @@ def _where(service: Service) -> str:
     return f"{service.name:8} {found}"
 
 
-def _about_key() -> str:
-    """Return how to log in; the key itself has no place on a terminal or in a journal."""
-    return f"log in with what {key_file()} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
+def _noted_as(server: Service) -> Literal["prefect_api", "mlflow"]:
+    return "prefect_api" if server.name == "Prefect" else "mlflow"
+
+
+def _noted_at(server: Service) -> str:
+    return f"{server.url}/api" if server.name == "Prefect" else server.url
 
 
 @contextmanager
-def _noted(prefect: Service | None, mlflow: Service | None) -> Iterator[None]:
-    """Let runs of this folder find its servers, if any were started here; those of another machine are noted there."""
-    if prefect is None and mlflow is None:
+def _noted(*servers: Service) -> Iterator[None]:
+    """Let runs of this folder find its servers, if any were started here; those of another computer are noted there."""
+    if not servers:
         yield
         return
-    prefect_api = {} if prefect is None else {"prefect_api": f"{prefect.url}/api"}
     with atomic_path(servers_note()) as note:
-        note.write_text(json.dumps(prefect_api | ({} if mlflow is None else {"mlflow": mlflow.url})), encoding="utf-8")
+        note.write_text(json.dumps({_noted_as(one): _noted_at(one) for one in servers}), encoding="utf-8")
     try:
         yield
     finally:
         servers_note().unlink(missing_ok=True)
-
-
-def _remote_mlflow() -> bool:
-    return os.environ["MLFLOW_TRACKING_URI"].startswith("http")
 
 
 def free_port() -> int:

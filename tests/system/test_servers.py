@@ -178,9 +178,9 @@ def test_a_free_port_is_none_that_a_connection_gets_and_a_taken_one_is_one_sente
 
 def test_a_worker_of_another_machine_leaves_the_note_of_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
-    with _noted(prefect_server(free_port()), None):
+    with _noted(prefect_server(free_port())):
         noted = servers_note().read_text()
-        with _noted(None, None):
+        with _noted():
             assert servers_note().read_text() == noted
         assert servers_note().read_text() == noted
     assert not servers_note().exists()

@@ -186,7 +186,6 @@ def test_a_plan_that_cannot_work_is_one_sentence():
         ({"output": "out.csv"}, r"--output is given and --input is not"),
         ({"id": ("row",)}, r"--id names columns of --input, which is missing"),
         ({"dataset": "iris"}, r"--dataset iris: the configuration has breast_cancer, diabetes; choose"),
-        ({"learner": "alingf"}, r"--learner alingf: the configuration has unif, single, align, alignf; choose"),
     ):
         with pytest.raises(InputError) as refused:
             deploy(replace(PLAN, **change))
