@@ -22,7 +22,6 @@ from contextlib import suppress
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 from unicodedata import normalize
 from urllib.parse import quote
 
@@ -386,7 +385,7 @@ def servers_note() -> Path:
     return state_dir() / "ui.json"
 
 
-def running_server(name: Literal["prefect_api", "mlflow"]) -> str | None:
+def running_server(name: str) -> str | None:
     """Return the address of a server of this folder's `learnkernels ui` or `up`, if it answers."""
     address = _noted_servers().get(name)
     return address if address is not None and answers(f"{address}/health") else None

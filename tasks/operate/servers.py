@@ -20,10 +20,10 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, NoReturn
 
 import psutil
 
@@ -214,8 +214,8 @@ def _send(processes: Sequence[psutil.Process], signal_: Callable[[psutil.Process
             signal_(process)
 
 
-class Children:
-    """Services that run together, in the order of their start."""
+class Children(AbstractContextManager["Children"]):
+    """Services that run together, in the order of their start; the end of the context, whatever ends it, stops them."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -230,6 +230,11 @@ class Children:
         for child in children:
             child.wait_until_up()
             self._say(_where(child.service))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._say("stopping")
+        stop(self.running)
 
     def watch(self) -> NoReturn:
         """Wait; an interrupt is how this ends well.
@@ -251,19 +256,6 @@ class Children:
 
 _temporary: dict[Path, Child] = {}
 """The temporary server of each state folder that this process has used."""
-
-
-@contextmanager
-def children(say: Callable[[str], None]) -> Iterator[Children]:
-    """Give a starter of services; in the end, whatever ends it, stop them."""
-    started = Children(say)
-    try:
-        yield started
-    except KeyboardInterrupt:
-        say("stopping")
-        raise
-    finally:
-        stop(started.running)
 
 
 def temporary_prefect() -> Child:
@@ -337,11 +329,13 @@ def serve(
     mlflow = None if remote else mlflow_server(mlflow_port)
     servers = [server for server in (prefect, mlflow) if server is not None]
     about_key = f"log in with what {key_file()} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
-    if prepare is None and all(running_server(_noted_as(one)) == _noted_at(one) for one in servers):
+    addresses = {} if prefect is None else {"prefect_api": f"{prefect.url}/api"}
+    addresses |= {} if mlflow is None else {"mlflow": mlflow.url}
+    if prepare is None and all(running_server(name) == address for name, address in addresses.items()):
         for line in (*map(_where, servers), "both run already, from another terminal.", about_key):
             say(line)
         return
-    with children(say) as start:
+    with Children(say) as start:
         say("starting ...")
         for server in servers:  # what can be refused, before any is started
             require_free(server)
@@ -361,7 +355,7 @@ def serve(
             start(worker(api))
             hint = "deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first."
         say(about_key)
-        with _noted(*servers):
+        with _noted(addresses):
             say(hint)
             start.watch()
 
@@ -371,22 +365,14 @@ def _where(service: Service) -> str:
     return f"{service.name:8} {found}"
 
 
-def _noted_as(server: Service) -> Literal["prefect_api", "mlflow"]:
-    return "prefect_api" if server.name == "Prefect" else "mlflow"
-
-
-def _noted_at(server: Service) -> str:
-    return f"{server.url}/api" if server.name == "Prefect" else server.url
-
-
 @contextmanager
-def _noted(*servers: Service) -> Iterator[None]:
+def _noted(addresses: Mapping[str, str]) -> Iterator[None]:
     """Let runs of this folder find its servers, if any were started here; those of another computer are noted there."""
-    if not servers:
+    if not addresses:
         yield
         return
     with atomic_path(servers_note()) as note:
-        note.write_text(json.dumps({_noted_as(one): _noted_at(one) for one in servers}), encoding="utf-8")
+        note.write_text(json.dumps(addresses), encoding="utf-8")
     try:
         yield
     finally:

@@ -115,7 +115,7 @@ def test_the_wheel_holds_the_package_its_command_and_what_the_mathematics_requir
         f"learnkernels/{path.relative_to(ROOT)}"
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.suffix in (".py", ".yaml") or path.parent.name == "templates"
+        if path.suffix in (".py", ".yaml", ".service") or path.parent.name == "templates"
     }
     here = {"learnkernels/__init__.py", "learnkernels/__main__.py"}
     examples = {f"learnkernels/examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}

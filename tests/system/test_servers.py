@@ -16,11 +16,10 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate.servers import (
     PORTS_FROM,
+    Children,
     Service,
     _noted,
-    children,
     free_port,
-    prefect_server,
     require_free,
 )
 from learnkernels.tasks.owner import Owner
@@ -50,7 +49,7 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell, and nohup, may have had ignored
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.operate.servers import Service, children
+from learnkernels.tasks.operate.servers import Children, Service
 from learnkernels.tasks.stopping import orderly_end
 folder = sys.argv[1]
 def service(name, *more):
@@ -59,7 +58,7 @@ def say(line):
     print(line, flush=True)
 with orderly_end():
     try:
-        with children(say) as start:
+        with Children(say) as start:
             start(service("first"), service("second"))
             start(service("last", *sys.argv[2:]))
             while not all(Path(folder, name).exists() for name in ("first", "second", "last")):
@@ -143,7 +142,7 @@ def test_a_child_that_does_not_come_up_says_why_and_the_others_stop(tmp_path: Pa
     port = free_port()
     with (
         pytest.raises(InputError, match=rf"last did not come up on port {port} \(ValueError: of no use\); its log is"),
-        children(lambda line: None) as start,
+        Children(lambda line: None) as start,
     ):
         start(Service("last", command, port, "/health"))
     assert [child.process.poll() for child in start.running] == [1]
@@ -178,9 +177,9 @@ def test_a_free_port_is_none_that_a_connection_gets_and_a_taken_one_is_one_sente
 
 def test_a_worker_of_another_machine_leaves_the_note_of_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
-    with _noted(prefect_server(free_port())):
+    with _noted({"mlflow": "http://127.0.0.1:5000"}):
         noted = servers_note().read_text()
-        with _noted():
+        with _noted({}):
             assert servers_note().read_text() == noted
         assert servers_note().read_text() == noted
     assert not servers_note().exists()
