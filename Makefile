@@ -20,7 +20,7 @@ JOURNEYS = tests/system/test_journeys.py
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-system lint ui bench board chaos docs dist clean install install-dev
+.PHONY: help run check test test-system coverage lint ui bench board chaos docs dist clean install install-dev
 
 help: ## Show this help.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,13 @@ test: lint ## Lint, type check and run unit tests, service tests and three journ
 
 test-system: install-dev ## Run the other system tests: commands, schedules, browsers, kills, documentation.
 	@$(PYTEST) tests/system --ignore $(JOURNEYS)
+
+coverage: install-dev ## Run all tests, and measure the lines and branches that they take: build/coverage/report.json.
+	@rm -rf build/coverage && mkdir -p build/coverage
+	-@$(patsubst pytest,coverage run -m pytest,$(PYTEST)) tests
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage json --quiet -o build/coverage/report.json
+	@$(BIN)/python -m coverage report --skip-covered
 
 lint: install-dev ## Ruff and mypy.
 	@$(BIN)/ruff check .

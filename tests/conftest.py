@@ -1,16 +1,13 @@
 """All tests run on state folders and databases that are thrown away."""
 
-from __future__ import annotations
-
 import fcntl
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -159,28 +156,3 @@ def _work_in(folder: Path, empty_mlflow: Path, patch: pytest.MonkeyPatch) -> Pat
     patch.setenv("LEARNKERNELS_HOME", str(folder / "state"))
     patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
     return folder
-
-
-# What a run of the tests says -----------------------------------------------------------------------------------------
-
-CHECK = re.compile(r"::test_scikit_learn_checks_pass\[(?P<estimator>.*)-(?P<check>check_\w+)")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many of scikit-learn's checks every estimator passes, and why any is not expected to."""
-    outcomes: dict[str, Counter[str]] = {}
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for outcome in ("passed", "failed", "skipped", "xfailed"):
-        for report in terminalreporter.getreports(outcome):
-            if found := CHECK.search(report.nodeid):
-                outcomes.setdefault(found["estimator"], Counter())[outcome] += 1
-                if outcome == "xfailed":
-                    key = (found["estimator"], report.wasxfail.removeprefix("reason: "))
-                    reasons.setdefault(key, []).append(found["check"])
-    if outcomes:
-        terminalreporter.section("check_estimator")
-    for estimator, counts in outcomes.items():
-        terminalreporter.write_line(f"{estimator}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
-        for (of, reason), checks in reasons.items():
-            if of == estimator:
-                terminalreporter.write_line(f"    {', '.join(sorted(set(checks)))}: {reason}")

@@ -1,7 +1,5 @@
 """Dask workers as on another machine: processes with folders of their own, which do not see some of ours."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a Markdown file shows, so that a test can run it: shell commands, Python with its claims, and files."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

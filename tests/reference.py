@@ -4,8 +4,6 @@ Nothing here imports the package under test. Kernel values are computed in long 
 every tolerance of the suite (and, where a platform has no wider type, about that of the code under test).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

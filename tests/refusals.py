@@ -1,7 +1,5 @@
 """Sentences that refuse wrong input: a table of them is one test, which reports every row that fails."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any

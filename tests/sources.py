@@ -1,7 +1,5 @@
 """Tables in files of every format, and data sets read from them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path

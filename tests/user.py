@@ -1,7 +1,5 @@
 """A new user in an empty folder, and the commands that this user runs as processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -23,7 +21,8 @@ def new_home(folder: Path) -> Path:
 
 def environment(home: Path) -> dict[str, str]:
     """Return the environment of a new user: an empty home, no settings, this project importable."""
-    kept = [key for key in os.environ if key in ("PATH", "LANG", "LC_ALL", "CI") or key.startswith("OPENBLAS_")]
+    named, begun = ("PATH", "LANG", "LC_ALL", "CI"), ("OPENBLAS_", "COVERAGE_")  # the last for `make coverage`
+    kept = [key for key in os.environ if key in named or key.startswith(begun)]
     return {key: os.environ[key] for key in kept} | {
         "HOME": str(home / "home"),
         "PYTHONPATH": str(ROOT),

@@ -1,7 +1,5 @@
 """A server of objects for tests that read and write there."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -78,10 +76,8 @@ class S3:
 
     def authenticate(self, on: bool) -> None:
         """Let the server check keys, or not."""
-        request = urllib.request.Request(
-            f"{self.url}/moto-api/reset-auth", b"0" if on else b"inf", {"Content-Type": "text/plain"}, method="POST"
-        )
-        _asked(request)
+        url, text = f"{self.url}/moto-api/reset-auth", {"Content-Type": "text/plain"}
+        _asked(urllib.request.Request(url, b"0" if on else b"inf", text, method="POST"))
 
 
 @pytest.fixture(scope="session")
@@ -100,15 +96,10 @@ def s3(s3_server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3:
     """A server with the empty bucket ``rows``, named by the environment as users name theirs."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    settings = {
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": "not-to-be-shown",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_server.url,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": str(tmp_path / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-    }
+    settings = dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), str(tmp_path / "none"))
+    settings |= {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "not-to-be-shown"}
+    settings |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": s3_server.url}
+    settings["AWS_EC2_METADATA_DISABLED"] = "true"
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     s3_server.refuse = None

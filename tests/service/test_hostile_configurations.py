@@ -1,7 +1,5 @@
 """Configurations that are damaged or hostile: one sentence, soon, and little memory, of each in a forked process."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from random import Random
@@ -20,12 +18,8 @@ kernels: [{family: gaussian, gammas: [0.1, 1.0]}]
 learners: [unif]
 """
 
-CHANGES = [
-    "protocol.folds=10",
-    "datasets.0.scale=unit",
-    "kernels.0.gammas={base: 2, from: 1, to: 3}",
-    "learners.0=unif",
-]
+CHANGES = ["protocol.folds=10", "datasets.0.scale=unit", "learners.0=unif"]
+CHANGES.append("kernels.0.gammas={base: 2, from: 1, to: 3}")
 
 
 def aliases(last: bytes, inner: bytes) -> bytes:

@@ -1,7 +1,5 @@
 """What fresh processes import, and what they say where the pipeline's libraries are missing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

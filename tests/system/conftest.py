@@ -1,7 +1,5 @@
 """New users and free ports. System tests start commands as processes, servers, browsers and builds."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The benchmarks complete in their small form, have their columns, and all contestants agree; never a time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One minute of `make chaos`, by a fixed seed: kills, signals, damage, hostile input, two at once."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The command line as a user meets it: a process in an empty folder, and what it says where it cannot go on."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The examples and the chapters of the guide run, in their small form, and what they tell is so."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

@@ -1,7 +1,5 @@
 """Commands that are stopped or killed: one sentence, an exit code, nothing left running, and the next one goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -20,13 +18,10 @@ from tools.waiting import within
 
 STOPPED = "stopped; what was computed is kept, the same command goes on from there."
 CONFIG = {
-    "name": "small",
     "datasets": [{"source": "sklearn", "name": "diabetes", "task": "regression", "scale": "standard"}],
     "kernels": [{"family": "gaussian", "gammas": {"base": 2, "from": -6, "to": -5}}],
-    "learners": ["unif", "alignf"],
-    "protocol": {"folds": 3},
-    "dask": {"workers": 1},
 }
+CONFIG |= {"name": "small", "learners": ["unif", "alignf"], "protocol": {"folds": 3}, "dask": {"workers": 1}}
 
 
 class Running:
@@ -91,11 +86,7 @@ def test_compare_ends_at_any_moment_and_the_next_goes_on(user: User):
     (user.work / "conf.yaml").write_text(json.dumps(CONFIG))
     moments: list[tuple[bool, signal.Signals, Callable[[Running], None]]] = [
         (False, signal.SIGINT, lambda running: running.has("tmp/prefect-*.log")),  # libraries are imported
-        (
-            True,
-            signal.SIGTERM,
-            lambda running: running.has("prefect/prefect.db"),
-        ),  # Prefect's server makes its database
+        (True, signal.SIGTERM, lambda running: running.has("prefect/prefect.db")),  # by Prefect's server
         (True, signal.SIGINT, lambda running: running.says("[1/")),
         (True, signal.SIGTERM, lambda running: running.says("[2/")),
     ]

@@ -1,7 +1,5 @@
 """What users do first, from end to end: the README's commands, a table of one's own, a schedule that fires."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -94,14 +92,11 @@ def write_inputs(folder: Path) -> None:
     new.loc[6, ["b", "city"]] = None, "nowhere"  # a gap where no row had one, and a level that no row had
     new[["key", "city", "day", "b", "a"]].to_csv(folder / "new.csv", index=False)
     (folder / "small.yaml").write_text(
-        "name: small\n"
         "datasets:\n"
         "  - {source: file, path: rows.csv, target: y, task: regression, missing: impute, scale: standard,\n"
         "     columns: {city: categorical, day: date}}\n"
         "kernels: [{family: gaussian, gammas: [0.1, 1.0]}]\n"
-        "learners: [unif]\n"
-        "protocol: {folds: 3}\n"
-        "dask: {workers: 0}\n"
+        "name: small\nlearners: [unif]\nprotocol: {folds: 3}\ndask: {workers: 0}\n"
     )
 
 
@@ -142,11 +137,8 @@ def completed(api: str, key: tuple[str, str], flow: str, **wanted: bool) -> list
     runs = httpx.post(f"{api}/flow_runs/filter", json=body, auth=key, timeout=30).json()
     failed = [(run["name"], run["state"]["message"]) for run in runs if run["state_type"] in ("FAILED", "CRASHED")]
     assert failed == []
-    return [
-        run
-        for run in runs
-        if run["state_type"] == "COMPLETED" and all(run[key] == value for key, value in wanted.items())
-    ]
+    wanted["state_type"] = "COMPLETED"
+    return [run for run in runs if all(run[key] == value for key, value in wanted.items())]
 
 
 def are_through(api: str, key: tuple[str, str]) -> bool:
@@ -193,26 +185,15 @@ def test_from_the_clock_to_the_predictions(used_home: Path, ports: tuple[int, in
 
         # One that was asked for by hand runs the same way; without predictions, that deployment goes.
         assert learnkernels(home, "deploy", "small.yaml", "--register", "demo").returncode == 0
-        asked = subprocess.run(
-            [sys.executable, "-m", "prefect", "deployment", "run", f"{compare.name}/demo"],
-            env=environment(home)
-            | {
-                "PREFECT_API_URL": api,
-                "PREFECT_API_AUTH_STRING": ":".join(key),
-                "PREFECT_HOME": str(work / ".learnkernels/prefect"),
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        env = environment(home) | {"PREFECT_API_URL": api, "PREFECT_API_AUTH_STRING": ":".join(key)}
+        env["PREFECT_HOME"] = str(work / ".learnkernels/prefect")
+        command = [sys.executable, "-m", "prefect", "deployment", "run", f"{compare.name}/demo"]
+        asked = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
         assert asked.returncode == 0, asked.stderr
         assert within(lambda: bool(completed(api, key, compare.name, auto_scheduled=False)), 300), "no run by hand"
         left = httpx.post(f"{api}/deployments/filter", json={}, auth=key).json()
-        assert sorted(one["entrypoint"] for one in left) == [
-            "learnkernels.flows.compare.compare",
-            "learnkernels.flows.promote.promote",
-            "learnkernels.flows.train.train",
-        ]
+        flows = [f"learnkernels.flows.{name}.{name}" for name in ("compare", "promote", "train")]
+        assert sorted(one["entrypoint"] for one in left) == flows
 
         trained = result_of(work, completed(api, key, train.name, auto_scheduled=True)[-1])
         promoted = result_of(work, completed(api, key, promote.name)[-1])

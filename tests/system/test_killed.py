@@ -1,7 +1,5 @@
 """A run that was killed and started again finishes, redoes nothing that was done, and finds the same numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -16,7 +14,6 @@ from learnkernels.flows.compare import compare
 from learnkernels.flows.train import train
 from tests.service.flows.test_train import small
 from tests.user import environment
-from tools.forked import Commands
 from tools.waiting import within
 
 CONFIG = small(learners=["unif", "alignf", "nkrr"])
@@ -32,9 +29,7 @@ def files(store: Path) -> dict[Path, int]:
 
 @pytest.mark.slow(30)
 @pytest.mark.parametrize("command", ["compare", "train"])
-def test_a_run_killed_and_started_again(
-    command: str, prefect_server: None, commands: Commands, working_folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_killed_and_started_again(command, prefect_server, commands, working_folder, monkeypatch):
     (working_folder / "conf.yaml").write_text(json.dumps(CONFIG.model_dump(mode="json", by_alias=True)))
     words = ["learnkernels", command, "conf.yaml", *(["--register", "wine"] if command == "train" else [])]
     kept = {key: os.environ[key] for key in ("LEARNKERNELS_HOME", "MLFLOW_TRACKING_URI")}

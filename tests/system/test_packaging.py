@@ -1,7 +1,5 @@
 """The project as it is installed: one import name, beside a package `kernels` of others and a user's own modules."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sysconfig

@@ -1,7 +1,5 @@
 """README and pages as a stranger follows them: their Python and every command, in an empty folder and in order."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal
@@ -49,17 +47,8 @@ PAPERS = [  # up to an hour; tests/system/test_reproduction.py runs the reduced 
     "learnkernels papers --quick",
     "learnkernels papers --report docs/reproduction.md",
 ]
-DEVELOPERS = [
-    "make check",
-    "make test",
-    "make test-system",
-    ".venv/bin/ruff format .",
-    "make bench",
-    "make chaos",
-    "make docs",
-    "make dist",
-    "pre-commit install",
-]
+DEVELOPERS = [f"make {target}" for target in ("check", "test", "test-system", "coverage", "bench", "chaos", "docs")]
+DEVELOPERS += ["make dist", ".venv/bin/ruff format .", "pre-commit install"]
 
 
 def plain(*pages: Path) -> list[str]:
@@ -121,6 +110,7 @@ def test_make_runs_what_the_pages_say():
         "check": ["ruff check", "mypy", "-m pytest", " tests/unit\n"],
         "test": ["ruff check", "mypy", " tests/unit tests/service tests/system/test_journeys.py\n"],
         "test-system": [" tests/system --ignore tests/system/test_journeys.py\n"],
+        "coverage": ["-m coverage run -m pytest", " tests\n", "-m coverage combine"],
         "bench": ["-m benchmarks.moments"],
         "board": ["-m benchmarks.board"],
         "chaos": ["-m tools.chaos"],

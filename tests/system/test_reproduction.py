@@ -1,7 +1,5 @@
 """Published experiments on the real files: the papers' items in reduced form, and every learner on one data set."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The dashboards as a user meets them: real runs, real servers, a real browser."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Children of `learnkernels ui` and `up`: started, watched and stopped in order, with nothing left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Both servers of `ui`: what programs that know the key, strangers and pages of other places can do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The documentation site builds without a warning, shows every public name, and needs no network to be read."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Stores on disk as commands, several processes at once, and killed ones leave them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -88,7 +86,6 @@ WRITER = """
 import sys
 from pathlib import Path
 from learnkernels.tasks.store import atomic_path, keep
-
 with {writer}(Path(sys.argv[1])) as temporary:
     print("writing", flush=True)
     input()
@@ -114,9 +111,7 @@ import sys
 from pathlib import Path
 from learnkernels.tasks.measure import matrices
 from tests.unit.tasks.test_matrices import make
-
 whole, count = matrices._write_strip, 0
-
 def half(folder, index, start, K):
     global count
     count += 1
@@ -126,7 +121,6 @@ def half(folder, index, start, K):
         print("writing", flush=True)
         input()
     return whole(folder, index, start, K)
-
 matrices._write_strip = half
 make(Path(sys.argv[1]))
 """

@@ -1,7 +1,5 @@
 """Workers on other machines: what they get of the rows, what they compute, which are refused, and what starts them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re
@@ -52,11 +50,7 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def machine(
-    tmp_path_factory: pytest.TempPathFactory,
-    hidden: Path | None,
-    s3_server: S3,  # noqa: F811
-) -> Iterator[tuple[str, Path]]:
+def machine(tmp_path_factory, hidden, s3_server) -> Iterator[tuple[str, Path]]:  # noqa: F811
     """The address of a scheduler on another machine, and the folder of its workers, which have keys of their own."""
     folder = tmp_path_factory.mktemp("there") / "machine"
     keys = {"AWS_ACCESS_KEY_ID": "worker", "AWS_SECRET_ACCESS_KEY": "hidden", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -86,13 +80,7 @@ def copies(dask_worker: Worker) -> int:
 
 
 @pytest.mark.parametrize("where", ["files", "objects"])
-def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(
-    s3: S3,  # noqa: F811
-    tmp_path: Path,
-    machine: tuple[str, Path],
-    where: str,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(s3, tmp_path, machine, where, monkeypatch):  # noqa: F811
     monkeypatch.setattr(row_files, "PART_BYTES", 16 * 5 * 8)
     V, some, seen = np.eye(5), np.random.default_rng(1).permutation(90)[:70], tmp_path / "seen"
     place = str(seen) if where == "files" else "s3://rows/scratch"
@@ -145,9 +133,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def folds_of(
-    keys: dict[str, Any], workers: dict[str, Any], monkeypatch: pytest.MonkeyPatch, state: Path
-) -> pd.DataFrame:
+def folds_of(keys: dict[str, Any], workers: dict[str, Any], monkeypatch: Any, state: Path) -> pd.DataFrame:
     monkeypatch.setenv("LEARNKERNELS_HOME", str(state))
     config = {"name": "elsewhere", "datasets": ["diabetes"], "kernels": KERNELS} | keys | {"dask": workers}
     return pd.read_parquet(Path(compare(CompareConfig.model_validate(config))["results"]) / "folds.parquet")
@@ -174,9 +160,7 @@ def in_parts(folder: Path, table: pa.Table | None = None) -> dict[str, Any]:
 @pytest.mark.slow(40)
 @flow
 @pytest.mark.parametrize("name", list(RUNS))
-def test_workers_that_do_not_see_our_files_find_the_same(
-    tmp_path: Path, machine: tuple[str, Path], hidden: Path | None, name: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_workers_that_do_not_see_our_files_find_the_same(tmp_path, machine, hidden, name, monkeypatch):
     keys, rows = RUNS[name], tmp_path / "rows"
     small = 4096 if name == "exact" else 100  # whole trials there, or passes over rows
     monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", small)
@@ -196,9 +180,7 @@ def test_workers_that_do_not_see_our_files_find_the_same(
 
 @pytest.mark.slow(20)
 @flow
-def test_a_table_with_categories_and_missing_values_in_parts_has_the_numbers_of_one_in_memory(
-    tmp_path: Path, machine: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_table_with_categories_and_gaps_in_parts_has_the_numbers_of_one_in_memory(tmp_path, machine, monkeypatch):
     monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", 100)
     rng, n = np.random.default_rng(0), 450
     site, x = rng.integers(0, 6, n), rng.normal(size=(n, 2))
@@ -253,9 +235,7 @@ def ended_with(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
             process.wait(30)
 
 
-def test_a_worker_of_another_version_is_refused_when_it_joins_and_where_it_is_found(
-    tmp_path: Path, machine: tuple[str, Path]
-):
+def test_a_worker_of_another_version_is_refused_when_it_joins_and_where_it_is_found(tmp_path, machine):
     about = tmp_path / "other" / "numpy-1.0.0.dist-info"  # by which a process takes its NumPy for an old one
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0.0\n")
@@ -326,9 +306,7 @@ def test_containers_speak_with_who_has_their_key_and_nobody_else(tmp_path: Path)
 
 @pytest.mark.slow(20)
 @pytest.mark.parametrize("service", ["prefect", "mlflow"])
-def test_servers_of_containers_start_are_healthy_and_ask_who_is_there(
-    tmp_path: Path, empty_prefect: Path, empty_mlflow: Path, service: str
-):
+def test_servers_of_containers_start_are_healthy_and_ask_who_is_there(tmp_path, empty_prefect, empty_mlflow, service):
     """As they stand in the file, but for the host, the port, the database and the folder of this machine."""
     container, port = SERVICES[service], str(free_port())
     here = {container["ports"][0].rpartition(":")[2]: port, "0.0.0.0": "127.0.0.1", "/srv/learnkernels": str(tmp_path)}
@@ -422,7 +400,6 @@ def test_slurm_is_asked_for_workers_and_told_that_they_are_done(tmp_path: Path, 
 SSHD = """
 import asyncio, os, signal, subprocess, sys
 import asyncssh
-
 async def run(process):
     print("user", process.get_extra_info("peername")[0], file=sys.stderr, flush=True)
     child = await asyncio.create_subprocess_shell(
@@ -434,7 +411,6 @@ async def run(process):
     if child.returncode is None:
         os.killpg(child.pid, signal.SIGTERM)
     process.exit(await child.wait() or 0)
-
 async def main(folder):
     server = await asyncssh.listen(
         "127.0.0.1", 0, server_host_keys=[f"{folder}/host"], authorized_client_keys=f"{folder}/user.pub",
@@ -442,7 +418,6 @@ async def main(folder):
     )
     print(server.get_port(), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until our end is closed
-
 asyncio.run(main(sys.argv[1]))
 """
 """A server of SSH on loopback, which runs what it is told for who has the key."""

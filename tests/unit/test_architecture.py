@@ -1,7 +1,5 @@
 """The rule of the house: flows -> tasks -> kernels, never upward, never flow to flow."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re
@@ -154,9 +152,8 @@ def lines_of_code(path: Path) -> int:
         if token.type not in NO_CODE:
             held |= {*range(token.start[0], token.end[0] + 1)}
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and ast.get_docstring(node):
             held -= {*range(node.body[0].lineno, node.body[0].end_lineno + 1)}
     return len(held)
 
@@ -200,13 +197,8 @@ def test_only_tracking_registry_and_its_server_import_mlflow():
         for _, path in ALL_MODULES
         if any(name.split(".")[0] == "mlflow" for name in imports(path))
     }
-    assert users == {
-        "tasks/evidence/databases.py",
-        "tasks/evidence/mlflow_store.py",
-        "tasks/evidence/tracking.py",
-        "tasks/models/registry.py",
-        "tasks/models/served_model.py",
-    }
+    of_evidence = {f"tasks/evidence/{name}.py" for name in ("databases", "mlflow_store", "tracking")}
+    assert users == of_evidence | {"tasks/models/registry.py", "tasks/models/served_model.py"}
 
 
 def test_what_mlflow_runs_to_serve_a_model_imports_nothing_but_kernels():
@@ -259,6 +251,5 @@ def test_constraints_pin_versions_without_addresses():
 
 
 def test_the_wheel_is_built_by_the_same_version_in_tests_and_outside():
-    assert PROJECT["build-system"]["requires"] == [
-        line for line in PROJECT["project"]["optional-dependencies"]["dev"] if line.startswith("setuptools")
-    ]
+    dev = PROJECT["project"]["optional-dependencies"]["dev"]
+    assert PROJECT["build-system"]["requires"] == [line for line in dev if line.startswith("setuptools")]

@@ -1,10 +1,10 @@
 """The board's arithmetic, the history of benchmarks, and journals that go on after a line that was cut off."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,18 +23,13 @@ from tools.chaos.journal import Attempt, Failure, Journal, attempts_in, report
 
 def board(errors: dict[str, list[list[float]]], task: str = "regression", sizes: tuple[int, ...] = (500,)) -> Board:
     """A board of some contestants: errors by table and drawing."""
-    return Board.of(
-        [
-            Measurement(
-                "small", f"t{table}", task, True, size, drawing, name, error, 2 * error, 1 - error, 1.0, size, 100, 7
-            )
-            for name, tables in errors.items()
-            for table, drawings in enumerate(tables)
-            for drawing, error in enumerate(drawings)
-            for size in sizes
-        ],
-        SECTIONS["small"],
-    )
+    rows = []
+    for name, tables in errors.items():
+        drawn = [(table, *one) for table, drawings in enumerate(tables) for one in enumerate(drawings)]
+        for (table, drawing, error), size in product(drawn, sizes):
+            told = error, 2 * error, 1 - error, 1.0, size, 100, 7
+            rows.append(Measurement("small", f"t{table}", task, True, size, drawing, name, *told))
+    return Board.of(rows, SECTIONS["small"])
 
 
 def test_the_board_has_ranks_means_and_wins():
@@ -50,11 +45,8 @@ def test_the_board_has_ranks_means_and_wins():
     assert found.critical_difference("regression", True) == pytest.approx(2.343 * np.sqrt(3 * 4 / (6 * 3)), rel=1e-3)
     assert found.losses("regression", True).index.tolist() == ["t2"]
     page = found.page()
-    assert (
-        page.index("largest ratios")
-        < page.index("Critical difference")
-        < page.index("regression".capitalize() + ", held")
-    )
+    places = [page.index(text) for text in ("largest ratios", "Critical difference", "Regression, held")]
+    assert places == sorted(places)
     # No wrong row counts as one.
     found = board({OURS: [[0.0, 0.0]], TUNED: [[0.02, 0.02]]}, "classification")
     ratio = found.summary("classification", True).loc[OURS, "error / tuned RBF"]
@@ -74,38 +66,19 @@ def test_the_board_compares_sizes_apart_and_works_without_us():
     assert "largest ratios" not in page
 
 
-class Shares:
-    """A classifier that has seen two of three classes."""
-
-    classes_ = np.array([0, 2])
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        return np.where(X[:, 0] > 0.5, 2, 0)
-
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        return np.column_stack([1 - X[:, 0], X[:, 0]])
-
-
-class Scores:
-    """A classifier of two classes without probabilities."""
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        return (X[:, 0] > 0.5).astype(int)
-
-    def decision_function(self, X: np.ndarray) -> np.ndarray:
-        return X[:, 0] - 0.5
-
-
 def test_metrics_count_classes_that_were_not_seen_and_need_no_probabilities():
     X = np.array([[0.1], [0.7], [0.2]])
-    found = metrics(Shares(), "classification", Drawing(X, np.array([0, 2]), X, np.array([0, 2, 1]), 1.0))
+    of_two = SimpleNamespace(classes_=np.array([0, 2]), predict=lambda X: np.where(X[:, 0] > 0.5, 2, 0))
+    of_two.predict_proba = lambda X: np.column_stack([1 - X[:, 0], X[:, 0]])
+    scores = SimpleNamespace(predict=lambda X: (X[:, 0] > 0.5).astype(int), decision_function=lambda X: X[:, 0] - 0.5)
+    found = metrics(of_two, "classification", Drawing(X, np.array([0, 2]), X, np.array([0, 2, 1]), 1.0))
     assert found["error"] == pytest.approx(1 / 3)
     assert found["log_loss"] == pytest.approx(-np.log([0.9, 0.7, LEAST]).mean())
     assert np.isnan(found["auc"])
-    found = metrics(Scores(), "classification", Drawing(X, np.array([0, 1]), X, np.array([0, 1, 1]), 1.0))
+    found = metrics(scores, "classification", Drawing(X, np.array([0, 1]), X, np.array([0, 1, 1]), 1.0))
     assert found["auc"] == 1.0
     assert np.isnan(found["log_loss"])
-    found = metrics(Scores(), "regression", Drawing(X, X[:, 0], X, np.array([2.0, 3.0, 2.0]), 2.0))
+    found = metrics(scores, "regression", Drawing(X, X[:, 0], X, np.array([2.0, 3.0, 2.0]), 2.0))
     assert found["error"] == pytest.approx(1.0)
 
 
@@ -152,9 +125,8 @@ def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path: Path
 def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path: Path):
     path = tmp_path / "journal.jsonl"
     assert list(measured(path)) == []
-    line = json.dumps(
-        asdict(Measurement("small", "t", "regression", True, 9, 0, "x", 1.0, np.nan, np.nan, 1.0, 1, 1, 1))
-    )
+    told = Measurement("small", "t", "regression", True, 9, 0, "x", 1.0, np.nan, np.nan, 1.0, 1, 1, 1)
+    line = json.dumps(asdict(told))
     path.write_text(f"{line}\n{line[:-20]}")
     assert [one.contestant for one in measured(path)] == ["x"]
 

@@ -1,7 +1,5 @@
 """The command line within this process: what it reads, refuses and prints."""
 
-from __future__ import annotations
-
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +21,10 @@ CONF = str(ROOT / "conf/quickstart.yaml")
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder, for runs that would go to a server that is not there."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     monkeypatch.setenv("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # which commands set
     return tmp_path / "work"
@@ -54,17 +51,11 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
         ([CONF, "--set", "learners=[alingf]"], "did you mean 'alignf'"),
         ([str(ROOT / "conf/ionosphere.yaml"), "--set", "data_dir=gone"], "there is no file gone/ionosphere.parquet"),
         ([CONF, "--set", "learners=[{name: lq, params: {p: 2}}]"], f"{learners} has no parameter 'p'; it takes q"),
-        (
-            [CONF, "--set", "learners=[{name: lq, params: {q: 0.5}}]"],
-            f"{learners}: q must be a number from 1 to infinity, got 0.5",
-        ),
+        ([CONF, "--set", "learners=[{name: lq, params: {q: 0.5}}]"], f"{learners}: q must be a number from 1 to inf"),
         ([CONF, "--without", "boosting"], "--without is for tables .*'baseline'"),
         ([CONF, "--set", "learners='nowhere:Mine'"], "learners: .*nowhere"),
         ([CONF, "--set", "kernels={family: 'nowhere:Mine'}"], "kernels: .*nowhere"),
-        (
-            [CONF, "--set", "datasets={source: synthetic, name: friedman, params: {rows: 5}}"],
-            "'params.rows' of friedman must be a whole",
-        ),
+        ([CONF, "--set", "datasets={source: synthetic, name: friedman, params: {rows: 5}}"], "'params.rows' of fried"),
     ):
         done = run("compare", *arguments)
         one = re.fullmatch(rf"error: [^\n]*{sentence}[^\n]*\n", done.stderr)
@@ -142,9 +133,7 @@ def test_what_to_do_next_follows_from_who_won(tmp_path: Path, capsys: pytest.Cap
         assert "Baselines left out as asked: linear model.\n" in said
 
 
-def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_are(tmp_path, capsys):
     errors = {"unif": [0.3, 0.2, 0.4], "lp-svm with a norm of two and a half": [0.2, 0.15, 0.28]}
     summary = summarise(folds(errors, "iris [/raw]"))
     summary.to_parquet(tmp_path / "summary.parquet")

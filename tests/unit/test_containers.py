@@ -1,7 +1,5 @@
 """The container files: what is published, which secrets are asked for, what an image is made of and has in it."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any
@@ -97,9 +95,8 @@ def test_flows_wait_until_servers_are_healthy():
 
 
 def test_the_options_of_pods_on_the_page_are_those_of_dask_kubernetes():
-    kubernetes = pytest.importorskip(
-        "dask_kubernetes.operator", reason="dask-kubernetes, of the extra, is not installed"
-    )
+    missing = "dask-kubernetes, of the extra, is not installed"
+    kubernetes = pytest.importorskip("dask_kubernetes.operator", reason=missing)
     signature = inspect.signature(kubernetes.KubeCluster)
     options = documented("kubernetes")
     signature.bind(n_workers=8, **options)

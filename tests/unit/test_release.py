@@ -1,7 +1,5 @@
 """What a release needs says one thing everywhere: versions, requirements, and the commands of its workflow."""
 
-from __future__ import annotations
-
 import re
 
 import yaml

@@ -1,7 +1,5 @@
 """Every learner of the table in one comparison of three classes, read from each place where it leaves evidence."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -25,10 +23,7 @@ GRID = [0.25, 1.0, 4.0]
 FOLDS = 3
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "lq": [{"name": "lq", "tune": {"q": [1.25, 2, float("inf")]}}],
-    "lp-svm": [
-        {"name": "lp-svm", "label": "lp-svm-1", "params": {"norm": 1}},
-        {"name": "lp-svm", "label": "lp-svm-2", "params": {"norm": 2}},
-    ],
+    "lp-svm": [{"name": "lp-svm", "label": f"lp-svm-{norm}", "params": {"norm": norm}} for norm in (1, 2)],
     "nkrr": [{"name": "nkrr", "params": {"starts": 1}}],
     "rfm": [{"name": "rfm", "params": {"rounds": 1, "weights": "alignf"}}],  # of rounds the default is no number
 }
@@ -156,9 +151,7 @@ def test_the_report_holds_every_learner_and_its_evidence(folder: Path, report: s
     assert load_config(folder / "config.yaml") == CONFIG
 
 
-def test_a_learner_without_a_kernel_has_no_alignment_and_everything_still_shows_it(
-    folds: pd.DataFrame, folder: Path, report: str, runs: dict[str, Run]
-):
+def test_a_learner_without_a_kernel_has_no_alignment_and_everything_still_shows_it(folds, folder, report, runs):
     without = folds[folds["alignment"].isna()]
     assert set(without["learner"]) == {"ensemble"}
     summary = pd.read_parquet(folder / "summary.parquet").set_index("learner")
@@ -170,9 +163,7 @@ def test_a_learner_without_a_kernel_has_no_alignment_and_everything_still_shows_
     assert metrics["test_error"] == pytest.approx(summary.loc["ensemble", "error_mean"])
 
 
-def test_mlflow_holds_one_run_a_learner_with_its_settings_and_its_evidence(
-    folder: Path, finished: Comparison, runs: dict[str, Run]
-):
+def test_mlflow_holds_one_run_a_learner_with_its_settings_and_its_evidence(folder, finished, runs):
     client = MlflowClient()
     summary = pd.read_parquet(folder / "summary.parquet").set_index("learner")
     assert {path.path for path in client.list_artifacts(finished["mlflow_run"])} == {p.name for p in folder.iterdir()}

@@ -1,7 +1,5 @@
 """The whole comparison: real Prefect, real Dask, real MLflow, real data."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -174,9 +172,8 @@ def test_mlflow_has_the_sizes_of_a_split_its_metric_and_groups_and_what_tunes(mo
         history = MlflowClient().get_metric_history(tracked.info.run_id, "fold/test_error")
         assert [of.step for of in history] == [0, 1]
         assert [of.value for of in history] == pytest.approx(folds[folds["learner"] == learner]["error"].tolist())
-    assert {learner: tracked.data.params.get("tune_by") for learner, tracked in runs.items()} == {
-        "DU": None, "aligned": "alignment",
-    }  # fmt: skip
+    tuned_by = {learner: tracked.data.params.get("tune_by") for learner, tracked in runs.items()}
+    assert tuned_by == {"DU": None, "aligned": "alignment"}
 
 
 @pytest.mark.slow(15)

@@ -1,7 +1,5 @@
 """The page docs/extending.md as it stands: its files, its Python and its configuration."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -52,18 +50,14 @@ ELSEWHERE = """
 from learnkernels import GaussianFamily
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Align, TwoStageLearner
-
 class Weights(Align):
     def __init__(self, power=1.0):
         self._power = power
-
 class Unfinished(TwoStageLearner):
     pass
-
 class Mine(GaussianFamily):
     def __init__(self, width=1.0):
         super().__init__([width])
-
 class Half(KernelFamily):
     pass
 """
@@ -201,10 +195,10 @@ def test_a_family_that_has_a_kind_and_from_dict_is_saved_where_it_is_imported(he
         kind = "rational-quadratic"
 
         @classmethod
-        def from_dict(cls, data: dict[str, Any]) -> Kept:
+        def from_dict(cls, data: dict[str, Any]):
             return cls(data["alphas"], data["length"])
 
-        def subset(self, kernels: list[int]) -> Kept:
+        def subset(self, kernels: list[int]):
             return Kept([self.alphas[k] for k in kernels], self.length)
 
     kernel = learn_kernel("alignf", Kept([0.5, 2.0], 3.0), X, y)
@@ -241,7 +235,7 @@ WRONG = {
         OWN_FAMILY % "betas: [1]": "refuses its parameters: .*unexpected keyword argument 'betas'",
     },
     "kernels.1.columns=%s": {
-        "[acohol]": "'columns' of family rational_quadratic:.* must be some of the features, got 'acohol'",
+        "[acohol]": "'columns' of family rational_quadratic:.* must be some of the features, got 'acohol'"
     },
 }
 

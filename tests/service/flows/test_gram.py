@@ -1,7 +1,5 @@
 """Matrices of whole configurations, and learners that run from them: real Prefect, real data, real workers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -80,9 +78,7 @@ def test_every_data_set_gets_its_matrices(made: dict[str, Any]):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-6)])
-def test_a_comparison_from_matrices_is_the_comparison(
-    made: dict[str, Any], direct: pd.DataFrame, dtype: Any, tolerance: float
-):
+def test_a_comparison_from_matrices_is_the_comparison(made, direct, dtype, tolerance):
     """In float32 a value has a relative rounding of 6e-8. Centering these kernels leaves more than a tenth of their
     norm, so that grows at most tenfold: 1e-6 is above it and far below what a wrong row would do."""
     path = "grams"
@@ -130,10 +126,7 @@ def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     for act, sentence in [
         (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no index\.json; make .* 'learnkernels gram'"),
         (lambda: rows_for(precomputed(), reference(other)), r"the matrices in .* were made from other data, wine with"),
-        (
-            lambda: gram(small(datasets=[WINE | {"scale": "unit"}]), "grams"),
-            "wine: holds matrices whose data_digest",
-        ),
+        (lambda: gram(small(datasets=[WINE | {"scale": "unit"}]), "grams"), "wine: holds matrices whose data_digest"),
         (lambda: gram(small(), "grams", "float32"), "wine: holds matrices whose dtype is float64, not float32"),
         (lambda: gram(precomputed(), "again"), "family precomputed is matrices already"),
         (lambda: gram(unplain, "again"), "data set 'a/b': its matrices get a folder of this name"),

@@ -1,7 +1,5 @@
 """Items of papers, run whole: real Prefect, real MLflow, real data, and the command as it is typed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -22,13 +20,9 @@ from learnkernels.tasks.evidence.notes import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
-CATALOGUE = {
-    "data_dir": "no-such-folder",
-    "sets": {
-        "wine": {"file": {"source": "sklearn", "name": "wine", "scale": "standard"}},
-        "bio": {"file": {"source": "file", "path": "bio.csv"}},
-    },
-}
+SETS = {"wine": {"source": "sklearn", "name": "wine", "scale": "standard"}}
+SETS["bio"] = {"source": "file", "path": "bio.csv"}
+CATALOGUE = {"data_dir": "no-such-folder", "sets": {name: {"file": of} for name, of in SETS.items()}}
 SHARED = {
     "kernels": [{"family": "gaussian", "gammas": {"from": -6, "to": -2}}, {"family": "linear"}],
     "protocol": {"folds": 3, "grid": {"from": -2, "to": 4}},
@@ -64,15 +58,10 @@ ITEMS: dict[str, dict[str, Any]] = {
         "claims": [{"says": "A falls to .71.", "value": "A at alpha = 1/2", "below": 0.72}],
     },
     "nips2009-bio": {"paper": "NIPS 2009", "study": comparison({"datasets": [{"use": "bio"}]})},
-    "uai2009-wrong": {
-        "paper": "UAI 2009",
-        "study": comparison(WINE | {"learners": [{"name": "alignf", "params": {"q": 2}}]}),
-    },
-    "uai2009-gone": {
-        "paper": "UAI 2009",
-        "study": comparison({"datasets": [{"source": "file", "path": "gone.csv"}]}),
-    },
+    "uai2009-gone": {"paper": "UAI 2009", "study": comparison({"datasets": [{"source": "file", "path": "gone.csv"}]})},
 }
+WRONG = comparison(WINE | {"learners": [{"name": "alignf", "params": {"q": 2}}]})
+ITEMS["uai2009-wrong"] = {"paper": "UAI 2009", "study": WRONG}
 
 
 @pytest.fixture(scope="module")
@@ -98,17 +87,12 @@ def command(*arguments: str) -> Result:
 
 def test_items_are_run_one_by_one_and_one_that_cannot_be_does_not_stop_the_others(finished: Reproduction):
     status = {one["item"]: (one["status"], one["reason"]) for one in finished["outcomes"]}
+    gone = f"data set gone: there is no file gone.csv (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
     assert status == {
         "jmlr2012-point": ("done", ""),
         "jmlr2012-wine": ("done", ""),
-        "nips2009-bio": (
-            "not run",
-            "data set bio is not on OpenML; give the folder that has bio.csv as --data-dir.",
-        ),
-        "uai2009-gone": (
-            "failed",
-            f"data set gone: there is no file gone.csv (seen from {Path.cwd()}); correct 'path' or 'data_dir'.",
-        ),
+        "nips2009-bio": ("not run", "data set bio is not on OpenML; give the folder that has bio.csv as --data-dir."),
+        "uai2009-gone": ("failed", gone),
         "uai2009-wrong": ("failed", "learners: alignf has no parameter 'q'; it takes none."),
     }
     report = Path(finished["report"]).read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """Training, scoring and promotion: real Prefect, real MLflow registry, real data."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

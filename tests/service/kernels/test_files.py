@@ -1,7 +1,5 @@
 """Files of kernels and models in other processes: the same bytes, few imports, and little memory for hostile ones."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -89,9 +89,8 @@ def test_loops_are_compiled_where_numba_is_told_not_to_and_its_threads_must_be_s
     assert (done.returncode, done.stderr) == (0, compiler.NOTICE)
     env |= {"NUMBA_NUM_THREADS": "0"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].startswith(
-        "ValueError: NUMBA_NUM_THREADS must be a whole number above 0; correct"
-    )
+    said = "ValueError: NUMBA_NUM_THREADS must be a whole number above 0; correct"
+    assert done.stderr.splitlines()[-1].startswith(said)
 
 
 def test_without_a_home_it_is_kept_in_a_temporary_folder_that_is_the_users_alone(installed: Path, tmp_path: Path):
@@ -118,9 +117,7 @@ def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(ins
 
 
 @pytest.mark.parametrize("option", ["-m", "-Bm"])
-def test_modules_beside_a_package_that_imports_this_one_are_found_and_those_beside_the_command_are_not(
-    tmp_path: Path, option: str
-):
+def test_modules_beside_a_package_that_imports_this_one_are_found_and_not_beside_the_command(tmp_path, option):
     (tmp_path / "tool").mkdir()
     (tmp_path / "tool" / "__init__.py").write_text("import learnkernels, sibling")
     (tmp_path / "sibling.py").touch()

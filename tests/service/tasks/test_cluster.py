@@ -106,9 +106,7 @@ def test_results_come_in_order_with_warnings_and_errors_from_processes_that_prin
         pool.map(grumble, [1, 3, 4, 5])
 
 
-def test_a_client_of_this_process_and_an_address_in_the_environment_are_used(
-    scheduler_elsewhere: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_client_of_this_process_and_an_address_in_the_environment_are_used(scheduler_elsewhere, monkeypatch):
     with Client(scheduler_elsewhere), DaskPool(DaskConfig()) as pool:
         assert pool.map(square, [3])[0][0] == 9
         assert pool.client.scheduler.address == scheduler_elsewhere
@@ -142,9 +140,7 @@ def codes_of_pages(ports: Iterable[Any]) -> set[int]:
     return said
 
 
-def test_others_can_use_neither_the_scheduler_nor_a_worker_and_see_no_page(
-    pool: DaskPool, scheduler_elsewhere: str, listening_before: set[int]
-):
+def test_others_can_use_neither_the_scheduler_nor_a_worker_and_see_no_page(pool, scheduler_elsewhere, listening_before):
     workers = pool.client.run(os.getpid)
     ports = {at for pid in (os.getpid(), *workers.values()) for at in listening(pid) if at.port not in listening_before}
     assert {at.ip for at in ports} == {"127.0.0.1"}

@@ -1,7 +1,5 @@
 """Files from outside that are damaged or hostile: one sentence, in a process that lives on and stays small."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path

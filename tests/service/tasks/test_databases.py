@@ -1,7 +1,5 @@
 """Databases of MLflow: made whole or not at all, never trusted blindly, and kept small."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

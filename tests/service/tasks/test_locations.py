@@ -70,11 +70,8 @@ def test_what_is_not_there_is_named(s3: S3, tmp_path: Path):
     }
     asked = [(ask, said) for text, said in cases.items() for ask in (locate(text).size, locate(text).open_input)]
     s3.put("data.parquet", Path(write("a,target\n1,2\n", tmp_path / "data.csv")))
-    sets = {
-        "gone.csv": "there is no such object",
-        "../x.csv": "expected s3://bucket/key",
-        "data.parquet": r"data\.parquet cannot be read as parquet",
-    }
+    sets = {"gone.csv": "there is no such object", "../x.csv": "expected s3://bucket/key"}
+    sets["data.parquet"] = r"data\.parquet cannot be read as parquet"
     for path, said in sets.items():
         asked.append((partial(load, tmp_path, f"s3://rows/{path}"), f"data set {Path(path).stem}: .*{said}"))
     require_refusals(asked, error=InputError)

@@ -1,7 +1,5 @@
 """A full disk, a read-only folder, a limit: one sentence with its path, and nothing half-written."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """Sets of OpenML: what scikit-learn fetches is kept, checked and read again without a network."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import socket
@@ -129,18 +127,15 @@ def test_a_set_is_fetched_once_and_read_from_the_store_afterwards(openml: Thread
     np.testing.assert_array_equal(distinct.X, [[4, 0], [6, 2], [-7, 1]])
     low = load("plain", drop=[], where={"part": "x", "grade": "low"}, target="width", task="regression")
     assert low.features == ("digit",)
-    marked = load(
-        "plain", drop=[], weights="digit", groups="part", test={"part": "y"}
-    )  # weights of zero leave out rows
+    # Weights of zero leave out rows.
+    marked = load("plain", drop=[], weights="digit", groups="part", test={"part": "y"})
     assert (marked.features, marked.X[:, 0].tolist()) == (("width",), [5.5, 6, -7])
     assert (marked.weights.tolist(), marked.held_out.tolist()) == ([1, 2, 1], [True, False, False])
     assert marked.groups[0] != marked.groups[1] == marked.groups[2]
     assert len(openml.asked) == asked
 
 
-def test_categories_are_features_or_dropped_or_a_target_without_quotes_and_a_warning_is_told(
-    openml: ThreadingHTTPServer,
-):
+def test_categories_are_features_or_dropped_or_a_target_without_quotes_and_warnings_are_told(openml):
     assert {"letter=a", "letter=b"} <= set(load("letters").features)
     np.testing.assert_array_equal(load("letters", drop=["letter"], missing="drop").X, [[4, 1], [6, 0], [1, 0]])
     assert load("words").target.classes == ("a b", "c d")
@@ -163,9 +158,7 @@ def test_categories_are_features_or_dropped_or_a_target_without_quotes_and_a_war
     ],
     ids=["changed", "cut", "no contents", "empty folder"],
 )
-def test_a_damaged_copy_is_replaced(
-    openml: ThreadingHTTPServer, tmp_path: Path, damaged: Callable[[bytes], bytes], gone: list[str]
-):
+def test_a_damaged_copy_is_replaced(openml, tmp_path, damaged, gone):
     first = load("plain")
     (table,) = (tmp_path / "state" / "store" / "openml").glob("*/data.parquet")
     whole = table.read_bytes()
@@ -184,9 +177,7 @@ def test_a_damaged_copy_is_replaced(
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_without_a_network_one_sentence_says_what_to_do(
-    openml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kept: bool
-):
+def test_without_a_network_one_sentence_says_what_to_do(openml, monkeypatch, tmp_path, kept):
     if kept:
         load("plain")
         (table,) = (tmp_path / "state" / "store" / "openml").glob("*/data.parquet")
@@ -220,9 +211,8 @@ def test_a_set_that_does_not_fit_gets_one_sentence(openml: ThreadingHTTPServer):
 
 def test_what_arrives_with_another_checksum_is_refused_and_not_kept(openml: ThreadingHTTPServer, tmp_path: Path):
     openml.spoiled = True
-    with pytest.raises(
-        TransferError, match="what arrived of set 'plain' does not have the checksum that OpenML states"
-    ):
+    said = "what arrived of set 'plain' does not have the checksum that OpenML states"
+    with pytest.raises(TransferError, match=said):
         load("plain")
     assert not (tmp_path / "state" / "store" / "openml").exists()
     assert list((tmp_path / "state").rglob("*.arff*")) == []

@@ -1,7 +1,5 @@
 """A model in MLflow's registry: found by name, fetched unchanged, loaded and served where this project is not."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What a process says when a signal ends it, and how a command ends by itself."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -9,12 +7,10 @@ import sys
 RUN = """
 import os, signal, time
 from learnkernels.tasks.stopping import orderly_end
-
 class PutAway:
     def __del__(self):
         os.kill(os.getpid(), signal.{name})
         time.sleep(0)
-
 with orderly_end():
     {act}
     time.sleep(60)
@@ -23,7 +19,6 @@ with orderly_end():
 BEGINNING = """
 import os, signal, threading
 from learnkernels.tasks.stopping import orderly_end
-
 begin = threading.Thread.start
 threading.Thread.start = lambda thread: (os.kill(os.getpid(), signal.{name}), begin(thread))
 with orderly_end():
@@ -41,11 +36,9 @@ IN_FLOW = """from prefect.utilities.engine import capture_sigterm
 END = """
 import atexit, sys
 from learnkernels.tasks.stopping import orderly_end
-
 class Kept:
     def __del__(self):
         print("taken apart")
-
 kept = Kept()
 with orderly_end():
     atexit.register(print, "registered")
@@ -63,9 +56,8 @@ def ends(*programs: str) -> list[tuple[int, str, str]]:
 
 
 def test_a_signal_is_one_sentence_wherever_it_comes():
-    at_work, putting_away, in_flow = (
-        RUN.replace("{act}", act) for act in ("os.kill(os.getpid(), signal.{name})", "PutAway()", IN_FLOW)
-    )
+    acts = "os.kill(os.getpid(), signal.{name})", "PutAway()", IN_FLOW
+    at_work, putting_away, in_flow = (RUN.replace("{act}", act) for act in acts)
     rows = [(code, name) for code in (BEGINNING, at_work, putting_away) for name in ("SIGINT", "SIGTERM")]
     rows.append((in_flow, "SIGTERM"))
     ended = ends(*(code.replace("{name}", name) for code, name in rows))

@@ -1,7 +1,5 @@
 """Runs in MLflow: what a comparison that ends early leaves of itself."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -48,9 +46,7 @@ def test_artifacts_of_an_experiment_stay_in_their_folder(working_folder: Path, p
         assert client.get_experiment_by_name(name) is not None
 
 
-def test_a_run_that_was_being_made_is_ended(
-    working_folder: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_that_was_being_made_is_ended(working_folder, prefect_server, monkeypatch):
     config = CompareConfig.model_validate({"name": "made", "datasets": "iris"})
     made = MlflowClient.create_run
 

@@ -1,7 +1,5 @@
 """Sentences are one line of some length, and show no passwords in whatever form an address holds them."""
 
-from __future__ import annotations
-
 import string
 from urllib.parse import quote
 

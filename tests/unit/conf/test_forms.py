@@ -1,7 +1,5 @@
 """What is filled in beside a whole configuration: what it changes, and what is said where it does not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading configurations: what is accepted, and the one sentence for what is not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -97,15 +95,9 @@ def test_bandwidths_are_given_as_gamma_or_as_sigma(conf: Path):
     assert load_config(conf).kernels[0].bandwidths() == [2.0**g for g in range(-3, 4)]
 
 
-PAPER = {
-    "CA-1D": {"name": "ca"},
-    "CA-nD": {"name": "ca", "params": {"per_feature": True}},
-    "CR": {"name": "cr"},
-    "DA": {"name": "alignf"},
-    "D1": {"name": "lp-svm", "params": {"norm": 1}},
-    "D2": {"name": "lp-svm", "params": {"norm": 2}},
-    "DU": {"name": "unif"},
-}
+PAPER = {"CA-1D": {"name": "ca"}, "CA-nD": {"name": "ca", "params": {"per_feature": True}}, "CR": {"name": "cr"}}
+PAPER |= {"DA": {"name": "alignf"}, "DU": {"name": "unif"}}
+PAPER |= {f"D{norm}": {"name": "lp-svm", "params": {"norm": norm}} for norm in (1, 2)}
 
 
 def test_the_methods_of_the_paper_stand_for_learners_with_parameters_and_label(conf: Path):
@@ -345,12 +337,8 @@ def test_files_that_cannot_be_read_and_places_without_one_are_refused(tmp_path: 
     ):
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}"):
             existing_files(FileConfig(source="file", path=path), data_dir)
-    places = {
-        tmp_path: "Is a directory",
-        tmp_path / "gone.yaml": "No such file",
-        Path("/dev/zero"): "more than 4 MiB",
-        Path("n" * 5000): "File name too long",
-    }
+    places = {tmp_path: "Is a directory", tmp_path / "gone.yaml": "No such file"}
+    places |= {Path("/dev/zero"): "more than 4 MiB", Path("n" * 5000): "File name too long"}
     for path, reason in places.items():
         with pytest.raises(InputError, match=rf"cannot be read \({reason}"):
             load_config(path)

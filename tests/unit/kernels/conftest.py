@@ -1,7 +1,5 @@
 """The table of (family, rows) that every generic test walks; a new family inherits all tests from a new line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,6 +126,7 @@ def matrices(family: families.KernelFamily, kernels, rows: np.ndarray):
 # Grid in shuffled order, with a gap: 2^2 has no half in the set.
 POWERS_OF_TWO = [2.0**g for g in (-3, 0, -1, -6, 2, -2, -5)]
 NESTED = union([gaussians([0.5, 0.25]), linears()], [[1, 0], None])
+WITH_ONES = sparse.hstack([sparse_rows(34, 8, seed=14), np.ones((34, 1))]).tocsr()
 
 CASES = [
     Case("gaussian-powers", *gaussians(POWERS_OF_TWO), dense_rows(41, 4, seed=0)),
@@ -155,12 +154,7 @@ CASES = [
     Case("laplacian-euclidean", *laplacians([0.25, 2.0, 0.5], norm=2), dense_rows(36, 4, seed=24)),
     Case("laplacian-euclidean-csr", *laplacians([0.4, 1.7], norm=2), sparse_rows(35, 9, seed=25)),
     Case("cosine", families.CosineFamily(), [reference.cosine()], dense_rows(34, 4, seed=13)),
-    Case(
-        "cosine-csr",
-        families.CosineFamily(),
-        [reference.cosine()],
-        sparse.hstack([sparse_rows(34, 8, seed=14), np.ones((34, 1))]).tocsr(),
-    ),
+    Case("cosine-csr", families.CosineFamily(), [reference.cosine()], WITH_ONES),
     Case("dirichlet-one-feature", *dirichlets([0.7, 2.1, 12.0]), dense_rows(36, 1, seed=15)),
     Case("dirichlet-features", *dirichlets([0.9, 0.3], degree=3), dense_rows(34, 3, seed=16)),
     Case("dirichlet-csr", *dirichlets([1.3]), sparse_rows(33, 5, seed=17)),

@@ -1,7 +1,5 @@
 """Dates as people write them: which number is the day, what is read, and what is said where nothing decides."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import numpy as np

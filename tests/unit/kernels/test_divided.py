@@ -1,7 +1,5 @@
 """Groups are never divided and time is never turned round, whatever the protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -55,19 +53,15 @@ def test_no_group_is_divided_and_parts_of_a_split_are_of_nearly_the_size_asked_f
     if folds is not None:
         assert undivided(groups, folds)
         assert set(folds) == set(range(n_folds))
-    nested = drawn_or_refused(
-        lambda: assign_nested_split(target, m // 2, max(2, m // 3), 3, seed, None, groups),
-        *("each class", "one group a fold"),
-    )
+    draw = partial(assign_nested_split, target, m // 2, max(2, m // 3), 3, seed, None, groups)
+    nested = drawn_or_refused(draw, "each class", "one group a fold")
     assert nested is None or undivided(groups, nested)
     held_out = groups >= np.sort(groups)[m // 2] if hold else None
     free = m if held_out is None else int(np.sum(~held_out))
     wanted = [max(2, free // 2), max(2, free // 4)]
     test = None if hold else max(2, m // 5)
-    folds = drawn_or_refused(
-        lambda: assign_split(target, *wanted, test, seed, held_out, groups),
-        *("each class", "need a group each", "2 to", "at most the"),
-    )
+    draw = partial(assign_split, target, *wanted, test, seed, held_out, groups)
+    folds = drawn_or_refused(draw, "each class", "need a group each", "2 to", "at most the")
     if folds is None:
         return
     assert undivided(groups, folds)
@@ -150,12 +144,10 @@ def test_classes_of_groups_are_spread_and_rows_are_too_where_each_is_a_group():
 def test_a_seed_repeats_its_groups_and_another_draws_others():
     groups = np.repeat(np.arange(30), 4)
     for target in (Target.of(np.arange(120.0)), Target.of((np.arange(120) // 4 % 2).astype(str))):
-        for draw in (
-            lambda seed, target=target: assign_folds(target, 5, seed, groups),
-            lambda seed, target=target: assign_split(target, 60, 24, 24, seed, groups=groups),
-        ):
-            np.testing.assert_array_equal(draw(3), draw(3))
-            assert (draw(3) != draw(4)).any()
+        folds, split = partial(assign_folds, target, 5), partial(assign_split, target, 60, 24, 24)
+        for draw in (folds, split):
+            np.testing.assert_array_equal(draw(3, groups=groups), draw(3, groups=groups))
+            assert (draw(3, groups=groups) != draw(4, groups=groups)).any()
 
 
 def test_what_groups_or_time_do_not_allow_is_refused():

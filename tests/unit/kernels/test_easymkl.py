@@ -12,8 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from learnkernels import FeatureFamily, GaussianFamily, gram_moments
 from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.learners import EasyMKL, easymkl
-from learnkernels.kernels.learners.base import Solution
+from learnkernels.kernels.learners import EasyMKL, Solution, easymkl
 from learnkernels.kernels.solvers.svm import SVMSolution
 from learnkernels.kernels.targets import Target
 from tests.reference import centered, gaussian, grams

@@ -41,9 +41,8 @@ def assert_equal_up_to_rounding(one: GramStatistics, other: GramStatistics, rtol
     """Compare statistics relative to the norms of the kernels and targets they are made of."""
     norms = np.sqrt(np.einsum("ghkk->k", other.block_products))
     np.testing.assert_allclose(one.products(), other.products(), rtol=0, atol=rtol * np.outer(norms, norms).max())
-    np.testing.assert_allclose(
-        one.target_products(), other.target_products(), rtol=0, atol=rtol * norms.max() * other.target_norm()
-    )
+    size = norms.max() * other.target_norm()
+    np.testing.assert_allclose(one.target_products(), other.target_products(), rtol=0, atol=rtol * size)
     np.testing.assert_allclose(one.traces(), other.traces(), rtol=rtol)
     np.testing.assert_allclose(one.alignments, other.alignments, rtol=0, atol=rtol)
 
@@ -120,19 +119,15 @@ def test_single_precision_tiles_give_six_digits_where_kernels_are_not_nearly_con
     X, Y, groups = problem(400)
     family, weights = GaussianFamily([2.0**g for g in range(-6, 4)]), np.random.default_rng(1).integers(1, 6, 400)
     for w in (None, weights):
-        single, double = (
-            gram_moments(family, X, Y, groups, dtype=dtype, sample_weight=w) for dtype in (np.float32, np.float64)
-        )
+        of = {"sample_weight": w}
+        single, double = (gram_moments(family, X, Y, groups, dtype=d, **of) for d in (np.float32, np.float64))
         # Rounding of 6e-8 a value, less cancellation of the centering: kernels here have at least 1 % of spread.
         np.testing.assert_allclose(single.alignments, double.alignments, rtol=1e-5)
 
 
 NUMBERS = [*range(1, 14), 21, 32]
-COMPILED = {
-    **FAMILIES,
-    **{f"{p} doubled": GaussianFamily([2.0 ** (k - 8) for k in range(p)]) for p in NUMBERS},
-    **{f"{p} apart": GaussianFamily([0.1 + 0.07 * k for k in range(p)]) for p in NUMBERS},
-}
+COMPILED = FAMILIES | {f"{p} doubled": GaussianFamily([2.0 ** (k - 8) for k in range(p)]) for p in NUMBERS}
+COMPILED |= {f"{p} apart": GaussianFamily([0.1 + 0.07 * k for k in range(p)]) for p in NUMBERS}
 
 
 @pytest.mark.parametrize(("q", "weighted"), [(1, False), (3, True)])

@@ -1,7 +1,5 @@
 """Learners, predictors and families as parameters of the estimators, and what is said of many rows."""
 
-from __future__ import annotations
-
 import re
 import threading
 from typing import ClassVar

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import tracemalloc
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -23,32 +22,15 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
+from learnkernels.kernels import families
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.estimators import base, chunk_rows_for, default_family, supervised
-from learnkernels.kernels.families import (
-    CosineFamily,
-    DirichletFamily,
-    FamilyUnion,
-    FeatureFamily,
-    GaussianFamily,
-    LaplacianFamily,
-    LinearFamily,
-    PolynomialFamily,
-    PrecomputedFamily,
-    ScaledFamily,
-)
+from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, NKRR, Alignf
 from learnkernels.kernels.learning import learn_path
-from learnkernels.kernels.predictors import (
-    Auto,
-    ConjugateGradients,
-    Nystrom,
-    TrainingSet,
-    as_predictor,
-    ridge_path,
-    svm,
-)
+from learnkernels.kernels.predictors import Auto, ConjugateGradients, Nystrom, as_predictor, ridge_path, svm
+from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
@@ -56,6 +38,8 @@ from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
+from tests.unit.conftest import peak_of
+from tests.unit.kernels.test_serialisation import FAMILIES
 
 FAMILY = GaussianFamily([0.1, 0.4, 1.6])
 
@@ -107,15 +91,12 @@ def target_for(model) -> np.ndarray:
 # scikit-learn's checks -----------------------------------------------------------------------------------------------
 
 
-@parametrize_with_checks(
-    [
-        KernelLearningClassifier(),
-        KernelLearningRegressor(),
-        LearnedKernelTransformer(),
-        KernelLearningClassifier(predictor="krr", probability=True),
-        KernelLearningRegressor(learner="alignf", alpha=1.0),
-    ]
-)
+CHECKED = [KernelLearningClassifier(), KernelLearningRegressor(), LearnedKernelTransformer()]
+CHECKED += [KernelLearningClassifier(predictor="krr", probability=True)]
+CHECKED += [KernelLearningRegressor(learner="alignf", alpha=1.0)]
+
+
+@parametrize_with_checks(CHECKED)
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
@@ -266,16 +247,9 @@ def test_memory_of_a_prediction_does_not_grow_with_its_rows(monkeypatch):
     X = rows(500)
     model = KernelLearningRegressor(FAMILY, alpha=1.0).fit(X, numbers(X))
     X_new = rows(16_000, seed=1)
-    model.predict(X_new[:64])
     monkeypatch.setattr(base, "CHUNK_BYTES", 1 << 18)
-    tracemalloc.start()
-    try:
-        model.predict(X_new)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     # The kernel with all new rows takes 64 MB; a chunk of it 0.25 MB and its tiles a few more.
-    assert peak < 8e6
+    assert peak_of(model.predict, X_new, before=(X_new[:64],)) < 8e6
 
 
 # Sample weights ------------------------------------------------------------------------------------------------------
@@ -374,15 +348,15 @@ def test_sparse_rows_are_rows():
     X = rng.normal(size=(60, 9)) * (rng.random((60, 9)) < 0.4)
     y = X @ np.arange(9.0) + 1.0
     union = FamilyUnion([LinearFamily(), GaussianFamily([0.1])])
-    families = {sparse.csr_matrix: None, sparse.csc_array: FeatureFamily(9), sparse.coo_matrix: union}
-    for kind, family in families.items():
+    kinds = {sparse.csr_matrix: None, sparse.csc_array: FeatureFamily(9), sparse.coo_matrix: union}
+    for kind, family in kinds.items():
         dense, thin = (KernelLearningRegressor(family, "alignf").fit(as_rows, y) for as_rows in (X, kind(X)))
         assert sparse.issparse(thin.kernel_.X)
         np.testing.assert_allclose(thin.predict(kind(X)), dense.predict(X), rtol=0, atol=1e-9)
 
 
 def test_the_tag_for_sparse_rows_follows_the_base_kernels():
-    stored = FamilyUnion([LinearFamily(), PrecomputedFamily(np.eye(3)[None])])
+    stored = FamilyUnion([LinearFamily(), families.PrecomputedFamily(np.eye(3)[None])])
     serving = [{}, {"learner": "ca"}, {"learner": "no such"}]
     others = [{"learner": CA(per_feature=True)}, {"learner": CR(kind="laplacian")}, {"family": stored}]
     for params in (*serving, *others):
@@ -394,7 +368,7 @@ def test_the_tag_for_sparse_rows_follows_the_base_kernels():
 
 
 def test_stored_matrices_are_learned_from_by_position():
-    family = PrecomputedFamily(FAMILY.tile(X, X))
+    family = families.PrecomputedFamily(FAMILY.tile(X, X))
     model = KernelLearningClassifier(family, C=1.0).fit(family.X[:40], TWO[:40])
     expected = KernelLearningClassifier(FAMILY, C=1.0).fit(X[:40], TWO[:40]).decision_function(X[40:])
     np.testing.assert_allclose(model.decision_function(family.X[40:]), expected, rtol=0, atol=MACHINES)
@@ -470,11 +444,8 @@ def test_rows_without_distances_have_no_default_bandwidths():
 
 
 def test_fitting_is_learning_the_kernel_and_fitting_on_it():
-    for model in (
-        KernelLearningClassifier(FAMILY, probability=True),
-        KernelLearningClassifier(FAMILY, "l1-svm", 2.0),
-        KernelLearningRegressor(FAMILY, "l2-krr", 0.5),
-    ):
+    models = [KernelLearningClassifier(FAMILY, probability=True), KernelLearningClassifier(FAMILY, "l1-svm", 2.0)]
+    for model in [*models, KernelLearningRegressor(FAMILY, "l2-krr", 0.5)]:
         y = target_for(model)
         fitted = model.fit(X, y)
         apart = clone(model).fit_kernel(fitted.kernel_, y[fitted.kernel_.rows])
@@ -544,9 +515,10 @@ def test_scores_that_separate_give_finite_probabilities_and_scores_that_mislead_
         assert fit_sigmoid(np.zeros(5), scores > 0, None)[0] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("predictor", "y"), [("svm", TWO), ("svm", FOUR), ("krr", TWO), ("krr", FOUR), (CG, TWO), (ALL_ROWS, FOUR)]
-)
+CALIBRATED = [("svm", TWO), ("svm", FOUR), ("krr", TWO), ("krr", FOUR), (CG, TWO), (ALL_ROWS, FOUR)]
+
+
+@pytest.mark.parametrize(("predictor", "y"), CALIBRATED)
 def test_probabilities_are_fitted_on_scores_of_held_out_rows(predictor, y):
     model = KernelLearningClassifier(FAMILY, predictor=predictor, probability=True, C=2.0).fit(X, y)
     kernel, Y = learn_kernel("alignf", FAMILY, X, y), Target.of(y).Y
@@ -661,7 +633,7 @@ def test_eigen_components_are_kernel_principal_components():
 
 def test_features_are_of_mean_squared_length_one():
     far = X + np.array([5.0, 0.0, 0.0])
-    for family in (None, FeatureFamily(3), PolynomialFamily([1, 2]), FamilyUnion([CosineFamily()])):
+    for family in (None, FeatureFamily(3), families.PolynomialFamily([1, 2]), FamilyUnion([families.CosineFamily()])):
         Z = LearnedKernelTransformer(family, n_components=60).fit_transform(far, NUMBERS)
         np.testing.assert_allclose((Z**2).sum() / 60, 1.0, rtol=1e-9)
         np.testing.assert_allclose(Z.mean(axis=0), 0.0, atol=1e-7)
@@ -683,13 +655,8 @@ def test_ridge_regression_on_all_features_is_that_on_the_kernel(learner):
 
 def test_the_kind_of_target_is_seen_unless_it_is_given():
     count, outputs = np.arange(60) % 3, rows(60, d=2, seed=7)
-    table = [
-        (TWO, None, TWO),
-        (count, None, count.astype(str)),
-        (count, "regression", count + 0.5),
-        (NUMBERS, None, NUMBERS),
-        (outputs, None, outputs),
-    ]
+    table = [(TWO, None, TWO), (count, None, count.astype(str)), (count, "regression", count + 0.5)]
+    table += [(NUMBERS, None, NUMBERS), (outputs, None, outputs)]
     for number, (y, task, learned_as) in enumerate(table):
         model = LearnedKernelTransformer(FAMILY, "align", task=task).fit(X, y)
         for given in ({"y": y, "task": task}, {"y": learned_as}):
@@ -727,31 +694,12 @@ def test_one_row_far_out_spoils_neither_its_own_prediction_nor_others():
 
 # Families ------------------------------------------------------------------------------------------------------------
 
-NESTED = FamilyUnion([LinearFamily(), CosineFamily()], [[1], None])
-FAMILIES = [
-    CosineFamily(),
-    LinearFamily(),
-    GaussianFamily([2.0**-20, 0.25, 0.5, 1.0, 2.0, 2.0**40, 0.1 + 0.2, 5e-324, 1e308]),
-    LaplacianFamily([2.0**-3, 1 / 3]),
-    DirichletFamily([0.1, 4.0], 3),
-    DirichletFamily([0.1]),
-    PolynomialFamily([3, 1], 0.1, 0.0),
-    FeatureFamily(5),
-    FeatureFamily(["a'b", "b"], [4, 0]),
-    FeatureFamily(["a", "b"]),
-    ScaledFamily(DirichletFamily([1.0], 2), [[0.1, 3.0], [1 / 3, 2.0]], ["same", "same"]),
-    ScaledFamily(GaussianFamily([1.0]), [[0.1, 3.0], [1 / 3, 2.0]]),
-    FamilyUnion([LinearFamily(), GaussianFamily([1.0])]),
-    FamilyUnion([NESTED, LinearFamily()], [None, [2, 0]], ["a", None]),
-    FamilyUnion([LinearFamily(), LinearFamily()], [[1], [0]]),
-]
-
 
 def test_a_family_can_be_pasted_back_and_is_made_of_its_parameters():
-    for family in FAMILIES:
-        again = eval(repr(family))
+    for family in (family for family in FAMILIES if "<" not in repr(family)):  # large ones are told by their size
+        again = eval(repr(family), vars(families))
         assert (again, hash(again), again.names) == (family, hash(family), family.names)
-    stored = PrecomputedFamily(np.eye(3)[None].repeat(2, axis=0), ["a", "b"])
+    stored = families.PrecomputedFamily(np.eye(3)[None].repeat(2, axis=0), ["a", "b"])
     for family in (*FAMILIES, stored):
         again = clone(family)
         assert again == family == type(family)(**family.get_params(deep=False))
@@ -762,22 +710,21 @@ def test_a_family_can_be_pasted_back_and_is_made_of_its_parameters():
     again = clone(KernelLearningClassifier(stored)).family
     assert again == stored
     assert again.get_params()["matrices"] is stored.get_params()["matrices"]
-    # Large families are told by their size.
     assert repr(GaussianFamily(np.linspace(0.1, 1, 500))) == "GaussianFamily(<500 values>)"
     assert repr(FeatureFamily([f"n{k}" for k in range(5000)])) == "FeatureFamily(<5000 values>)"
-    assert repr(PrecomputedFamily(np.eye(3)[None])) == "PrecomputedFamily(<1 matrices of 3 rows>)"
-    assert "scales=<array of shape (9, 5)>" in repr(ScaledFamily(GaussianFamily([1.0]), np.ones((9, 5))))
+    assert repr(families.PrecomputedFamily(np.eye(3)[None])) == "PrecomputedFamily(<1 matrices of 3 rows>)"
+    assert "scales=<array of shape (9, 5)>" in repr(families.ScaledFamily(GaussianFamily([1.0]), np.ones((9, 5))))
 
 
 def test_families_are_told_apart():
-    for one, two in combinations(FAMILIES, 2):
+    for one, two in combinations({repr(family): family for family in FAMILIES}.values(), 2):
         assert one != two
-    assert GaussianFamily([1.0]) != LaplacianFamily([1.0])
+    assert GaussianFamily([1.0]) != families.LaplacianFamily([1.0])
     assert GaussianFamily([1.0]) != [1.0]
-    assert PolynomialFamily([2], 0.1, 0.0) != PolynomialFamily([2], 0.1, 1.0)
+    assert families.PolynomialFamily([2], 0.1, 0.0) != families.PolynomialFamily([2], 0.1, 1.0)
     matrices = np.eye(3)[None]
-    assert PrecomputedFamily(matrices) == PrecomputedFamily(matrices)
-    assert PrecomputedFamily(matrices) != PrecomputedFamily(matrices.copy())
+    assert families.PrecomputedFamily(matrices) == families.PrecomputedFamily(matrices)
+    assert families.PrecomputedFamily(matrices) != families.PrecomputedFamily(matrices.copy())
 
 
 def test_what_is_derived_follows_the_parameters_that_are_set():
@@ -791,9 +738,10 @@ def test_what_is_derived_follows_the_parameters_that_are_set():
     assert union.names == ("linear", "gaussian(gamma=1)")
     union.set_params(families__1__gammas=[2.0], columns=[[0], None])
     assert union.names == ("linear on columns 0", "gaussian(gamma=2)")
-    scaled = ScaledFamily(GaussianFamily([1.0]), [[1.0]]).set_params(base=LinearFamily(), scales=[[1.0], [2.0]])
+    scaled = families.ScaledFamily(GaussianFamily([1.0]), [[1.0]])
+    scaled.set_params(base=LinearFamily(), scales=[[1.0], [2.0]])
     assert scaled.names == ("linear scaled 1", "linear scaled 2")
-    matrices = PrecomputedFamily(np.eye(3)[None].repeat(2, axis=0), ["a", "b"])
+    matrices = families.PrecomputedFamily(np.eye(3)[None].repeat(2, axis=0), ["a", "b"])
     assert matrices.set_params(kernels=[1]).names == ("b",)
     with pytest.raises(ValueError, match="positions from 0 to 1"):
         matrices.set_params(kernels=[2])
@@ -803,14 +751,13 @@ def test_what_is_derived_follows_the_parameters_that_are_set():
 
 
 def test_a_parameter_out_of_its_range_is_refused_by_fit():
-    predictor = "predictor must be one of auto, krr, krr-cg, nystrom, svm, got 'forest'"
     sample = "sample must be 'auto' or a number of rows of at least 256, got "
     learner = "learner must be a name such as 'alignf' or a Learner such as .*, got "
     classifier, regressor = KernelLearningClassifier(), KernelLearningRegressor()
     transformer = LearnedKernelTransformer()
     table = [
         (classifier, {"learner": "ensemble"}, "ensemble learns hypotheses and not a kernel, so it is no learner"),
-        (classifier, {"predictor": "forest"}, predictor),
+        (classifier, {"predictor": "forest"}, "predictor must be one of auto, krr, krr-cg, nystrom, svm, got 'for"),
         (classifier, {"C": 0}, "C must be a positive, finite number, got 0"),
         (classifier, {"C": np.inf}, "C must be a positive, finite number, got inf"),
         (classifier, {"C": "1"}, "C must be a positive, finite number or 'auto', got '1'"),
@@ -825,15 +772,12 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
         (regressor, {"alpha": 0.0}, "alpha must be a positive, finite number, got 0.0"),
         (regressor, {"alpha": "best"}, "alpha must be a positive, finite number or 'auto', got 'best'"),
         (regressor, {"normalise": "max"}, "normalise must be one of trace, frobenius, none, got 'max'"),
-        (regressor, {"predictor": "forest"}, predictor),
         (regressor, {"predictor": "svm"}, "predictor svm does not serve regression; use auto or krr"),
         (regressor, {"predictor": [9]}, "predictor must be a name such as 'auto' or a Predictor such as .*, got list"),
         (regressor, {"predictor__landmark": 9}, "parameters of Auto must be among its own, .*, got 'landmark'"),
         (regressor, {"predictor": "krr-cg", "predictor__landmarks": 9}, "parameters of ConjugateGradients must be amo"),
         (regressor, {"predictor": Auto(landmarks="9")}, "landmarks must be a whole number of at least 2, got '9'"),
-        (regressor, {"predictor": Auto(landmarks=1)}, "landmarks must be a whole number of at least 2, got 1"),
         (regressor, {"predictor": Auto(memory="2GB")}, "memory must be a positive, finite number, got '2GB'"),
-        (regressor, {"predictor": Nystrom(tolerance=2)}, "tolerance must be between 0 and 1, got 2"),
         (regressor, {"sample": 10}, sample + "10"),
         (regressor, {"sample": "some"}, sample + "'some'"),
         (regressor, {"sample": 10, "learner": "ca"}, sample),
@@ -894,9 +838,10 @@ def test_learners_and_weighted_machines_that_end_early_warn_through_the_estimato
 # Intervals -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "params", [{"learner": "alignf"}, {"predictor": "nystrom"}, {"learner": "nkrr", "family": FeatureFamily(3)}]
-)
+WITH_INTERVALS = [{"learner": "alignf"}, {"predictor": "nystrom"}, {"learner": "nkrr", "family": FeatureFamily(3)}]
+
+
+@pytest.mark.parametrize("params", WITH_INTERVALS)
 def test_intervals_hold_as_many_new_targets_as_they_say(params):
     rng = np.random.default_rng(0)
     X, noise = rng.normal(size=(1500, 3)), rng.standard_t(3, size=1500)
@@ -928,15 +873,12 @@ def test_residuals_are_those_of_fits_without_the_row_and_its_copies():
         np.testing.assert_allclose(model.residuals_, np.sort(np.abs(expected), axis=0), rtol=0, atol=1e-9)
     assert model.predict_interval(X, 0.2).shape == (15, 2, 2)
     assert not hasattr(model.set_params(intervals=False).fit(X, y), "residuals_")
-    many = KernelLearningRegressor(FAMILY, "unif", alpha=0.3).fit(
-        np.arange(1200.0)[:, None] % 7 + X[:1], y[:1].repeat(1200, 0) * np.arange(1200)[:, None]
-    )
+    i = np.arange(1200.0)[:, None]
+    many = KernelLearningRegressor(FAMILY, "unif", alpha=0.3).fit(i % 7 + X[:1], y[:1].repeat(1200, 0) * i)
     assert many.residuals_.shape == (999, 2)
 
 
-def test_a_time_limit_fits_samples_of_the_rows_until_the_next_would_take_too_long(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_time_limit_fits_samples_of_the_rows_until_the_next_would_take_too_long(capsys, monkeypatch):
     monkeypatch.setattr(supervised, "FIRST_ROWS", 50)
     X, noise = np.split(np.random.default_rng(0).normal(size=(70, 3)), [2], axis=1)
     y = np.sign(X[:, 0]) + 0.1 * noise[:, 0]

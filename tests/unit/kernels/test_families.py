@@ -202,14 +202,9 @@ def test_nearly_constant_kernels_less_one_keep_their_digits(kind, less_one, roun
 def test_kernels_of_a_row_with_itself_and_its_copies_are_exactly_one():
     X = 1e3 * np.random.default_rng(2).normal(size=(20, 4))
     gaussians, laplacians = GaussianFamily([0.7, 1.4, 5.0]), LaplacianFamily([0.7, 1.4, 5.0])
-    for family, rows in (
-        (gaussians, X),
-        (FamilyUnion([gaussians], [[2, 0]]), X),
-        (FamilyUnion([gaussians], [[2, 0]]), sparse.csr_matrix(X)),
-        (laplacians, X),
-        (laplacians, sparse.csr_matrix(X)),
-        (laplacians, sparse.csr_matrix((5, 4))),
-    ):
+    union, thin = FamilyUnion([gaussians], [[2, 0]]), sparse.csr_matrix(X)
+    given = [(gaussians, X), (union, X), (union, thin), (laplacians, X), (laplacians, thin)]
+    for family, rows in [*given, (laplacians, sparse.csr_matrix((5, 4)))]:
         np.testing.assert_array_equal(np.einsum("kaa->ka", family.tile(rows, rows)), 1.0)
     X = np.repeat(10 * np.random.default_rng(5).normal(size=(40, 7)), 3, axis=0)
     seeds = np.empty((gaussians.n_seeds, *2 * (len(X),)))

@@ -1,6 +1,5 @@
 """Rank-one features: their statistics without tiles, their learned kernels, and thousands of them."""
 
-import io
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,16 +8,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels import FamilyUnion, FeatureFamily, gram_moments, learn_kernel
+from learnkernels import FeatureFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learners import Alignf, as_learner
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
 from learnkernels.kernels.statistics.base import NORMALISATIONS
 from learnkernels.kernels.statistics.features import FeatureStatistics
-from learnkernels.kernels.statistics.sampled import statistics_from_arrays
 from tests import reference
 from tests.refusals import require_refusals
-from tests.unit.kernels.conftest import assert_same_statistics
 from tests.unit.kernels.test_learners import TWO_STAGE
 
 # Sums in another order than the oracle's, relative to the norms of the factors; centering cancels a digit or two.
@@ -82,10 +79,8 @@ def assert_statistics(moments: FeatureStatistics, centered: bool, Ks, Y: np.ndar
     L = reference.target_kernel(Y)
     if centered:
         Ks, L = [reference.centered(K) for K in Ks], reference.centered(L)
-    M, diagonal, a, norm = (
-        statistic(centered)
-        for statistic in (moments.products, moments.squared_norms, moments.target_products, moments.target_norm)
-    )
+    M, diagonal = moments.products(centered), moments.squared_norms(centered)
+    a, norm = moments.target_products(centered), moments.target_norm(centered)
     alignments = moments.alignments if centered else moments.uncentered_alignments
     products = np.array([[reference.frobenius_product(K, other) for other in [*Ks, L]] for K in Ks]).astype(float)
     expected = float(np.sqrt(reference.frobenius_product(L, L)))
@@ -190,29 +185,11 @@ def test_features_far_from_zero_keep_the_digits_of_their_norms(kind):
     assert_products(moments.products(), products, tolerance=1e-13 if kind is np.asarray else 1e-2)
 
 
-def test_moments_of_features_survive_a_file_without_pickle(features):
-    moments = gram_moments(features.family, features.X, features.y, np.arange(features.X.shape[0]) % 3)
-    file = io.BytesIO()
-    np.savez(file, **moments.to_arrays())
-    file.seek(0)
-    with np.load(file, allow_pickle=False) as stored:
-        back = statistics_from_arrays(stored)
-    assert isinstance(back, FeatureStatistics)
-    assert (back.names, back.labels) == (moments.names, moments.labels)
-    np.testing.assert_array_equal(back.restrict([1, 2]).products(), moments.restrict([1, 2]).products())
-    assert_same_statistics(back, moments, 0.0, (True, False))
-    tiles = gram_moments(FamilyUnion([features.family]), features.X, features.y)
-    assert tiles.raw  # a family with features is not moved
-
-
 # Learned kernels -----------------------------------------------------------------------------------------------------
 
 # Each learner on dense and on sparse features, and each kind of features with several learners.
-LEARNED = [
-    (learner, list(FEATURES)[(k + shift) % 6], list(NORMALISATIONS)[(k // 2 + shift) % 3])
-    for k, learner in enumerate(TWO_STAGE)
-    for shift in (0, 1, 3)
-]
+PAIRS = [(learner, k + shift, k // 2 + shift) for k, learner in enumerate(TWO_STAGE) for shift in (0, 1, 3)]
+LEARNED = [(learner, list(FEATURES)[i % 6], list(NORMALISATIONS)[j % 3]) for learner, i, j in PAIRS]
 
 
 @pytest.mark.parametrize(("learner", "name", "normalise"), LEARNED)

@@ -1,7 +1,5 @@
 """Messy columns: what each is taken for, the same numbers as those of a clean column, and which cells are named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
@@ -53,9 +51,10 @@ def spoiled(values: Any, **cells: str) -> list[str]:
 # Numbers -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("share", "words", "is_number"), [(0.25, 1, True), (0.25, 2, True), (0.25, 3, False), (0.4, 1, False)]
-)
+WORDS = [(0.25, 1, True), (0.25, 2, True), (0.25, 3, False), (0.4, 1, False)]
+
+
+@pytest.mark.parametrize(("share", "words", "is_number"), WORDS)
 def test_one_or_two_words_among_many_numbers_stand_for_missing_values(share: float, words: int, is_number: bool):
     chosen = np.flatnonzero(np.arange(N) % 20 < 20 * share)
     texts = spoiled([f"{x} kg" for x in NUMBERS], **{f"r{row}": f"word {row % words}" for row in chosen})
@@ -101,12 +100,10 @@ def test_numbers_as_people_write_them_are_those_numbers(written: Callable[[float
 
 
 def test_negative_numbers_of_accounts_are_negative():
-    for written in (
-        accounting,
-        lambda x: f"{1000 - x:.2f}".replace("-", "\u2212"),
-        lambda x: f"{abs(1000 - x):.2f}{'-' * bool(x > 1000)}",
-    ):
-        X = encoded([written(x) for x in NUMBERS])[1]
+    with_minus = [f"{1000 - x:.2f}".replace("-", "\u2212") for x in NUMBERS]
+    with_minus_behind = [f"{abs(1000 - x):.2f}{'-' * bool(x > 1000)}" for x in NUMBERS]
+    for written in (map(accounting, NUMBERS), with_minus, with_minus_behind):
+        X = encoded(list(written))[1]
         np.testing.assert_allclose(X, encoded(np.round(1000 - NUMBERS, 2))[1], rtol=1e-12)
 
 
@@ -116,28 +113,10 @@ def test_what_programs_write_is_read_to_the_last_bit(value: float):
     assert number_in(repr(value).replace(".", ","), ",").value == value  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1_0",
-        "0x10",
-        "12 34",
-        "1,2,3",
-        "1.2.3",
-        "v1",
-        "2024-01-01",
-        "12:30",
-        "5-3",
-        "1,23.4",
-        "--5",
-        "$5$",
-        "",
-        "\u0665",
-    ],
-)
-def test_codes_are_no_numbers(text: str):
-    assert number_in(text, ".") is None
-    assert number_in(text, ",") is None
+def test_codes_are_no_numbers():
+    codes = ["1_0", "0x10", "1,2,3", "1.2.3", "v1", "2024-01-01", "12:30", "5-3", "1,23.4", "--5", "$5$", "\u0665"]
+    for text in (*codes, "12 34", ""):
+        assert number_in(text, ".") is number_in(text, ",") is None, text
 
 
 @pytest.mark.parametrize(
@@ -161,10 +140,10 @@ def test_a_few_other_cells_are_missing_and_named(values: list[str], unread: Any,
         assert f"but {unread[0]!r} in row {unread[1]}" in met.sentences()[0]
 
 
-@pytest.mark.parametrize(
-    "token",
-    ["#N/A", "NA", "n/a", "-NaN", "<NA>", "NULL", "(null)", "None", "?", "\\N", "#DIV/0!", "nan", "", "  ", " NA "],
-)
+TOKENS = ["#N/A", "NA", "n/a", "-NaN", "<NA>", "NULL", "(null)", "None", "?", "\\N", "#DIV/0!", "nan", "", "  ", " NA "]
+
+
+@pytest.mark.parametrize("token", TOKENS)
 def test_missing_values_are_the_same_in_features_and_targets_and_in_new_rows(token: str):
     values = spoiled(NUMBERS, r7=token, r30=token)
     encoding, X, met = encoded(values)
@@ -200,19 +179,11 @@ def test_whole_numbers_and_decimals_lose_nothing():
 @pytest.mark.parametrize(
     ("form", "described"),
     [
-        ("%Y-%m-%d %H:%M:%S", "date (t"),
-        ("%Y/%m/%d %H:%M", "date (t"),
-        ("%Y-%m-%d %H:%M:%S UTC", "date (t"),
-        ("%Y-%m-%dT%H:%M:%SZ", "date (t"),
-        ("%Y-%m-%d %H:%M:%S+00:00", "date (t"),
-        ("%d/%m/%y %H:%M", "date (day first; "),
+        *((form, "date (day first; ") for form in ("%d/%m/%y %H:%M", "%d.%m.%Y %H:%M")),
         ("%m/%d/%y %I:%M %p", "date (month first; "),
-        ("%d.%m.%Y %H:%M", "date (day first; "),
-        ("%d-%b-%Y %H:%M", "date (t"),
-        ("%d %B %Y %H:%M", "date (t"),
-        ("%b %d, %Y %I:%M %p", "date (t"),
-        ("%a, %d %b %Y %H:%M:%S GMT", "date (t"),
-        ("%Y%m%dT%H%M", "date (t"),
+        *((f"%Y-%m-%d{time}", "date (t") for time in (" %H:%M:%S", " %H:%M:%S UTC", "T%H:%M:%SZ", " %H:%M:%S+00:00")),
+        *((form, "date (t") for form in ("%Y/%m/%d %H:%M", "%d-%b-%Y %H:%M", "%d %B %Y %H:%M", "%b %d, %Y %I:%M %p")),
+        *((form, "date (t") for form in ("%a, %d %b %Y %H:%M:%S GMT", "%Y%m%dT%H%M")),
     ],
 )
 def test_dates_in_common_forms_are_those_dates(form: str, described: str):
@@ -291,17 +262,10 @@ def test_what_identifies_rows_is_left_out_with_a_word(name: str, values: Any, wh
     assert encoding.sentences() == [f"column {name!r} is left out, as {why}; say what it is with 'columns' to keep it"]
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("id", RNG.integers(0, 40, N)),
-        ("year", np.arange(1900, 1900 + N)),
-        ("size", RNG.integers(0, 10**6, N)),
-        ("id", NUMBERS),
-    ],
-)
-def test_other_whole_numbers_are_numbers(name: str, values: Any):
-    assert encoded(values, name=name)[0].columns[0].describe() == "number"
+def test_other_whole_numbers_are_numbers():
+    whole = [("id", RNG.integers(0, 40, N)), ("year", np.arange(1900, 1900 + N)), ("size", RNG.integers(0, 10**6, N))]
+    for name, values in [*whole, ("id", NUMBERS)]:
+        assert encoded(values, name=name)[0].columns[0].describe() == "number", name
 
 
 # New rows ------------------------------------------------------------------------------------------------------------
@@ -309,19 +273,11 @@ def test_other_whole_numbers_are_numbers(name: str, values: Any):
 
 def messy() -> pd.DataFrame:
     """One column of each kind, none of which lacks a value."""
-    return pd.DataFrame(
-        {
-            "number": NUMBERS,
-            "euro": [european(x) for x in NUMBERS],
-            "day": DAYS,
-            "text day": DAYS.strftime("%d/%m/%y"),
-            "hour": DAYS.strftime("%H:%M"),
-            "level": RNG.choice(list("abc"), N),
-            "many": [f"m{i}" for i in RNG.integers(0, 60, N)],
-            "order": pd.Categorical(RNG.choice(["low", "high"], N), ["low", "high"], ordered=True),
-            "truth": RNG.random(N) > 0.5,
-        }
-    )
+    table = pd.DataFrame({"number": NUMBERS, "euro": [european(x) for x in NUMBERS], "day": DAYS})
+    table = table.assign(hour=DAYS.strftime("%H:%M"), level=RNG.choice(list("abc"), N), truth=RNG.random(N) > 0.5)
+    table["text day"] = DAYS.strftime("%d/%m/%y")
+    table["many"] = [f"m{i}" for i in RNG.integers(0, 60, N)]
+    return table.assign(order=pd.Categorical(RNG.choice(["low", "high"], N), ["low", "high"], ordered=True))
 
 
 @pytest.mark.parametrize("gap", [None, np.nan, pd.NaT, pd.NA, ""])
@@ -343,9 +299,7 @@ def test_a_column_of_digits_in_training_rows_takes_other_texts_as_missing_and_na
     y = NUMBERS + np.arange(N) % 7
     model = KernelLearningRegressor().fit(table, y)
     new = table.assign(code=spoiled(table["code"], r11="A12"))
-    with pytest.warns(
-        UserWarning, match=r"column 'code' holds numbers, but 'A12' in row 11 \(from 0\); taken as missing"
-    ):
+    with pytest.warns(UserWarning, match=r"'code' holds numbers, but 'A12' in row 11 \(from 0\); taken as missing"):
         predicted = model.predict(new)
     with_gap = new.assign(code=new["code"].replace("A12", None))
     np.testing.assert_array_equal(predicted, model.predict(with_gap))
@@ -353,24 +307,14 @@ def test_a_column_of_digits_in_training_rows_takes_other_texts_as_missing_and_na
 
 def test_a_refusal_names_the_row_and_the_value():
     encoding = TableEncoding.of(messy())
-    wrong = {
-        "number": (
-            [None, "-", None],
-            "column 'number' must hold numbers, as the training rows did, got text such as '-' in row 1",
-        ),
-        "day": (
-            ["x", "y", "z"],
-            "column 'day' must hold dates, as the training rows did, got text such as 'x' in row 0",
-        ),
-        "hour": ([None, None, "noon"], "column 'hour' must hold times of day, .* such as 'noon' in row 2"),
-        "truth": (
-            [0.0, np.inf, 1.0],
-            "column 'truth' must hold finite numbers or gaps, got infinity in 1 of 3 rows, at first in row 1",
-        ),
-    }
-    require_refusals(
-        (partial(encoding.encode, messy()[:3].assign(**{name: values})), said) for name, (values, said) in wrong.items()
-    )
+    table = [
+        ("number", [None, "-", None], "must hold numbers, as the training rows did, got text such as '-' in row 1"),
+        ("day", ["x", "y", "z"], "must hold dates, as the training rows did, got text such as 'x' in row 0"),
+        ("hour", [None, None, "noon"], "must hold times of day, .* such as 'noon' in row 2"),
+        ("truth", [0.0, np.inf, 1.0], "must hold finite numbers or gaps, got infinity in 1 of 3 rows, .* in row 1"),
+    ]
+    given = ((messy()[:3].assign(**{name: values}), f"column '{name}' {said}") for name, values, said in table)
+    require_refusals((partial(encoding.encode, rows), said) for rows, said in given)
 
 
 # Targets -------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Metrics: scikit-learn's scores turned into errors, and what is told where one does not serve."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import get_args
 
@@ -88,9 +86,8 @@ def test_a_row_of_weight_three_is_three_rows(name):
     w = rng.integers(1, 4, 40)
     rows = np.repeat(np.arange(40), w)
     near = {"rel": 0.1} if name == "neg_median_absolute_error" else {}  # between two values, or one of them
-    assert metric.measure(target, told, w.astype(float)) == pytest.approx(
-        metric.measure(target.take(rows), told[rows], None), **near
-    )
+    expected = metric.measure(target.take(rows), told[rows], None)
+    assert metric.measure(target, told, w.astype(float)) == pytest.approx(expected, **near)
     training, test = np.arange(25), np.arange(25, 40)
     weighed = metric.trivial_error(target.take(test), target.take(training), w[test], w[training])
     repeated = [target.take(np.repeat(of, w[of])) for of in (test, training)]
@@ -128,26 +125,16 @@ def test_the_trivial_error_of_classes_is_that_of_the_most_frequent_one_or_of_sha
     found = {metric.name: metric.trivial_error(test, training) for metric in served}
     assert found == pytest.approx({metric.name: metric.measure(test, told[metric.response], None) for metric in served})
     share, p = test.values.mean(), shares[0]
-    known = {
-        "accuracy": 1 - share,
-        "f1": 1 - 2 * share / (1 + share),
-        "jaccard_macro": 1 - share / 2,
-        "recall": 0.0,
-        "roc_auc": 0.5,
-        "matthews_corrcoef": 1.0,
-        "neg_log_loss": -np.log(p)[test.values].mean(),
-        "neg_brier_score": np.mean((p[1] - test.values) ** 2),
-    }
+    known = {"accuracy": 1 - share, "f1": 1 - 2 * share / (1 + share), "jaccard_macro": 1 - share / 2}
+    known |= {"recall": 0.0, "roc_auc": 0.5, "matthews_corrcoef": 1.0}
+    known |= {"neg_log_loss": -np.log(p)[test.values].mean(), "neg_brier_score": np.mean((p[1] - test.values) ** 2)}
     assert {name: found[name] for name in known} == pytest.approx(known)
 
 
 def test_trivial_errors_of_three_classes_and_two_outputs():
     three = Target.of(np.array(["b", "a", "c", "b", "b", "a"]))
     two = Target.of(np.array([[0.0, 10.0], [2.0, 30.0], [1.0, 24.0]]))  # training means 1 and 20
-    for target, test, training, expected in (
-        (three, [1, 4, 5], [0, 3, 2], 2 / 3),
-        (two, [2], [0, 1], np.sqrt(16 / 2)),
-    ):
+    for target, test, training, expected in ((three, [1, 4, 5], [0, 3, 2], 2 / 3), (two, [2], [0, 1], np.sqrt(16 / 2))):
         found = metric_for(None, target).trivial_error(target.take(test), target.take(training))
         assert found == pytest.approx(expected)
 
@@ -172,14 +159,12 @@ def test_a_metric_that_does_not_serve_is_refused():
     require_refusals((partial(metric_for, name, target), sentence) for name, target, sentence in serves)
     METRICS["accuracy"].check_rows(TWO.take([0]), "test")
     needy = ["roc_auc", "average_precision", "f1", "r2", "roc_auc_ovo", "explained_variance"]
-    targets = [NUMBERS if METRICS[name].task == "regression" else TWO for name in needy]
-    for name, target in zip(needy, targets, strict=True):
+    table, lacking = [], "metric {} needs .* among the rows that test, and 1 of one trial do not"
+    for name in needy:
+        target = NUMBERS if METRICS[name].task == "regression" else TWO
         METRICS[name].check_rows(target, "test")
-    lacking = "metric {} needs .* among the rows that test, and 1 of one trial do not"
-    require_refusals(
-        (partial(METRICS[name].check_rows, target.take([0]), "test"), lacking.format(name))
-        for name, target in zip(needy, targets, strict=True)
-    )
+        table.append((partial(METRICS[name].check_rows, target.take([0]), "test"), lacking.format(name)))
+    require_refusals(table)
 
 
 FAMILY = GaussianFamily([0.1, 1.0])
@@ -201,13 +186,11 @@ def hypotheses(X, target: Target, name: str, grid: list[float]):
     return KernelPredictors([kernel], target, name, grid, X=X, training=np.arange(len(X)))
 
 
-@pytest.mark.parametrize(
-    ("name", "classes"),
-    [
-        *((name, 2) for name in ("svm", "krr", "krr-cg", "nystrom", "l2-krr", "ensemble")),
-        *((name, 3) for name in ("svm", "krr", "auto", "ensemble")),
-    ],
-)
+SCORED = [(name, 2) for name in ("svm", "krr", "krr-cg", "nystrom", "l2-krr", "ensemble")]
+SCORED += [(name, 3) for name in ("svm", "krr", "auto", "ensemble")]
+
+
+@pytest.mark.parametrize(("name", "classes"), SCORED)
 def test_scores_tell_the_classes_that_are_predicted(name, classes):
     X = np.random.default_rng(4).normal(size=(60, 2))
     target = Target.of(np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5][: classes - 1]))

@@ -1,7 +1,5 @@
 """Saved models: the same predictions bit by bit, nothing unpickled, and one sentence about any changed byte."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile
@@ -213,15 +211,8 @@ def with_parameters(held: object) -> Model:
 
 
 def test_parameters_of_many_kinds_come_back_equal():
-    held = {
-        "a": (1, 2.5, "x"),
-        "b": [None, True, float("inf"), []],
-        "c": {"d": (-np.inf,)},
-        "e": np.float64(0.1),
-        "f": 10**30,
-        7: {True: "keys that are no text"},
-        "family": [GAUSSIANS],
-    }
+    held = {"a": (1, 2.5, "x"), "b": [None, True, float("inf"), []], "c": {"d": (-np.inf,)}, "e": np.float64(0.1)}
+    held |= {"f": 10**30, 7: {True: "keys that are no text"}, "family": [GAUSSIANS]}
     back = loaded(saved(with_parameters(held))).estimator.class_weight
     family = back.pop("family")[0]
     assert family.to_dict() == GAUSSIANS.to_dict()
@@ -383,15 +374,8 @@ def test_a_file_holds_landmarks_in_place_of_training_rows():
     assert_same_columns(loaded(content), few, X)
 
 
-PARAMETERS = {
-    "family": None,
-    "learner": "alignf",
-    "C": 1.0,
-    "predictor": "auto",
-    "learner_params": None,
-    "normalise": "trace",
-    "probability": True,
-}
+PARAMETERS = {"family": None, "learner": "alignf", "C": 1.0, "predictor": "auto", "learner_params": None}
+PARAMETERS |= {"normalise": "trace", "probability": True}
 
 
 def given(**changes: object) -> dict[str, object]:

@@ -13,8 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import FeatureFamily, GaussianFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams, TiledGrams, gram_operator
-from learnkernels.kernels.learners import NKRR
-from learnkernels.kernels.learners.base import Solution
+from learnkernels.kernels.learners import NKRR, Solution
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.predictors import TrainingSet, ridge_path
 from learnkernels.kernels.predictors.krr import KRR, few_monomials
@@ -54,11 +53,8 @@ def gaussians(m: int = 35, seed: int = 3) -> tuple[StackedGrams, Target]:
 
 
 Z, Z_OF_NINE = features(), features(p=9, seed=2)
-PROBLEMS = {
-    "features": (stacked(Z), labels(Z)),
-    "gaussians": gaussians(),
-    "more": (stacked(Z_OF_NINE), labels(Z_OF_NINE, seed=2)),
-}
+PROBLEMS = {"features": (stacked(Z), labels(Z)), "gaussians": gaussians()}
+PROBLEMS["more"] = stacked(Z_OF_NINE), labels(Z_OF_NINE, seed=2)
 
 
 def on_problems(names: str, levels):

@@ -51,9 +51,7 @@ def statistics_of(name: str, centering: Centering) -> tuple[Rows, np.ndarray, np
     return move(rows, moments.origin), moments.shift, scales, matrices
 
 
-def problem_of(
-    name: str, form: str, centering: Centering, monkeypatch: pytest.MonkeyPatch
-) -> tuple[GramOperator, np.ndarray, np.ndarray]:
+def problem_of(name: str, form: str, centering: Centering, monkeypatch: pytest.MonkeyPatch):
     """Return a case in a form, ``name`` or ``name-rows of a block``, as explicit matrices, and what rounding is."""
     case, (X, shift, scales, matrices) = CASES_BY_NAME[name], statistics_of(name, centering)
     kind, _, block = form.partition("-")

@@ -1,7 +1,5 @@
 """Base kernels given as matrices: the entries at row positions, and one sentence for the rest."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise, product
 from typing import Any
@@ -25,10 +23,8 @@ def at(*positions: int) -> np.ndarray:
     return np.array(positions, dtype=np.float64)[:, None]
 
 
-SELECTIONS = [
-    np.array(rows, dtype=int)
-    for rows in (range(N), range(5, 17), range(0, N, 3), RNG.permutation(N), [4, 4, 0, 22, 9, 4], [8], [])
-]
+SELECTED = [range(N), range(5, 17), range(0, N, 3), RNG.permutation(N), [4, 4, 0, 22, 9, 4], [8], []]
+SELECTIONS = [np.array(rows, dtype=int) for rows in SELECTED]
 
 
 @pytest.mark.parametrize("given", [MATRICES, list(MATRICES)], ids=["array", "list"])

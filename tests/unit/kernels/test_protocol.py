@@ -200,9 +200,8 @@ def test_a_trial_of_a_split_sees_no_row_that_was_not_drawn():
 
 def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Trial, predictor: str):
     """Return the validation errors, the test errors and the trivial error, one fit a regularisation."""
-    train, validate, test = (
-        np.flatnonzero(np.isin(folds, fold)) for fold in (trial.training, trial.validation, trial.test)
-    )
+    parts = trial.training, trial.validation, trial.test
+    train, validate, test = (np.flatnonzero(np.isin(folds, part)) for part in parts)
     numbers, y = target.task == "regression", target.values
 
     def error(rows, predictions):
@@ -230,14 +229,14 @@ def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Tri
 
 
 def run_trial(kernel, X, target, folds, trial, predictor, grid):
-    return Evaluation(X, target, folds).result(
-        [KernelPredictors([kernel], target, predictor, grid)], kernel.rows, trial
-    )
+    predictors = KernelPredictors([kernel], target, predictor, grid)
+    return Evaluation(X, target, folds).result([predictors], kernel.rows, trial)
 
 
-@pytest.mark.parametrize(
-    ("task", "predictor"), [("regression", "krr"), *((task, of) for task in TASKS[1:] for of in ("krr", "svm"))]
-)
+SERVED = [("regression", "krr"), *((task, of) for task in TASKS[1:] for of in ("krr", "svm"))]
+
+
+@pytest.mark.parametrize(("task", "predictor"), SERVED)
 def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
     X, target, folds, trial = with_trial(task, 3, m=40)
     kernel = learned(X, target, folds, trial)
@@ -293,24 +292,15 @@ def first_trial() -> tuple[Target, np.ndarray, Trial]:
 
 def test_the_validation_fold_chooses_and_ties_go_to_the_strongest_regularisation():
     target, folds, trial = first_trial()
-    for errors, candidate, position, edge in (
-        ([(3, 1, 1, 2)], 0, 1, False),
-        ([(1, 1, 1, 1)], 0, 0, False),
-        ([(4, 3, 2, 2)], 0, 2, False),
-        ([(2, 3, 2, 4)], 0, 0, True),
-        ([(5,)], 0, 0, False),
-        # The edge is flagged only where the error still falls.
-        ([(4, 3, 2, 1)], 0, 3, True),
-        ([(1, 2, 3, 4)], 0, 0, True),
-        ([(3, 1, 2, 4)], 0, 1, False),
-        ([(3, 2, 1.0001, 1)], 0, 3, False),
-        ([(1, 1.0001, 2, 3)], 0, 0, False),
-        ([(2, 1)], 0, 1, True),
-        # Of candidates
-        ([(3, 2, 4), (5, 1, 2)], 1, 1, False),
-        ([(3, 1, 4), (5, 1, 2)], 0, 1, False),  # a tie goes to the first
-        ([(3, 2, 1), (1, 5, 6)], 1, 0, True),  # and one between regularisations to the stronger
-    ):
+    plain = [([(3, 1, 1, 2)], 0, 1, False), ([(1, 1, 1, 1)], 0, 0, False), ([(4, 3, 2, 2)], 0, 2, False)]
+    plain += [([(2, 3, 2, 4)], 0, 0, True), ([(5,)], 0, 0, False)]
+    # The edge is flagged only where the error still falls.
+    falling = [([(4, 3, 2, 1)], 0, 3, True), ([(1, 2, 3, 4)], 0, 0, True), ([(2, 1)], 0, 1, True)]
+    level = [([(3, 1, 2, 4)], 0, 1, False), ([(3, 2, 1.0001, 1)], 0, 3, False), ([(1, 1.0001, 2, 3)], 0, 0, False)]
+    several = [([(3, 2, 4), (5, 1, 2)], 1, 1, False)]
+    several.append(([(3, 1, 4), (5, 1, 2)], 0, 1, False))  # a tie goes to the first
+    several.append(([(3, 2, 1), (1, 5, 6)], 1, 0, True))  # and one between regularisations to the stronger
+    for errors, candidate, position, edge in (*plain, *falling, *level, *several):
         candidates = [GivenPredictions(*numbers) for numbers in errors]
         result = Evaluation(np.zeros((30, 1)), target, folds).result(candidates, np.arange(18), trial)
         assert (result.candidate, result.position, result.edge) == (candidate, position, edge), errors
@@ -336,12 +326,8 @@ def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_erro
     evaluation, given = Evaluation(X, target, folds), (np.arange(18), trial)
     validation = np.flatnonzero(folds == trial.validation)
     errors = [(6, 3, 4), (9, 5, 5), (2, 1, 2)]  # by the error the last would be chosen
-    for alignments, candidate in (
-        ((0.2, 0.6, 0.4), 1),
-        ((0.5, 0.1, 0.5), 0),
-        ((-0.5, -0.1, -0.2), 1),
-        ((np.nan, -0.3, np.nan), 1),
-    ):
+    chosen = {(0.2, 0.6, 0.4): 1, (0.5, 0.1, 0.5): 0, (-0.5, -0.1, -0.2): 1, (np.nan, -0.3, np.nan): 1}
+    for alignments, candidate in chosen.items():
         candidates = [GivenAlignment(a, *numbers) for a, numbers in zip(alignments, errors, strict=True)]
         result = evaluation.result(candidates, *given, by="alignment")
         assert (result.candidate, result.position) == (candidate, 1)

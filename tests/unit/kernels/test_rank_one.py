@@ -1,7 +1,5 @@
 """Rank-one kernels with weights of bounded sum as a lasso: against the general solver, generic ones, and conditions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -18,14 +16,8 @@ from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
 
 TALL, WIDE = (70, 12), (40, 90)
-CROSSED = [
-    (TALL, "sparse", 1 / 64, True),
-    (TALL, "dense", 1.0, False),
-    (TALL, "sparse", 100.0, False),
-    (WIDE, "dense", 1 / 64, False),
-    (WIDE, "sparse", 1.0, True),
-    (WIDE, "dense", 100.0, True),
-]
+CROSSED = [(TALL, "sparse", 1 / 64, True), (TALL, "dense", 1.0, False), (TALL, "sparse", 100.0, False)]
+CROSSED += [(WIDE, "dense", 1 / 64, False), (WIDE, "sparse", 1.0, True), (WIDE, "dense", 100.0, True)]
 """Rows and features, kind of matrix, regularisation, and whether the radius is one, or the classes of equal size."""
 
 
@@ -244,11 +236,8 @@ def test_features_of_no_use_leave_equal_weights_and_are_certified():
 
 def test_learners_on_thousands_of_features_are_certified():
     shape = 27, 120, 1200
-    for learner, given, regularisation in (
-        (L1KRR(), regression(*shape), 0.125),
-        (L1KRR(), regression(*shape), 8.0),
-        (L1SVM(), classification(*shape), 8.0),
-    ):
+    ridges = [(L1KRR(), regression(*shape), 0.125), (L1KRR(), regression(*shape), 8.0)]
+    for learner, given, regularisation in [*ridges, (L1SVM(), classification(*shape), 8.0)]:
         solution = learner.solve(*given, regularisation=regularisation)
         assert solution.certificate.measure == "duality gap"
         assert solution.certificate.residual <= 1e-6
@@ -256,10 +245,8 @@ def test_learners_on_thousands_of_features_are_certified():
 
 
 def test_norm_one_of_the_general_learners_is_the_same_problem():
-    for general, special, given in (
-        (LpKRR(norm=1.0), L1KRR(), regression(29, 40, 90)),
-        (LpSVM(norm=1.0), L1SVM(), classification(29, 40, 90)),
-    ):
+    ridge, svm = regression(29, 40, 90), classification(29, 40, 90)
+    for general, special, given in ((LpKRR(norm=1.0), L1KRR(), ridge), (LpSVM(norm=1.0), L1SVM(), svm)):
         np.testing.assert_array_equal(general.solve(*given).weights, special.solve(*given).weights)
 
 
@@ -309,10 +296,10 @@ def test_a_ridge_regression_on_features_is_that_on_matrices(m, p, regularisation
         np.testing.assert_allclose(found.hessian(kernels), expected.hessian(kernels), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("m", "p", "center", "regularisation"),
-    [(60, 8, 0.0, 10.0), (60, 40, 1.0, 0.1), (30, 90, 0.0, 0.1), (30, 90, 1.0, 10.0)],
-)
+BALLS = [(60, 8, 0.0, 10.0), (60, 40, 1.0, 0.1), (30, 90, 0.0, 0.1), (30, 90, 1.0, 10.0)]
+
+
+@pytest.mark.parametrize(("m", "p", "center", "regularisation"), BALLS)
 def test_l2_krr_on_features_has_the_weights_of_matrices(m, p, center, regularisation):
     target, learner = numbers(features(3, m, p), 4), L2KRR(center=center, tolerance=1e-11)
     expected = learner.solve(matrices(features(3, m, p)), target, regularisation)

@@ -1,7 +1,5 @@
 """C and alpha that are left to the data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -56,9 +54,8 @@ def test_alpha_has_the_least_leave_one_out_residuals():
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_ridge_of_a_classifier_has_the_least_log_loss_of_rows_that_are_left_out(n_classes: int):
     X = np.random.default_rng(0).normal(size=(90, 2))
-    y = np.digitize(
-        X[:, 0] + X[:, 1] ** 2 + 0.5 * np.random.default_rng(1).normal(size=90), [0.0, 1.5][: n_classes - 1]
-    )
+    noise = 0.5 * np.random.default_rng(1).normal(size=90)
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2 + noise, [0.0, 1.5][: n_classes - 1])
     Y = np.eye(3)[y] if n_classes == 3 else np.where(y, 1.0, -1.0)[:, None]
     model = KernelLearningClassifier(FAMILY, predictor="krr").fit(X, y)
     position = RIDGES.index(1 / model.regularisation_)
@@ -77,10 +74,8 @@ def test_the_log_loss_of_copies_is_that_of_the_shares_of_their_classes():
     rng = np.random.default_rng(0)
     for n_classes in (2, 3):
         scores, counts = rng.normal(size=(40, 1 if n_classes == 2 else 3)), rng.integers(1, 4, (40, n_classes))
-        rows, codes = (
-            np.repeat(np.arange(40), counts.sum(axis=1)),
-            np.concatenate([np.repeat(range(n_classes), c) for c in counts]),
-        )
+        rows = np.repeat(np.arange(40), counts.sum(axis=1))
+        codes = np.concatenate([np.repeat(range(n_classes), c) for c in counts])
         copies = scores[rows] if n_classes == 3 else scores[rows, 0]
         P = probabilities(copies, fit_calibration(copies, codes, None))
         weights = counts.sum(axis=1).astype(float)
@@ -109,10 +104,8 @@ def test_the_least_error_is_looked_for_among_neighbours():
 
 
 def test_all_predictors_of_one_loss_choose_alike():
-    for model, X, y in (
-        (KernelLearningRegressor(FAMILY, alpha="auto"), *waves()),
-        (KernelLearningClassifier(FAMILY, C="auto"), MOONS[:150], SIDES[:150]),
-    ):
+    numbers = (KernelLearningRegressor(FAMILY, alpha="auto"), *waves())
+    for model, X, y in (numbers, (KernelLearningClassifier(FAMILY, C="auto"), MOONS[:150], SIDES[:150])):
         models = [clone(model).set_params(predictor=name).fit(X, y) for name in ("krr", "krr-cg", "nystrom")]
         assert len({model.regularisation_ for model in models}) == 1
 

@@ -19,18 +19,7 @@ from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion, LaplacianFamily, MetricFamily
 from learnkernels.kernels.learners import NKRR
-from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, nystrom
-from learnkernels.kernels.predictors.landmarks import (
-    RowPass,
-    Subspace,
-    centered_products,
-    kernel_sums,
-    landmarks_for,
-    leverage_landmarks,
-    leverage_scores,
-    passes_over,
-    uniform_landmarks,
-)
+from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, landmarks, nystrom
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from learnkernels.kernels.targets import Target
@@ -117,13 +106,8 @@ def test_a_good_preconditioner_saves_steps():
 # Weighted sums of base kernels by tiles ------------------------------------------------------------------------------
 
 
-SUMMED = [
-    GaussianFamily([0.5, 0.125, 0.25, 3.0]),
-    LaplacianFamily([0.25, 0.5]),
-    PolynomialFamily([1, 2, 3]),
-    FamilyUnion([GaussianFamily([0.5, 1.0]), LinearFamily()], [None, [0, 2]]),
-    FeatureFamily(3),
-]
+SUMMED = [GaussianFamily([0.5, 0.125, 0.25, 3.0]), LaplacianFamily([0.25, 0.5]), PolynomialFamily([1, 2, 3])]
+SUMMED += [FamilyUnion([GaussianFamily([0.5, 1.0]), LinearFamily()], [None, [0, 2]]), FeatureFamily(3)]
 
 
 @pytest.mark.parametrize("family", SUMMED, ids=repr)
@@ -146,12 +130,8 @@ def test_a_combination_is_the_weighted_sum_of_its_kernels(family):
 METRIC = MetricFamily(GaussianFamily([0.05, 0.2, 0.8]), np.array([[1.0, 0.2], [0.0, 2.0], [0.5, 0.5]]), "map")
 
 
-OF_DISTANCES = [
-    SUMMED[0],
-    LaplacianFamily([0.25, 1.0], 2),
-    CategoricalFamily([0.5], [1.0, 2.0, 0.5]),
-    FamilyUnion([LaplacianFamily([0.5]), METRIC, CategoricalFamily([2.0])], [[1], None, [0, 2]]),
-]
+OF_DISTANCES = [SUMMED[0], LaplacianFamily([0.25, 1.0], 2), CategoricalFamily([0.5], [1.0, 2.0, 0.5])]
+OF_DISTANCES += [FamilyUnion([LaplacianFamily([0.5]), METRIC, CategoricalFamily([2.0])], [[1], None, [0, 2]])]
 
 
 @pytest.mark.parametrize("family", OF_DISTANCES, ids=repr)
@@ -368,18 +348,18 @@ def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_al
     X = np.vstack([rng.normal(0, 0.1, size=(380, 2)), rng.uniform(-8, 8, size=(20, 2))])
     kernel = learn_kernel("unif", GaussianFamily([0.5]), X, X[:, 0] + rng.normal(size=400))
     on = TrainingSet.of(kernel, X, np.arange(400), None)
-    all_rows, counts = uniform_landmarks(on, 400, rng)
-    subspace = Subspace.of(kernel, *on.take(all_rows), counts)
-    over_rows = passes_over(on, subspace, np.zeros((400, 0)))
-    mean, products = centered_products(subspace, over_rows(kernel_sums, True))
+    all_rows, counts = landmarks.uniform_landmarks(on, 400, rng)
+    subspace = landmarks.Subspace.of(kernel, *on.take(all_rows), counts)
+    over_rows = landmarks.passes_over(on, subspace, np.zeros((400, 0)))
+    mean, products = landmarks.centered_products(subspace, over_rows(landmarks.kernel_sums, True))
     K_c, ridge = kernel.gram(), 2.0
     theta, Q = np.linalg.eigh(products)
     np.testing.assert_allclose(np.sort(theta)[-5:], np.linalg.eigvalsh(K_c)[-5:], rtol=1e-8)
-    scores = over_rows(leverage_scores, (mean, Q / np.sqrt(np.maximum(theta, 0) + ridge), ridge)).joined()
+    scores = over_rows(landmarks.leverage_scores, (mean, Q / np.sqrt(np.maximum(theta, 0) + ridge), ridge)).joined()
     np.testing.assert_allclose(scores, np.diag(K_c @ np.linalg.inv(K_c + ridge * np.eye(400))), rtol=0, atol=1e-6)
-    drawn = [leverage_landmarks(on, 40, np.random.default_rng(seed))[0] for seed in range(5)]
+    drawn = [landmarks.leverage_landmarks(on, 40, np.random.default_rng(seed))[0] for seed in range(5)]
     assert min((positions >= 380).sum() for positions in drawn) >= 15  # of the twenty; uniform draws have two
-    _, counts = leverage_landmarks(on, 40, rng)
+    _, counts = landmarks.leverage_landmarks(on, 40, rng)
     assert counts.sum() == pytest.approx(400)
 
 
@@ -387,7 +367,7 @@ def test_a_pass_can_be_sent_on_after_it_was_used():
     for d in (3, 80):  # laid out, and by seeds
         X = np.random.default_rng(0).normal(size=(40, d))
         combination = Combination(GaussianFamily([0.01]), np.ones(1), np.ones(1))
-        of = RowPass(combination, X, X, np.ones((40, 1)), np.zeros(1), None, None)
+        of = landmarks.RowPass(combination, X, X, np.ones((40, 1)), np.zeros(1), None, None)
         block = of.block(slice(0, 10), np.empty((10, 40)))
         again = pickle.loads(pickle.dumps(of)).block(slice(0, 10), np.empty((10, 40)))
         np.testing.assert_array_equal(again, block)
@@ -420,24 +400,25 @@ def test_the_seed_draws_and_the_memory_counts_landmarks():
     np.testing.assert_array_equal(first.predict(X_new), same.predict(X_new))
     assert (first.predict(X_new) != other.predict(X_new)).any()
     assert first.notes[0] == "30 landmarks of 300 training rows, drawn uniformly"
-    assert landmarks_for(12, 20, 21) == 9 + 1
-    assert landmarks_for(5, 20, 21) == 5
-    assert landmarks_for(1_000_000, 20, 21, 1 << 40) == int(np.ceil(1000 * np.log(1e6)))
-    sizes = [landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
+    assert landmarks.landmarks_for(12, 20, 21) == 9 + 1
+    assert landmarks.landmarks_for(5, 20, 21) == 5
+    assert landmarks.landmarks_for(1_000_000, 20, 21, 1 << 40) == int(np.ceil(1000 * np.log(1e6)))
+    sizes = [landmarks.landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
     assert sizes == sorted(sizes)
     for memory, M in zip((1 << 28, 1 << 30, 4 << 30), sizes[1:], strict=True):
         assert 0.5 * memory < 8 * 8 * M**2 < memory
 
 
 def test_one_regularisation_has_up_to_twice_the_landmarks_that_fit_with_their_kernel():
-    path, alone = (landmarks_for(36_584, 9, 1, 3 << 30, held_kernel=held) for held in (False, True))
+    path, alone = (landmarks.landmarks_for(36_584, 9, 1, 3 << 30, held_kernel=held) for held in (False, True))
     assert alone == 2 * path
     for m in (100_000, 10**6):  # of which the kernel with all rows does not fit
-        assert landmarks_for(m, 9, 1, 3 << 30, held_kernel=True) == landmarks_for(m, 9, 1, 3 << 30)
+        held, free = (landmarks.landmarks_for(m, 9, 1, 3 << 30, held_kernel=held) for held in (True, False))
+        assert held == free
     for memory in (1 << 24, 1 << 28, 1 << 30):
-        M = landmarks_for(20_000, 9, 1, memory, held_kernel=True)
-        assert memory >= 64 * M**2 + 8 * 20_000 * M or landmarks_for(20_000, 9, 1, memory) == M
-    assert landmarks_for(50, 9, 1, held_kernel=True) == 50
+        M = landmarks.landmarks_for(20_000, 9, 1, memory, held_kernel=True)
+        assert memory >= 64 * M**2 + 8 * 20_000 * M or landmarks.landmarks_for(20_000, 9, 1, memory) == M
+    assert landmarks.landmarks_for(50, 9, 1, held_kernel=True) == 50
 
 
 def test_a_class_without_training_rows_is_never_predicted():

@@ -20,16 +20,8 @@ from learnkernels.kernels.statistics.features import FeatureStatistics
 from learnkernels.kernels.targets import Target
 from tests.reference import Wide, frobenius_product
 from tests.refusals import require_refusals
+from tests.unit.kernels import test_serialisation as files
 from tests.unit.kernels.conftest import CASES, assert_same_statistics
-from tests.unit.kernels.test_serialisation import (
-    assert_same_kernel,
-    changed,
-    description,
-    loaded,
-    of_arrays,
-    refusal,
-    saved,
-)
 
 # The same sums in another order, of kernels around another shift and origin; centering cancels a digit or two.
 REPEATED = 1e-11
@@ -106,9 +98,8 @@ def test_integer_weights_are_repeated_rows(name):
             assert weighted.alignment(mu) == pytest.approx(repeated.alignment(mu), rel=REPEATED)
     assert_same_statistics(weighted, repeated, REPEATED, [False])
     assert isinstance(weighted, FeatureStatistics) == isinstance(family, FeatureFamily)
-    means, expected = (
-        np.array([of.combined_row_means(unit) for unit in np.eye(p)]) + of.shift[:, None] for of in (weighted, repeated)
-    )
+    both = (weighted, repeated)
+    means, expected = (np.stack([of.combined_row_means(u) for u in np.eye(p)]) + of.shift[:, None] for of in both)
     means, expected = means[:, np.argsort(weighted.rows)][:, index], expected[:, np.argsort(repeated.rows)]
     # Of dense features less their mean these are rounding; a value of the kernel as given is what that is relative to.
     atol = REPEATED * np.abs(expected).max() + 1e-14 * np.abs(X).max() ** 2
@@ -167,11 +158,8 @@ FAMILIES = {
     "sparse-features": (FeatureFamily(4), lambda X: sparse.csr_matrix(np.where(X > 0.4, X, 0.0))),
 }
 TWO_STAGE = [name for name, learner in LEARNERS.items() if learner.two_stage]
-CROSSED = [
-    (learner, name, list(NORMALISATIONS)[(i + j) % len(NORMALISATIONS)])
-    for i, learner in enumerate(TWO_STAGE)
-    for j, name in enumerate(FAMILIES)
-]
+PAIRS = [(i + j, learner, name) for i, learner in enumerate(TWO_STAGE) for j, name in enumerate(FAMILIES)]
+CROSSED = [(learner, name, list(NORMALISATIONS)[k % len(NORMALISATIONS)]) for k, learner, name in PAIRS]
 """Every learner with every family and with every normalisation."""
 
 
@@ -249,11 +237,11 @@ def test_a_kernel_of_weighted_rows_survives_a_file_bit_by_bit_and_another_has_no
     gram = kernel.gram()
     np.testing.assert_array_equal(w, np.linspace(0.5, 4.0, 40))
     w[:] = 1.0  # which the kernel does not hold
-    assert_same_kernel(loaded(saved(kernel)), kernel)
+    files.assert_same_kernel(files.loaded(files.saved(kernel)), kernel)
     np.testing.assert_array_equal(kernel.gram(), gram)
     arrays = kernel_to_arrays(learn_kernel("alignf", UNION, X, y))
     assert "sample_weight" not in arrays
-    assert "weighted" not in description(arrays)
+    assert "weighted" not in files.description(arrays)
     assert kernel_from_arrays(arrays).sample_weight is None
 
 
@@ -268,16 +256,17 @@ def test_saved_weights_of_another_kind_or_number_are_refused():
     kernel = learn_kernel("alignf", UNION, *problem(), sample_weight=np.linspace(0.5, 4.0, 40))
     arrays, w = kernel_to_arrays(kernel), kernel.sample_weight
     wrong = [(with_one(w, value), f"be finite and positive, got {value:g} for ro") for value in WRONG]
-    refused = [(partial(saved, replace(kernel, sample_weight=of)), "be finite and positive") for of, _ in wrong]
+    refused = [(partial(files.saved, replace(kernel, sample_weight=of)), "be finite and positive") for of, _ in wrong]
     wrong += [(np.ones(39), "have one entry a row"), (np.ones((40, 1)), "have one entry a row")]
     wrong += [(np.full(40, "1"), "hold numbers")]
-    refused += [(of_arrays({**arrays, "sample_weight": of}), f"sample_weight must {said}") for of, said in wrong]
+    refused += [(files.of_arrays({**arrays, "sample_weight": of}), f"sample_weight must {said}") for of, said in wrong]
+    without = {name: array for name, array in arrays.items() if name != "sample_weight"}
     refused += [
-        (of_arrays({name: array for name, array in arrays.items() if name != "sample_weight"}), "hold 'sample_weight'"),
-        (changed(kernel, weighted=...), "sample_weight must be there only where"),
-        (changed(kernel, weighted="yes"), "weighted of description must be true or false"),
+        (files.of_arrays(without), "hold 'sample_weight'"),
+        (files.changed(kernel, weighted=...), "sample_weight must be there only where"),
+        (files.changed(kernel, weighted="yes"), "weighted of description must be true or false"),
     ]
-    require_refusals(refused, by=refusal)
+    require_refusals(refused, by=files.refusal)
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------

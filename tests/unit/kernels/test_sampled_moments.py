@@ -8,8 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, gram_moments
-from learnkernels.kernels.centering import center_gram
+from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, center_gram, gram_moments
 from learnkernels.kernels.learners import CA
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.persistence.kernel import kernel_to_arrays
@@ -87,10 +86,7 @@ def test_estimates_are_those_of_matrices_of_the_sampled_rows():
     factors = np.linalg.solve(expectations(n).T, expectations(m)[0])
     # As they are, pairs of two rows and rows alone count by their shares.
     share = np.where(np.eye(n), m / n, m * (m - 1) / (n * (n - 1)))
-    for centered, estimate in (
-        (True, lambda K, L: factors @ sums(K, L)),
-        (False, lambda K, L: (share * K * L).sum()),
-    ):
+    for centered, estimate in ((True, lambda K, L: factors @ sums(K, L)), (False, lambda K, L: (share * K * L).sum())):
         M = np.array([[estimate(K, L) for L in kernels] for K in kernels])
         np.testing.assert_allclose(moments.products(centered), M[:-1, :-1], rtol=REGROUPED)
         np.testing.assert_allclose(moments.target_products(centered), M[-1, :-1], rtol=REGROUPED)

@@ -118,9 +118,8 @@ def of_case(name: str) -> tuple[LearnedKernel, object]:
 
 def of_features(kind) -> tuple[LearnedKernel, object]:
     V = np.random.default_rng(3).poisson(0.6, size=(30, 40)).astype(float)
-    family = families.FeatureFamily(
-        [f"n-gram {k} \N{GREEK SMALL LETTER MU} '\"\\" for k in range(39)], np.arange(39)[::-1]
-    )
+    names = [f"n-gram {k} \N{GREEK SMALL LETTER MU} '\"\\" for k in range(39)]
+    family = families.FeatureFamily(names, np.arange(39)[::-1])
     return learn_kernel("align", family, kind(V), V[:, 0] - V[:, 3]), kind(V)[:4]
 
 
@@ -178,9 +177,9 @@ FAMILIES = [case.family for case in CASES if case.name != "precomputed"] + [
     families.CategoricalFamily([1.0], [1 / 3, 2.0]),
     families.ConstantFamily(),
     families.DirichletFamily([0.1, 1e-300], 3),
-    families.FeatureFamily(["a", "b"], [4, 0]),
+    families.FeatureFamily(["a'b", "b"], [4, 0]),
     families.FeatureFamily.with_constant(2),
-    GaussianFamily([0.1 + 0.2, 1e308, 5e-324]),
+    GaussianFamily([0.1 + 0.2, 1e308, 5e-324, 2.0**-20, 2.0**40]),
     families.MetricFamily(families.LaplacianFamily([0.3], norm=2), [0.1, 0.0, 1 / 3], "one"),
     families.MetricFamily(LinearFamily(), [[0.1, 1e300], [1 / 3, -0.2]]),
     families.NormalScoresFamily(GaussianFamily([0.1, 3.0]), [[[-0.1, -1 / 3], [1e9, 0.7]], None]),

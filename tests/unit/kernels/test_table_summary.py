@@ -1,7 +1,5 @@
 """What is known of a table from its blocks is what all of it tells."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from functools import reduce
@@ -141,19 +139,12 @@ def test_a_table_in_blocks_is_encoded_as_the_whole_to_the_last_bit(said: Any, sc
 
 @pytest.mark.parametrize("said", [{}, {"zip": "categorical"}])
 def test_many_rows_in_blocks_are_known_by_quantiles_and_frequent_levels(monkeypatch: pytest.MonkeyPatch, said: Any):
-    monkeypatch.setattr(summary, "MOST_COUNTED", 50)
-    monkeypatch.setattr(summary, "MOST_HELD", 150)
-    monkeypatch.setattr(summary, "KEPT", 45)
+    for name, few in {"MOST_COUNTED": 50, "MOST_HELD": 150, "KEPT": 45}.items():
+        monkeypatch.setattr(summary, name, few)
     n = 6000
-    table = pa.table(
-        {
-            "id": RNG.permutation(n),
-            "zip": RNG.integers(0, 60, n) + 10_000,
-            "town": [f"town {j}" for j in np.minimum(RNG.geometric(0.02, n), 200)],
-            "name": [f"name {i % 5800}" for i in range(n)],
-            "price": RNG.exponential(size=n),
-        }
-    )
+    columns: dict[str, Any] = {"id": RNG.permutation(n), "zip": RNG.integers(0, 60, n) + 10_000}
+    columns["town"] = [f"town {j}" for j in np.minimum(RNG.geometric(0.02, n), 200)]
+    table = pa.table(columns | {"name": [f"name {i % 5800}" for i in range(n)], "price": RNG.exponential(size=n)})
     whole = TableEncoding.of(table, said)
     blocks = [TableSummary.of(table.slice(i, 250), said, all_kept=False) for i in range(0, n, 250)]
     encoding = TableEncoding.of(reduce(add, blocks), said)

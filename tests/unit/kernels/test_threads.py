@@ -112,11 +112,8 @@ def test_passes_at_the_same_time_share_the_cores(eight_cores: None):
         return n
 
     with ThreadPoolExecutor(2) as pool:
-        for first, second, shares in (
-            ((None, 100), (None, 100), [8, 1]),
-            ((None, 3), (None, 100), [3, 5]),
-            ((2, 100), (None, 1), [2, 1]),
-        ):
+        passes = [((None, 100), (None, 100), [8, 1]), ((None, 3), (None, 100), [3, 5]), ((2, 100), (None, 1), [2, 1])]
+        for first, second, shares in passes:
             assert list(pool.map(a_pass, range(2), (first, second))) == shares
             assert available_threads() == 8
 

@@ -1,16 +1,12 @@
 """What base kernels of some columns have of a learned kernel."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from learnkernels import KernelLearningRegressor, learn_kernel
-from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.families import FamilyUnion, GaussianFamily
+from learnkernels import FamilyUnion, GaussianFamily, KernelLearningRegressor, center_gram, learn_kernel
 from learnkernels.kernels.learned import TOGETHER
 from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays, load_kernel, save_kernel
@@ -47,14 +43,10 @@ def test_shares_of_views_are_kept_in_files_and_older_files_are_read():
 
 def test_kernels_of_codes_are_called_by_their_columns():
     rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {
-            "size": np.where(rng.random(90) < 0.2, np.nan, rng.normal(size=90)),
-            "color": rng.choice(["red", "blue"], 90),
-            "day": pd.date_range("2024-01-01", periods=90, freq="D"),
-            "shop": [f"shop {i}" for i in rng.integers(0, 40, 90)],
-        }
-    )
+    table = pd.DataFrame({"size": np.where(rng.random(90) < 0.2, np.nan, rng.normal(size=90))})
+    table["color"] = rng.choice(["red", "blue"], 90)
+    table["day"] = pd.date_range("2024-01-01", periods=90, freq="D")
+    table["shop"] = [f"shop {i}" for i in rng.integers(0, 40, 90)]
     y = table["size"].fillna(0) + (table["color"] == "red") + 0.02 * np.arange(90)
     model = KernelLearningRegressor().fit(table, y)
     assert set(model.kernel_.view_shares) == {TOGETHER, "shop"}

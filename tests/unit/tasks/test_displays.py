@@ -1,7 +1,5 @@
 """Figures of learned kernels: what they show is what was learned, and what cannot be shown is said."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -10,16 +8,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from learnkernels import (
-    GaussianFamily,
-    KernelLearningClassifier,
-    KernelLearningRegressor,
-    KernelWeightsDisplay,
-    LearningHistoryDisplay,
-    RegularisationDisplay,
-    RelevanceDisplay,
-    learn_kernel,
-)
+from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, KernelWeightsDisplay
+from learnkernels.kernels.learning import learn_kernel
+from learnkernels.tasks.evidence.displays import LearningHistoryDisplay, RegularisationDisplay, RelevanceDisplay
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +55,7 @@ def test_the_relevance_is_the_estimators(finding: KernelLearningRegressor, rows:
     assert next(iter(display.relevance)) == informative
 
 
-def test_histories_are_of_rounds_or_of_iterations(
-    finding: KernelLearningRegressor, rows: tuple[np.ndarray, np.ndarray]
-):
+def test_histories_are_of_rounds_or_of_iterations(finding, rows):
     display = LearningHistoryDisplay.from_estimator(finding)
     np.testing.assert_array_equal(display.ax_.lines[0].get_ydata(), finding.kernel_.history)
     one_stage = KernelLearningRegressor(learner="l2-krr").fit(*rows)

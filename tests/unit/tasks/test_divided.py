@@ -1,7 +1,5 @@
 """Columns of groups and of time: read, kept, digested, and what of them cannot be used."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,27 +47,19 @@ def test_groups_and_times_are_read_and_are_no_features(frame: pd.DataFrame, tmp_
 
 def test_numbers_dates_and_iso_text_are_times(tmp_path: Path):
     dates = ["2024-03-01", "2023-12-31", "2024-02-01", "2024-02-01"]
-    kinds: list[Any] = [
-        [3, 1, 2, 2],
-        [2.5, -1.0, 0.5, 0.5],
-        [2**60 + 2, 2**60, 2**60 + 1, 2**60 + 1],
-        ["2024-03-01", "2023-12-31", "2024-01-31T12:00", "2024-01-31 14:00+02:00"],
-        ["2024-03", "2023", "2024-02-01", "2024-02"],
-        list(pd.to_datetime(dates).date),
-        pd.Categorical(dates),
-    ]
+    kinds: list[Any] = [[3, 1, 2, 2], [2.5, -1.0, 0.5, 0.5], [2**60 + 2, 2**60, 2**60 + 1, 2**60 + 1]]
+    kinds.append(["2024-03-01", "2023-12-31", "2024-01-31T12:00", "2024-01-31 14:00+02:00"])
+    kinds += [["2024-03", "2023", "2024-02-01", "2024-02"], list(pd.to_datetime(dates).date), pd.Categorical(dates)]
     for times in kinds:
         table = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "when": times, "target": [0.1, 0.4, 0.3, 0.2]})
         np.testing.assert_array_equal(read(tmp_path, table, time="when").times, [2, 0, 1, 1], err_msg=str(times))
 
 
-@pytest.mark.parametrize(
-    ("ending", "key", "column"),
-    [("parquet", "groups", "patient"), ("parquet", "time", "day"), ("csv", "time", "day"), ("csv", "weights", "w")],
-)
-def test_rows_without_values_beside_are_refused_or_dropped(
-    frame: pd.DataFrame, tmp_path: Path, ending: str, key: str, column: str
-):
+BESIDE = [("parquet", "groups", "patient"), ("parquet", "time", "day"), ("csv", "time", "day"), ("csv", "weights", "w")]
+
+
+@pytest.mark.parametrize(("ending", "key", "column"), BESIDE)
+def test_rows_without_values_beside_are_refused_or_dropped(frame, tmp_path, ending, key, column):
     frame = frame.assign(day=frame["day"].astype(str), w=np.arange(60.0) % 4)
     frame.loc[[3, 7], column] = None
     frame.loc[11, "a"] = np.nan

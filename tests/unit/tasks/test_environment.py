@@ -1,7 +1,5 @@
 """Which servers a folder has."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -40,8 +38,7 @@ def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path, monkeypatch
     assert stat.S_IMODE(prepare_environment().stat().st_mode) == 0o750
 
 
-def test_a_database_without_its_driver_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+def test_a_database_without_its_driver_is_one_sentence(state: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
     prepare_environment()  # it is here
     without = [one for one in sys.path if not (Path(one) / "psycopg2").is_dir()]
@@ -57,8 +54,7 @@ def test_a_database_without_its_driver_is_one_sentence(tmp_path: Path, monkeypat
         assert "secret" not in str(refused.value)
 
 
-def test_proxies_are_not_asked_for_servers_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+def test_proxies_are_not_asked_for_servers_of_this_machine(state: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     prepare_environment()
@@ -74,25 +70,20 @@ def test_proxies_are_not_asked_for_servers_of_this_machine(tmp_path: Path, monke
     assert proxy_bypass_environment("example.com")
 
 
-def test_proxies_that_no_client_speaks_to_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+def test_proxies_that_no_client_speaks_to_are_forgotten(state: Path, monkeypatch: pytest.MonkeyPatch):
     spoken = {"http_proxy": "proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3128"}
     for name, value in {**spoken, "all_proxy": "socks5://proxy.example", "FTP_PROXY": "nonsense://x"}.items():
         monkeypatch.setenv(name, value)
     prepare_environment()
     with httpx.Client():  # which refuses to be made for a proxy that it does not speak to
-        assert {name: os.environ.get(name) for name in (*spoken, "all_proxy", "FTP_PROXY")} == {
-            **spoken,
-            "all_proxy": None,
-            "FTP_PROXY": None,
-        }
+        left = {name: os.environ.get(name) for name in (*spoken, "all_proxy", "FTP_PROXY")}
+        assert left == spoken | {"all_proxy": None, "FTP_PROXY": None}
 
 
-def test_a_folder_for_what_is_temporary_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+def test_a_folder_for_what_is_temporary_is_there(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
     prepare_environment()
-    assert os.environ["TMPDIR"] == str(tmp_path / "state" / "tmp")
+    assert os.environ["TMPDIR"] == str(state / "tmp")
 
 
 @pytest.mark.parametrize(
@@ -103,9 +94,7 @@ def test_a_folder_for_what_is_temporary_is_there(tmp_path: Path, monkeypatch: py
         ("utf-8", "0.1 ± 0.2, Größe, Café\u0300 → 价格 … ?".encode()),
     ],
 )
-def test_output_replaces_characters_that_its_encoding_lacks(
-    encoding: str, shown: bytes, monkeypatch: pytest.MonkeyPatch
-):
+def test_output_replaces_characters_that_its_encoding_lacks(encoding, shown, monkeypatch):
     written = io.BytesIO()
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(written, encoding=encoding))
@@ -125,16 +114,14 @@ def test_output_replaces_characters_that_its_encoding_lacks(
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PREFECT_HOME", "LEARNKERNELS_HOME"])
-def test_a_place_that_cannot_be_is_one_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+def test_a_place_that_cannot_be_is_one_sentence(name: str, state: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(name, "/proc/missing")
     with pytest.raises(InputError, match=r"/proc/missing.* cannot be \w+ \(No such file or directory\); ") as refused:
         prepare_environment()
     assert name in str(refused.value)
 
 
-def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(state: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "nonsense")
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://me:secret@elsewhere")
     monkeypatch.setenv("DASK_LOGS", "file:/nowhere/log")

@@ -1,7 +1,5 @@
 """Configured families become the base kernels that they describe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +42,8 @@ def test_sigmas_are_bandwidths_in_units_of_the_features():
     sigmas = np.array([0.3, 2.0, 7.0])[:, None, None]
     X = np.random.default_rng(4).normal(size=(5, 3))
     distances = X[:, None] - X[None]
-    expected = {
-        "gaussian": np.exp(-np.square(distances).sum(axis=-1) / sigmas**2),
-        "laplacian": np.exp(-np.abs(distances).sum(axis=-1) / sigmas),
-    }
+    expected = {"gaussian": np.exp(-np.square(distances).sum(axis=-1) / sigmas**2)}
+    expected["laplacian"] = np.exp(-np.abs(distances).sum(axis=-1) / sigmas)
     for family, kernels in expected.items():
         tiles = build_family([parsed(family=family, sigmas=[0.3, 2.0, 7.0])], FEATURES).tile(X, X)
         np.testing.assert_allclose(tiles, kernels, rtol=0, atol=1e-15, err_msg=family)  # rounded beside one

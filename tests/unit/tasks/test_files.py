@@ -1,7 +1,5 @@
 """Several files of the same columns are one table: found by name, compared, joined, read piece by piece."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -152,9 +150,7 @@ def test_columns_of_files_go_before_those_of_their_folders(tmp_path: Path):
 
 
 @by_ending
-def test_several_files_are_scored_as_one_with_what_their_folders_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
-):
+def test_several_files_are_scored_as_one_with_what_their_folders_tell(tmp_path, monkeypatch, ending):
     monkeypatch.chdir(tmp_path)  # a sentence with the names of long folders is cut
     whole = parted(tmp_path / "new", ending)
     write(whole, tmp_path / f"whole{ending}")
@@ -210,9 +206,8 @@ def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: py
     labels = [(data.label, data.target, data.drop) for data in of.datasets]
     assert labels == [("parts y", "y", ("c",)), ("parts c", "c", ("y",))]
     assert [load_source(data, tell=str).target.task for data in of.datasets] == ["regression", "classification"]
-    assert [line for line in found.lines if " of " in line][:2] == [
-        line for line in found.lines if line.startswith(("regression of y", "classification of c"))
-    ]
+    tasks = [line for line in found.lines if line.startswith(("regression of y", "classification of c"))]
+    assert [line for line in found.lines if " of " in line][:2] == tasks
     assert "# class_weight: balanced" in found.text
     several = start(["parts/a.csv", "parts/c.csv"], "y").text
     assert config_of_text(several, Path("n.yaml")).datasets[0].path == ("parts/a.csv", "parts/c.csv")

@@ -1,7 +1,5 @@
 """One table in every format, in Python, in parts and through a model has the same features to the last bit."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,8 @@ from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.tables import Table
 from tests.sources import load, write
 
-TEXT = {
-    "encoding": ["utf-8", "utf-8-sig", "utf-16", "latin-1"],
-    "sep": [",", ";", "\t", "|"],
-    "lineterminator": ["\n", "\r\n"],
-}
+TEXT = {"encoding": ["utf-8", "utf-8-sig", "utf-16", "latin-1"], "lineterminator": ["\n", "\r\n"]}
+TEXT["sep"] = [",", ";", "\t", "|"]
 
 
 @st.composite
@@ -30,11 +25,8 @@ def tables(draw: Any) -> pd.DataFrame:
     """Draw a table of columns of several kinds, with missing values."""
     n = draw(st.integers(25, 60))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    words = draw(
-        st.lists(
-            st.text("aeiou\u00e9\u00fc ,;'\"\n", min_size=1, max_size=6), min_size=2, max_size=5, unique_by=str.strip
-        )
-    )
+    word = st.text("aeiou\u00e9\u00fc ,;'\"\n", min_size=1, max_size=6)
+    words = draw(st.lists(word, min_size=2, max_size=5, unique_by=str.strip))
     words = [f"w{word.strip()}" for word in words]
     numbers = rng.normal(size=n) * 10.0 ** rng.integers(-8, 9)
     columns: dict[str, Any] = {

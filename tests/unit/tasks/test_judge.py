@@ -1,7 +1,5 @@
 """Verdicts on constructed trials, against SciPy's tests and numbers worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,26 +11,13 @@ from scipy import stats
 from learnkernels.conf.papers.item import CheckConfig, PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
-from learnkernels.tasks.papers.judge import (
-    cells,
-    claims,
-    cosines,
-    derived,
-    deviations_found,
-    failing,
-    measured,
-    ranks,
-    signed_rank_p,
-    worth,
-)
+from learnkernels.tasks.papers import judge
 from tests.unit.tasks.test_report import trial
 
 N_TRAIN, N_TEST, N_ROWS = 60, 20, 100
 
 
-def table(
-    errors: Mapping[tuple[str, str], Any], alignments: Mapping[tuple[str, str], Any] | None = None
-) -> pd.DataFrame:
+def table(errors: Mapping[tuple[str, str], Any], alignments: Mapping[tuple[str, str], Any] | None = None):
     """A fold table; of each (data set, learner) the errors of shape (repeats, folds)."""
     rows = []
     for (dataset, learner), values in errors.items():
@@ -40,14 +25,10 @@ def table(
         values = np.atleast_2d(np.asarray(values, dtype=float))
         aligned = np.atleast_2d(np.asarray((alignments or {}).get((dataset, learner), np.full(values.shape, np.nan))))
         for (repeat, fold), error in np.ndenumerate(values):
-            rows.append(
-                trial(
-                    dataset=dataset, learner=learner, algorithm=algorithm,
-                    predictor="krr", repeat=repeat, fold=fold, error=error, alignment=aligned[repeat, fold],
-                    test_alignment=np.nan, seconds_weights=1.0 + fold, seconds_fit=0.5, n_train=N_TRAIN, n_test=N_TEST,
-                    n_rows=N_ROWS,
-                )
-            )  # fmt: skip
+            of = {"dataset": dataset, "learner": learner, "algorithm": algorithm, "predictor": "krr", "repeat": repeat}
+            of |= {"fold": fold, "error": error, "alignment": aligned[repeat, fold], "test_alignment": np.nan}
+            of |= {"seconds_weights": 1.0 + fold, "seconds_fit": 0.5}
+            rows.append(trial(**of, n_train=N_TRAIN, n_test=N_TEST, n_rows=N_ROWS))
     return pd.DataFrame(rows)
 
 
@@ -60,7 +41,7 @@ def item(**keys: Any) -> PaperItem:
 
 
 def verdict(folds: pd.DataFrame, values: Mapping[str, float] | None = None, **keys: Any) -> Any:
-    (only,) = claims(item(claims=[{"says": "So it is.", **keys}]), folds, values or {})
+    (only,) = judge.claims(item(claims=[{"says": "So it is.", **keys}]), folds, values or {})
     return only
 
 
@@ -158,18 +139,18 @@ def test_across_data_sets_there_is_one_signed_rank_test():
 
 def test_the_signed_rank_test_leaves_out_what_does_not_differ():
     a, b = np.array([0.1, 0.2, 0.3, 0.45]), np.array([0.3, 0.5, 0.3, 0.4])
-    assert signed_rank_p(a, b) == pytest.approx(stats.wilcoxon([-0.2, -0.3, 0.05], alternative="less").pvalue)
-    assert signed_rank_p(a, a) == 1.0
-    assert signed_rank_p(a[:1], b[:1]) is None
-    assert 0 < signed_rank_p(np.zeros(6), np.ones(6)) < 0.05  # all differences tie
+    assert judge.signed_rank_p(a, b) == pytest.approx(stats.wilcoxon([-0.2, -0.3, 0.05], alternative="less").pvalue)
+    assert judge.signed_rank_p(a, a) == 1.0
+    assert judge.signed_rank_p(a[:1], b[:1]) is None
+    assert 0 < judge.signed_rank_p(np.zeros(6), np.ones(6)) < 0.05  # all differences tie
 
 
 def test_ranks_are_among_the_learners_of_the_paper_and_ties_share_theirs():
     folds = table({("d", "a"): [0.1, 0.2], ("d", "b"): [0.2, 0.1], ("d", "c"): [0.4, 0.4]})
-    assert ranks(folds, ["a", "b", "c"]).loc["d"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
+    assert judge.ranks(folds, ["a", "b", "c"]).loc["d"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
     folds = table({("d", GRID_SEARCH_TITLE): [0.1], ("d", "extra"): [0.2], ("d", "a"): [0.3], ("d", "b"): [0.4]})
     printed = [{"learner": "a", "rank": [1]}, {"learner": "b", "rank": [1]}]
-    assert [cell.here for cell in cells(item(printed=printed), folds, {})] == [1.0, 2.0]
+    assert [cell.here for cell in judge.cells(item(printed=printed), folds, {})] == [1.0, 2.0]
     (one,) = verdict(folds, better="a", than="b", measure="rank", expected="direction").evidence
     assert (one.better, one.than, one.word) == (2.0, 3.0, "holds")  # all but the search, where none is printed
 
@@ -183,7 +164,7 @@ def test_cells_stand_beside_what_was_measured():
         {"name": "rho", "value": [0.5, 0.1]},
         {"name": "other", "value": [0.5]},
     ]
-    found = cells(item(printed=printed), FOLDS, {"rho": 0.75})
+    found = judge.cells(item(printed=printed), FOLDS, {"rho": 0.75})
     unif, seconds, alignf, missing, rank, rho, other = found
     assert unif.apart == pytest.approx((UNIF.mean() - 0.4) / 0.05)
     assert (unif.here_sd, unif.trials) == (pytest.approx(UNIF.std(ddof=1)), 10)
@@ -208,9 +189,9 @@ def test_numbers_lie_above_or_below_numbers_and_mean_errors():
         ({"value": "rho", "above": "B"}, "cannot be judged"),
         ({"value": "tau", "above": 0}, "cannot be judged"),
     ]
-    found = claims(item(claims=[{"says": "So.", **keys} for keys, _ in claimed]), None, numbers)
+    found = judge.claims(item(claims=[{"says": "So.", **keys} for keys, _ in claimed]), None, numbers)
     assert [one.word for one in found] == [word for _, word in claimed]
-    numbers = derived(item(), FOLDS)
+    numbers = judge.derived(item(), FOLDS)
     assert numbers["error of unif on d"] == pytest.approx(UNIF.mean())
     rises = {"value": "error of unif on d", "above": "error of alignf on d"}
     assert verdict(FOLDS, numbers, **rises).word == "holds"
@@ -218,14 +199,14 @@ def test_numbers_lie_above_or_below_numbers_and_mean_errors():
 
 def test_the_best_learner_stands_beside_the_search_over_one_kernel():
     folds = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", GRID_SEARCH_TITLE): UNIF, ("e", "unif"): UNIF})
-    (one,) = worth(folds)
+    (one,) = judge.worth(folds)
     assert (one["dataset"], one["learner"], one["verdict"]) == ("d", "alignf", "yes")
     assert one["p"] == pytest.approx(corrected(BETTER, UNIF))
     assert one["p_search"] == pytest.approx(1 - corrected(BETTER, UNIF))
     assert one["seconds"] == pytest.approx(3.5)  # weights and fit, mean over trials
-    (lost,) = worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): BETTER}))
+    (lost,) = judge.worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): BETTER}))
     assert lost["verdict"] == "no, the search is better"
-    (even,) = worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): CLOSE}))
+    (even,) = judge.worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): CLOSE}))
     assert even["verdict"] == "no difference"
 
 
@@ -236,27 +217,25 @@ def test_checks_name_what_lies_outside():
         {"dataset": "d", "learner": "l2-krr", "error": [0, 1]},
         {"name": "rho", "value": [0, 0.5]},
     ]
-    sentences = failing([CheckConfig.model_validate(check) for check in checks], FOLDS, {"rho": 0.75})
-    assert sentences == [
-        f"d, unif: error is {UNIF.mean():.4g}, expected 0.1 to 0.2.",
-        "d, l2-krr: error is missing, expected 0 to 1.",
-        "rho is 0.75, expected 0 to 0.5.",
-    ]
+    sentences = judge.failing([CheckConfig.model_validate(check) for check in checks], FOLDS, {"rho": 0.75})
+    expected = [f"d, unif: error is {UNIF.mean():.4g}, expected 0.1 to 0.2."]
+    expected += ["d, l2-krr: error is missing, expected 0 to 1.", "rho is 0.75, expected 0 to 0.5."]
+    assert sentences == expected
 
 
 def test_measured_leaves_out_what_is_missing():
-    assert measured(FOLDS, "d", "unif", "alignment").empty
-    without = measured(FOLDS, "d", "unif", "seconds")
+    assert judge.measured(FOLDS, "d", "unif", "alignment").empty
+    without = judge.measured(FOLDS, "d", "unif", "seconds")
     assert len(without) == 10
     passed = FOLDS.assign(seconds_pass=np.where(FOLDS["learner"] == "unif", 2.0, np.nan))
-    np.testing.assert_array_equal(measured(passed, "d", "unif", "seconds"), without + 2.0)
-    assert not measured(passed, "d", "alignf", "seconds").isna().any()
+    np.testing.assert_array_equal(judge.measured(passed, "d", "unif", "seconds"), without + 2.0)
+    assert not judge.measured(passed, "d", "alignf", "seconds").isna().any()
 
 
 def test_cosines_are_those_of_mean_shares():
     folds = table({("d", "a"): [0.1, 0.2], ("d", "b"): [0.1, 0.2], ("d", "c"): [0.1, 0.2]})
     folds["weights"] = [np.array(weights) for weights in ([3.0, 1], [1, 0], [0, 2], [0, 5], [1, 1], [1, 1])]
-    found = cosines(item(figure={"kind": "weights", "learners": ["a", "b"]}), folds)
+    found = judge.cosines(item(figure={"kind": "weights", "learners": ["a", "b"]}), folds)
     shares = np.mean([[0.75, 0.25], [1, 0]], axis=0)
     assert found == {
         "cosine of a and b on d": pytest.approx(shares[1] / np.linalg.norm(shares)),
@@ -269,5 +248,5 @@ def test_found_parameters_are_compared_with_the_nearest_in_order():
     folds = table({("d", "ca"): [0.1, 0.2], ("d", "unif"): [0.1, 0.2]})
     folds["weights"] = [np.array(weights) for weights in ([1.0, 9, 5], [4, 3, 0.1], [1, 1], [1, 1])]
     folds["parameters"] = [[[50.0], [4.4], [2.0]], [[2.1], [4.0], [9.0]], None, None]
-    found = deviations_found(item(found=[4.0, 2.0]), folds)
+    found = judge.deviations_found(item(found=[4.0, 2.0]), folds)
     assert found == {"found by ca on d, apart": pytest.approx(0.1)}

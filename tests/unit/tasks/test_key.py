@@ -1,7 +1,5 @@
 """The key that the servers of a folder ask for, and to whom programs show it."""
 
-from __future__ import annotations
-
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +9,6 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
-    return tmp_path / "state"
 
 
 def test_the_key_is_made_once_and_refused_where_it_is_damaged_or_others_have_a_hand_in_it(state: Path, tmp_path: Path):
@@ -54,9 +46,7 @@ KEY_SETTINGS = ("PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_USERNAME", "MLFLOW_T
         ("http://127.0.0.1:3/api", "http://127.0.0.1:1", set()),
     ],
 )
-def test_the_key_is_shown_to_servers_of_this_folder_alone(
-    state: Path, monkeypatch: pytest.MonkeyPatch, prefect: str | None, mlflow: str, shown: set[str]
-):
+def test_the_key_is_shown_to_servers_of_this_folder_alone(state, monkeypatch, prefect, mlflow, shown):
     folder_key()
     servers_note().write_text('{"prefect_api": "http://127.0.0.1:1/api", "mlflow": "http://127.0.0.1:2"}')
     for name in (*KEY_SETTINGS, "MLFLOW_TRACKING_TOKEN", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_URL"):

@@ -1,7 +1,5 @@
 """An error of the machine: one sentence with its path, exit code 2, and no second try of what stays."""
 
-from __future__ import annotations
-
 import errno
 import sqlite3
 from itertools import product
@@ -17,12 +15,6 @@ from learnkernels.flows.cli import BAD_INPUT, _user_errors
 from learnkernels.tasks import environment, stopping
 from learnkernels.tasks.data.locations import TransferError, failed_in_transfer
 from tools.mutations import is_sentence
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
-    return tmp_path / "state"
 
 
 def said(capsys: pytest.CaptureFixture[str], error: BaseException) -> tuple[int, str]:
@@ -66,9 +58,7 @@ def test_an_error_of_the_machine_is_one_sentence(state: Path, capsys: pytest.Cap
     assert not (state / "errors.log").exists()
 
 
-def test_an_error_that_nobody_expected_is_one_sentence_and_a_traceback_in_a_file(
-    state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_an_error_that_nobody_expected_is_one_sentence_and_a_traceback_in_a_file(state, capsys, monkeypatch):
     code, text = said(capsys, wrapped(KeyError("http://me:hidden@host/x\n" + "y" * 5000)))
     log = state / "errors.log"
     assert code == 1

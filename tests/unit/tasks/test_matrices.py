@@ -1,13 +1,11 @@
 """Matrices of base kernels on real files: values, continuing after a failure, and damage that is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
 import shutil
-import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +20,10 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.tasks.measure import matrices
-from learnkernels.tasks.measure.matrices import (
-    INDEX,
-    MatrixIndex,
-    StoredMatrices,
-    begun,
-    require_space,
-    write_matrices,
-)
+from learnkernels.tasks.measure.matrices import INDEX, MatrixIndex, StoredMatrices, begun, require_space, write_matrices
 from learnkernels.tasks.workers.cluster import DaskPool
+from tests.refusals import require_refusals
+from tests.unit.conftest import peak_of
 from tests.user import ROOT
 
 N = 61
@@ -41,20 +34,11 @@ HERE = DaskPool(DaskConfig(workers=0))
 
 def index_of(family: KernelFamily = FAMILY, dtype: Any = "float64", data: str = "d1", rows: int = N) -> MatrixIndex:
     """Strips of seven rows: nine of 61 rows, the last of five."""
-    return MatrixIndex(
-        dataset="toy",
-        data_digest=data,
-        n_rows=rows,
-        families=[{"family": repr(family)}],
-        kernels=family.names,
-        dtype=dtype,
-        strip_rows=7,
-    )
+    made_of = {"families": [{"family": repr(family)}], "kernels": family.names}
+    return MatrixIndex(dataset="toy", data_digest=data, n_rows=rows, dtype=dtype, strip_rows=7, **made_of)
 
 
-def written(
-    folder: Path, index: MatrixIndex | None = None, rows: Any = X, family: KernelFamily = FAMILY, pool: DaskPool = HERE
-) -> str:
+def written(folder: Path, index: Any = None, rows: Any = X, family: KernelFamily = FAMILY, pool: Any = HERE) -> str:
     with disable_run_logger():
         return write_matrices(folder, begun(folder, index or index_of(family)), family, rows, pool, lambda _: None)
 
@@ -125,9 +109,7 @@ def test_matrices_are_the_only_family():
         CompareConfig.model_validate(data | {"kernels": [given | {"columns": ["a"]}]})
 
 
-def test_files_are_described_by_the_index_and_read_by_the_program_of_the_documentation(
-    stored: StoredMatrices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_files_are_described_by_the_index_and_read_by_the_program_of_the_documentation(stored, tmp_path, monkeypatch):
     text = (stored.folder / INDEX).read_text()
     content = json.loads(text)
     assert str(stored.folder.parent) not in text
@@ -189,23 +171,17 @@ DAMAGED_FILES: list[tuple[Callable[[Path], object], str, int]] = [
     (lambda path: os.truncate(path, 5000), r"001.npy: is damaged .mmap length", 0),
     (lambda path: path.write_bytes(bytes(5000)), r"001.npy: is damaged", 0),
     (lambda path: save(path, np.eye(N - 1)), r"001.npy: is damaged .it has shape .60, 60. and type float64", 0),
-    (
-        lambda path: save(path, np.eye(N, dtype=np.float32)),
-        r"001.npy: is damaged .it has shape .61, 61. and type flo",
-        0,
-    ),
+    (lambda path: save(path, np.float32(np.eye(N))), r"001.npy: is damaged .it has shape .61, 61. and type flo", 0),
 ]
 
 
-def test_a_damaged_file_is_refused_by_name_and_computed_anew(stored: StoredMatrices, subtests: pytest.Subtests):
+def test_a_damaged_file_is_refused_by_name_and_computed_anew(stored: StoredMatrices):
     expected = files_of(stored.folder)
     for harm, sentence, kept in DAMAGED_FILES:
-        with subtests.test(sentence):
-            harm(stored.folder / "001.npy")
-            with pytest.raises(InputError, match=sentence):
-                StoredMatrices(stored.folder).require_whole()
-            assert written(stored.folder).endswith(f" {kept} kept")
-            assert files_of(stored.folder) == expected
+        harm(stored.folder / "001.npy")
+        require_refusals([(lambda: StoredMatrices(stored.folder).require_whole(), sentence)], error=InputError)
+        assert written(stored.folder).endswith(f" {kept} kept"), sentence
+        assert files_of(stored.folder) == expected, sentence
 
 
 def changed(**keys: Any) -> Callable[[Path], object]:
@@ -226,29 +202,28 @@ DAMAGED_INDEXES: list[tuple[Callable[[Path], object], str]] = [
 ]
 
 
-def test_a_damaged_index_is_refused(stored: StoredMatrices, subtests: pytest.Subtests):
+def test_a_damaged_index_is_refused(stored: StoredMatrices):
     content = (stored.folder / INDEX).read_text()
-    for harm, sentence in DAMAGED_INDEXES:
-        with subtests.test(sentence):
-            (stored.folder / INDEX).write_text(content)
-            harm(stored.folder / INDEX)
-            with pytest.raises(InputError, match=sentence):
-                StoredMatrices(stored.folder)
-    with pytest.raises(InputError, match=r"format of version 0\.2"):
-        written(stored.folder)
+
+    def harmed(harm: Callable[[Path], object]) -> None:
+        (stored.folder / INDEX).write_text(content)
+        harm(stored.folder / INDEX)
+        StoredMatrices(stored.folder)
+
+    table = [*((partial(harmed, harm), sentence) for harm, sentence in DAMAGED_INDEXES)]
+    require_refusals([*table, (partial(written, stored.folder), r"format of version 0\.2")], error=InputError)
 
 
-def test_matrices_of_something_else_are_not_touched(stored: StoredMatrices, subtests: pytest.Subtests):
+def test_matrices_of_something_else_are_not_touched(stored: StoredMatrices):
     before = files_of(stored.folder)
-    for other, sentence in [
+    table = [
         (index_of(data="d2"), "holds matrices whose data_digest is d1, not d2; name another folder with --output"),
         (index_of(dtype="float32"), "whose dtype is float64, not float32"),
         (index_of(LinearFamily()), r"whose kernels is .*gaussian.*, not .*linear.*"),
         (index_of().model_copy(update={"numerics": 0}), "whose numerics is"),
         (index_of(rows=10**9), "whose n_rows is 61, not 1000000000"),
-    ]:
-        with subtests.test(sentence), pytest.raises(InputError, match=sentence):
-            begun(stored.folder, other)
+    ]
+    require_refusals(((partial(begun, stored.folder, other), said) for other, said in table), error=InputError)
     assert files_of(stored.folder) == before
 
 
@@ -267,9 +242,7 @@ def test_matrices_that_are_not_symmetric_and_values_that_float32_cannot_hold_are
         make(tmp_path / "steep", index_of(steep, "float32"), rows=1e3 * X, family=steep)
 
 
-def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     free = shutil.disk_usage(tmp_path)._replace(free=100_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     places = [(tmp_path / name, index_of()) for name in ("one", "two")]
@@ -296,9 +269,7 @@ def test_what_another_run_writes_or_has_written_since_is_seen(tmp_path: Path):
     assert [files_of(tmp_path / name) for name in ("other", "same")] == before
 
 
-def test_links_are_not_followed_and_a_folder_that_cannot_be_written_to_is_one_sentence(
-    tmp_path: Path, stored: StoredMatrices
-):
+def test_links_are_not_followed_and_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, stored):
     precious, expected = tmp_path / "precious", files_of(stored.folder)
     shutil.copy(stored.folder / "001.npy", precious)
     flip(precious)
@@ -310,25 +281,23 @@ def test_links_are_not_followed_and_a_folder_that_cannot_be_written_to_is_one_se
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / ".lock").symlink_to(precious)
     (tmp_path / "locked" / ".lock").mkdir(parents=True)
-    for name, sentence in {
+    refused = {
         "linked": r"linked: cannot be written to \(Too many levels of symbolic links\); name another folder",
         "locked": r"locked: cannot be written to \(Is a directory\); give the name of a file",
         "precious": r"cannot be written to \(File exists\); give another name",
         "precious/below": r"cannot be written to \(Not a directory\); give a path whose folders",
-    }.items():
-        with pytest.raises(InputError, match=sentence):
-            make(tmp_path / name)
+    }
+    require_refusals(((partial(make, tmp_path / name), said) for name, said in refused.items()), error=InputError)
     assert precious.read_bytes() == content
 
 
 def test_a_small_index_of_many_rows_takes_no_memory(tmp_path: Path):
     index_of(rows=10**9).model_copy(update={"strip_rows": 1}).write(tmp_path / "toy")
-    tracemalloc.start()
-    try:
+
+    def read() -> None:
         with pytest.raises(InputError, match="is not complete, 0 of 1000000000 strips"):
             StoredMatrices(tmp_path / "toy")
         with pytest.raises(InputError, match="whose n_rows is"):
             begun(tmp_path / "toy", index_of())
-        assert tracemalloc.get_traced_memory()[1] < 1e6
-    finally:
-        tracemalloc.stop()
+
+    assert peak_of(read) < 1e6

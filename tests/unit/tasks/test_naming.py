@@ -1,7 +1,5 @@
 """Names that become files and folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hypothesis import given

@@ -1,10 +1,7 @@
 """Tables in parts: the rows of the whole table, read where they are needed."""
 
-from __future__ import annotations
-
 import os
 import pickle
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,9 +108,7 @@ SITES = {"site": ["site 1", "site 2", "site 5"]}
         (mixed, ".parquet", IMPUTED | {"features": ["x1", "whole"], "columns": LEVELS}),
     ],
 )
-def test_rows_in_parts_are_those_of_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], pa.Table], ending: str, keys: dict[str, Any]
-):
+def test_rows_in_parts_are_those_of_the_table(tmp_path, monkeypatch, make, ending, keys):
     monkeypatch.setattr(row_files, "BATCH_BYTES", 4 * 8 * 25)
     sizes = {"BATCH_BYTES": 4 * 8 * 7} if make is table else {"BATCH_BYTES": 17 * 8 * 90, "SUMMARY_BYTES": 17 * 8 * 40}
     for name, value in (sizes | {"HELD_RESULTS": 3}).items():

@@ -1,7 +1,5 @@
 """Sections, figures and the report, from constructed trials."""
 
-from __future__ import annotations
-
 import re
 from io import BytesIO
 from pathlib import Path
@@ -69,10 +67,8 @@ def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
 def test_a_special_study_shows_its_numbers_and_tables():
     values = {"rho d": 0.9, "rho d sd": 0.1, "A d": 0.7}
     result = StudyResult(values=values, tables=[("Correlations.", [{"data set": "d", "rho": "0.9"}])])
-    keys = {
-        "printed": [{"name": "rho d", "value": [0.8, 0.05]}],
-        "claims": [{"says": "rho is above A.", "value": "rho d", "above": "A d"}],
-    }
+    keys = {"claims": [{"says": "rho is above A.", "value": "rho d", "above": "A d"}]}
+    keys["printed"] = [{"name": "rho d", "value": [0.8, 0.05]}]
     text = section(kept(result=result, **keys), {})
     head = "| measure | paper | here | apart |\n| --- | --- | --- | --- |"
     assert f"{head}\n| rho d | 0.8 ± 0.05 | 0.90 ± 0.10 | +2.0 |" in text
@@ -146,13 +142,9 @@ def test_what_does_not_hold_says_on_how_many_data_sets_it_does():
 
 
 def test_the_reduced_form_leaves_out_what_it_cannot_judge():
-    keys = {
-        "printed": [{"dataset": name, "learner": "unif", "error": [0.3, 0.1]} for name in "de"],
-        "claims": [
-            {"says": "On both.", "better": "alignf", "than": "unif", "on": ["d", "e"]},
-            {"says": "On e.", "better": "alignf", "than": "unif", "on": ["e"]},
-        ],
-    }
+    asked = {"On both.": ["d", "e"], "On e.": ["e"]}
+    keys = {"claims": [{"says": says, "better": "alignf", "than": "unif", "on": on} for says, on in asked.items()]}
+    keys["printed"] = [{"dataset": name, "learner": "unif", "error": [0.3, 0.1]} for name in "de"]
     full = kept(**keys)
     assert [verdict.word for verdict in full.claims()] == ["cannot be judged"] * 2
     assert [cell.here is None for cell in full.cells()] == [False, True]

@@ -1,7 +1,5 @@
 """Rows in Arrow files: what is read is what was written, in runs, by whoever knows the path."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model as MLflow serves it: the rows that it takes from a frame, its signature and its answers."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path
@@ -12,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from learnkernels import GaussianFamily
-from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model, save_model
 from learnkernels.tasks.models.registry import signature_of
 from tests.refusals import require_refusals
@@ -52,16 +49,10 @@ def rows_of(frame: Any) -> Any:
 
 def test_frames_of_many_kinds_and_types_give_the_same_rows():
     frame = raw_rows(4)
-    for number, one in enumerate(
-        (
-            frame,
-            frame[list(COLUMNS[::-1])],
-            frame.set_index(np.arange(4)[::-1]),
-            frame.convert_dtypes(),
-            frame.astype(object),
-            pd.DataFrame(np.asfortranarray(frame.to_numpy()), columns=frame.columns),
-        )
-    ):
+    kinds = [frame, frame[list(COLUMNS[::-1])], frame.set_index(np.arange(4)[::-1])]
+    kinds += [frame.convert_dtypes(), frame.astype(object)]
+    kinds.append(pd.DataFrame(np.asfortranarray(frame.to_numpy()), columns=frame.columns))
+    for number, one in enumerate(kinds):
         rows = rows_of(one)
         assert rows.flags.c_contiguous, number
         np.testing.assert_array_equal(rows, frame.to_numpy(), err_msg=str(number))
@@ -93,14 +84,9 @@ def test_frames_that_do_not_suit_are_refused():
 
 
 def test_the_signature_names_columns_and_types():
-    kinds = [
-        (("no", "yes"), "string"),
-        (np.array(["no", "yes"], dtype=object), "string"),
-        ((False, True), "boolean"),
-        ((3, 2**40), "long"),
-        (np.array([1, 2], dtype=np.int32), "integer"),
-        (np.array([1, 2], dtype=np.uint32), "long"),
-    ]
+    kinds = [(("no", "yes"), "string"), ((False, True), "boolean"), ((3, 2**40), "long")]
+    kinds += [(np.array(["no", "yes"], dtype=object), "string")]
+    kinds += [(np.int32([1, 2]), "integer"), (np.uint32([1, 2]), "long")]
     for names, expected in kinds:
         signature = signature_of(trained(names, probability=True))
         inputs = [(column.name, column.type.name, column.required) for column in signature.inputs]

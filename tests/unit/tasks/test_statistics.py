@@ -1,7 +1,5 @@
 """Paired tests against their definitions and against simulation."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the store and other outputs hold is whole: written so, found so, or made again."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -131,13 +129,8 @@ def replace_by_folder(file: Path) -> None:
     file.mkdir()
 
 
-DAMAGE: dict[str, Callable[[Path], object]] = {
-    "flip": flip,
-    "cut": cut,
-    "missing": Path.unlink,
-    "longer": lambda file: file.write_bytes(file.read_bytes() + b" "),
-    "folder": replace_by_folder,
-}
+DAMAGE: dict[str, Callable[[Path], object]] = {"flip": flip, "cut": cut, "missing": Path.unlink}
+DAMAGE |= {"longer": lambda file: file.write_bytes(file.read_bytes() + b" "), "folder": replace_by_folder}
 if os.geteuid():  # nothing is hidden from root
     DAMAGE["unreadable"] = lambda file: file.chmod(0)
 

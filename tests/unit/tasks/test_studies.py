@@ -1,7 +1,5 @@
 """Studies of the papers: closed forms, constructed correlations, and the bends of an objective."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -63,13 +61,9 @@ def trials_of(accuracy: list[float], rho: list[float], uncentered: list[float], 
 
 def test_correlations_of_a_constructed_case():
     accuracy = np.array([0.6, 0.7, 0.9])
-    measured = pd.concat(
-        [
-            trials_of(accuracy.tolist(), (accuracy / 2).tolist(), (-accuracy).tolist()),
-            trials_of(accuracy.tolist(), [0.1, 0.3, 0.2], [0.2, 0.2, 0.2], "another"),
-        ]
-    )
-    result = correlations(measured)
+    made_up = trials_of(accuracy.tolist(), (accuracy / 2).tolist(), (-accuracy).tolist())
+    another = trials_of(accuracy.tolist(), [0.1, 0.3, 0.2], [0.2, 0.2, 0.2], "another")
+    result = correlations(pd.concat([made_up, another]))
     assert result.values["rho made up"] == pytest.approx(1)
     assert result.values["A made up"] == pytest.approx(-1)
     assert result.values["rho made up sd"] == pytest.approx(0)

@@ -1,7 +1,5 @@
 """Synthetic data sets: what is drawn is what was described, and a seed repeats it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

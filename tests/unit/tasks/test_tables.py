@@ -1,7 +1,5 @@
 """Tables in the pipeline: read, taken for what they are, trained on, scored and served."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,16 +34,12 @@ M = 200
 def frame() -> pd.DataFrame:
     """A table with an identifier, gaps, few and many levels, dates and a constant."""
     rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {
-            "customer id": rng.permutation(np.arange(1000, 1000 + M)),
-            "age": rng.integers(18, 80, M).astype(float),
-            "city": rng.choice(["York", "Bath", "Ely"], M),
-            "shop": [f"s{i}" for i in rng.integers(0, 50, M)],
-            "joined": pd.date_range("2023-01-01", periods=M, freq="D").strftime("%Y-%m-%d"),
-            "site": "main",
-        }
-    )
+    table = pd.DataFrame({"customer id": rng.permutation(np.arange(1000, 1000 + M))})
+    table["age"] = rng.integers(18, 80, M).astype(float)
+    table["city"] = rng.choice(["York", "Bath", "Ely"], M)
+    table["shop"] = [f"s{i}" for i in rng.integers(0, 50, M)]
+    table["joined"] = pd.date_range("2023-01-01", periods=M, freq="D").strftime("%Y-%m-%d")
+    table["site"] = "main"
     table["churn"] = np.where((table["age"] > 50) ^ (table["city"] == "York"), "yes", "no")
     table.loc[[3, 8], "age"] = np.nan
     table.loc[[5], "city"] = None
@@ -76,23 +70,17 @@ def table(frame: pd.DataFrame, folder: Path) -> Path:
 
 @pytest.fixture
 def model(frame: pd.DataFrame) -> Model:
-    estimator = KernelLearningClassifier(columns={"customer id": "drop"}).fit(
-        frame.drop(columns="churn"), frame["churn"]
-    )
-    return Model.of_table(estimator, {"target": "churn"})
+    estimator = KernelLearningClassifier(columns={"customer id": "drop"})
+    return Model.of_table(estimator.fit(frame.drop(columns="churn"), frame["churn"]), {"target": "churn"})
 
 
-def test_a_table_gives_features_and_comes_back_from_the_store(
-    frame: pd.DataFrame, table: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(table / "state"))
+def test_a_table_gives_features_and_comes_back_from_the_store(frame: pd.DataFrame, table: Path, state: Path):
     said: list[str] = []
     dataset = load_source(config("data.csv", scale="standard"), ".", tell=said.append)
     assert isinstance(dataset.features, TableFeatures)
     assert {"age", "age missing", "city=York", "city=missing", "shop code", "joined"} <= set(dataset.features)
-    assert [sentence.split(" is left out")[0] for sentence in said] == [
-        "data set data: column 'customer id'", "data set data: column 'site'",
-    ]  # fmt: skip
+    left_out = [f"data set data: column '{name}'" for name in ("customer id", "site")]
+    assert [sentence.split(" is left out")[0] for sentence in said] == left_out
     assert dataset.X.shape == (M, len(dataset.features))
     age = frame["age"].fillna(frame["age"].median())
     np.testing.assert_allclose(dataset.X[:, dataset.features.index("age")], (age - age.mean()) / age.std(ddof=0))
@@ -218,17 +206,12 @@ def test_groups_time_and_metric_go_into_the_configuration(table: Path):
     require_refusals(((partial(start, "data.csv", *given), said) for given, said in refused), error=InputError)
 
 
-def test_many_rows_are_drawn_in_repeats(folder: Path):
-    n = MOST_ROWS + 1
-    pd.DataFrame({"a": np.random.default_rng(0).normal(size=n), "y": np.arange(n) / 7}).to_parquet("many.parquet")
-    protocol = yaml.safe_load(start("many.parquet", "y").text)["protocol"]
-    assert protocol == {"split": {"train": 5000, "validation": 2000, "test": 3000}, "repeats": 3}
-
-
-def test_the_minutes_that_there_are_say_how_many_rows_are_drawn(folder: Path):
+def test_many_rows_are_drawn_in_repeats_and_as_many_as_the_minutes_that_there_are_allow(folder: Path):
     n = MOST_ROWS + 1
     columns = {"a": np.random.default_rng(0).normal(size=n), "b": np.arange(n), "y": np.arange(n) / 7}
     pd.DataFrame(columns).to_parquet("many.parquet")
+    many = {"split": {"train": 5000, "validation": 2000, "test": 3000}, "repeats": 3}
+    assert yaml.safe_load(start("many.parquet", "y").text)["protocol"] == many
 
     def protocol(minutes: float, **beside: str) -> dict[str, Any]:
         found = start("many.parquet", "y", beside, minutes=minutes)

@@ -1,7 +1,5 @@
 """What the validation folds choose, from fold tables written for the purpose."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +36,7 @@ def written(folder: Path, learner: str, tables: list[list[list[float]]], error: 
 
 def test_the_lowest_mean_validation_error_decides_and_not_the_test_error(tmp_path: Path):
     # unif has the lower test error; lq with its second q at Lambda 2 the lower mean validation error.
-    of_lq = [
-        [[0.00, 0.4, 0.4], [0.3, 0.3, 0.1], [0.3, 0.3, 0.3]],
-        [[0.35, 0.4, 0.4], [0.3, 0.3, 0.2], [0.3, 0.3, 0.3]],
-    ]
+    of_lq = [[[0.00, 0.4, 0.4], [0.3, 0.3, 0.1], [0.3, 0.3, 0.3]], [[0.35, 0.4, 0.4], [0.3, 0.3, 0.2], [0.3, 0.3, 0.3]]]
     of_unif = [[[0.3, 0.2, 0.3]], [[0.3, 0.2, 0.4]]]
     results = [written(tmp_path, "unif", of_unif, error=0.01), written(tmp_path, "lq", of_lq)]
     choice = choose(config(), results)

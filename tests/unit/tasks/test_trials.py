@@ -1,7 +1,5 @@
 """What one trial learns from: the rows of a split, scaling by its training rows, class weights, baselines."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -49,10 +47,9 @@ GAMMAS, GRID = [0.05, 0.5], [0.5, 2.0, 8.0]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder with its own store."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # not counted by a process
     return tmp_path
 
@@ -71,9 +68,7 @@ def ingested(of: CompareConfig, trial: Trial | None = None) -> DatasetRef:
         return ref if trial is None else measuring.rows_of_trial.fn(ref, of.protocol, 0, trial)
 
 
-def moments_of(
-    ref: DatasetRef, of: CompareConfig, repeat: int = 0, pool: DaskPool | None = None, trial: Trial | None = None
-) -> MomentsRef:
+def moments_of(ref: DatasetRef, of: CompareConfig, repeat: int = 0, pool: Any = None, trial: Any = None) -> MomentsRef:
     with disable_run_logger(), DaskPool(of.dask) as here:
         return measuring.compute_moments.fn(ref, of, repeat, pool or here, lambda share: None, trial)
 
@@ -397,9 +392,7 @@ def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFr
 WIDTHS, COSTS = [0.01, 0.1, 1.0], [0.5, 5.0]
 
 
-def searched(
-    X: Any, target: Target, folds: np.ndarray, trial: Trial, kind: Any = GRID_SEARCH, **baseline: Any
-) -> dict[str, Any]:
+def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, kind: Any = GRID_SEARCH, **baseline: Any):
     ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
     moments = MomentsRef("key", str(store_path("moments", "key")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
@@ -422,10 +415,10 @@ def error_by_hand(X: np.ndarray, target: Target, training: Any, rows: Any, gamma
     return float(np.sqrt(np.mean((ridge.predict(X[rows]) + mean - y[rows]) ** 2)))
 
 
-@pytest.mark.parametrize(
-    ("load", "chosen_by"),
-    [(load_wine, "one fold"), (load_wine, "all"), (load_diabetes, "one fold, refit"), (load_diabetes, "all")],
-)
+CHOSEN = [(load_wine, "one fold"), (load_wine, "all"), (load_diabetes, "one fold, refit"), (load_diabetes, "all")]
+
+
+@pytest.mark.parametrize(("load", "chosen_by"), CHOSEN)
 def test_every_setting_is_tried_on_the_rows_of_the_trial(load: Any, chosen_by: str):
     X, target = bundled(load)
     nested, refit = chosen_by == "all", chosen_by == "one fold, refit"
@@ -497,8 +490,7 @@ def test_relative_bandwidths_are_multiples_of_the_scale_of_scikit_learn_sparse_o
     training = X[np.isin(folds, trial.training)]
     gamma = 0.5 / (training.shape[1] * training.var())
     by_hand = searched(X, target, folds, trial, gammas=[gamma], grid=[1.0], absolute=True)["error"]
-    dense, in_csr = (
-        searched(of, target, folds, trial, gammas=[0.5], grid=[1.0])["error"] for of in (X, sparse.csr_matrix(X))
-    )
+    rows = [searched(of, target, folds, trial, gammas=[0.5], grid=[1.0]) for of in (X, sparse.csr_matrix(X))]
+    dense, in_csr = (row["error"] for row in rows)
     assert dense == pytest.approx(by_hand, rel=1e-12)
     assert in_csr == pytest.approx(by_hand, rel=1e-9)  # distances of sparse rows are summed in another order

@@ -1,7 +1,5 @@
 """What goes of a folder that runs by the clock, what stays, and whether the process that wrote a file is gone."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace
@@ -36,39 +34,22 @@ def put(path: Path, days: float = 0.0, content: str = "x") -> Path:
     return path
 
 
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "state"
 
 
 def test_what_is_old_left_or_damaged_goes_and_nothing_else(state: Path):
-    old = [
-        put(state / "store/datasets/0123", 40),
-        put(state / "store/folds/4567.parquet", 40),
-        put(state / f"store/datasets/{TEMPORARY}{GONE}~x1"),
-        put(state / f"store/rows/run~{GONE}~x2"),
-        put(state / f"store/rows/run~{ELSEWHERE}~x3", 40),
-        put(state / f"{TEMPORARY}{GONE}~x4"),
-        put(state / f"store/moments/{DAMAGED}0123~x5"),
-        put(state / "dask/spill/dask-scratch-space/worker-1", 40),
-        put(state / "tmp/left", 40),
-        put(state / "prefect/storage/result.json", 40),
-        put(state / "worker.log.1", 40),
-    ]
-    kept = [
-        put(state / "store/datasets/89ab", 20),
-        put(state / f"store/rows/run~{Owner.this()}~x6", 40),
-        put(state / f"store/rows/run~{ELSEWHERE}~x7", 20),
-        put(state / "prefect/prefect.db", 400),
-        put(state / "prefect/storage/newer.json", 20),
-        put(state / "ui.json", 400),
-        put(state / "mlflow.log", 400),  # a server that says nothing still has it open
-        put(state / "tmp/runner_storage", 400),
-        put(state.parent / "results/demo/run/report.md", 400),
-        put(state.parent / "mlartifacts/run", 400),
-    ]
+    new = [f"store/datasets/{TEMPORARY}{GONE}~x1", f"store/rows/run~{GONE}~x2", f"{TEMPORARY}{GONE}~x4"]
+    new.append(f"store/moments/{DAMAGED}0123~x5")
+    aged = ["store/datasets/0123", "store/folds/4567.parquet", "dask/spill/dask-scratch-space/worker-1", "tmp/left"]
+    aged += ["prefect/storage/result.json", "worker.log.1", f"store/rows/run~{ELSEWHERE}~x3"]
+    old = [*(put(state / name) for name in new), *(put(state / name, 40) for name in aged)]
+    young = ["store/datasets/89ab", "prefect/storage/newer.json", f"store/rows/run~{ELSEWHERE}~x7"]
+    lasting = ["prefect/prefect.db", "ui.json", "tmp/runner_storage", f"store/rows/run~{Owner.this()}~x6"]
+    lasting.append("mlflow.log")  # a server that says nothing still has it open
+    kept = [*(put(state / name, 20) for name in young), *(put(state / name, 400) for name in lasting)]
+    kept += [put(state.parent / name, 400) for name in ("results/demo/run/report.md", "mlartifacts/run")]
     assert {found.path for found in old_files(30)} == set(old)
     assert clean(30, 0, yes=False) == old_files(30)
     assert all(path.exists() for path in old)

@@ -1,7 +1,5 @@
 """What is known of workers before any is started: memory, rows in files, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path
@@ -62,10 +60,9 @@ def test_certificates_are_read_before_anybody_is_asked(tmp_path: Path):
     (tmp_path / "cert.pem").write_text("-----BEGIN CERTIFICATE-----")
     (tmp_path / "text.pem").write_text("not that")
     cert = str(tmp_path / "cert.pem")
-    for name, sentence in [
-        ("gone.pem", "cannot be read (No such file or directory)"),
-        ("text.pem", "is no file of PEM's format; correct the path"),
-    ]:
+    told = {"gone.pem": "cannot be read (No such file or directory)"}
+    told["text.pem"] = "is no file of PEM's format; correct the path"
+    for name, sentence in told.items():
         key = str(tmp_path / name)
         config = DaskConfig(scheduler="tls://127.0.0.1:1", certificates={"ca": cert, "cert": cert, "key": key})
         with pytest.raises(InputError, match=rf"^dask\.certificates\.key: {key} {re.escape(sentence)}"):
@@ -76,9 +73,7 @@ def test_certificates_are_read_before_anybody_is_asked(tmp_path: Path):
     ("cluster", "package", "options"),
     [("kubernetes", "dask-kubernetes", {}), ("slurm", "dask-jobqueue", {}), ("ssh", "asyncssh", {"hosts": ["a", "b"]})],
 )
-def test_what_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch, cluster: Any, package: str, options: dict[str, Any]
-):
+def test_what_is_not_installed_is_named(monkeypatch, cluster, package, options):
     def without_package(name: str) -> Any:
         if name.partition(".")[0].replace("_", "-") == package:
             raise ImportError(name)
