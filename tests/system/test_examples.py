@@ -18,6 +18,8 @@ import matplotlib
 import numpy as np
 import pytest
 
+from learnkernels import linear_cka
+
 pytestmark = pytest.mark.slow(4)
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,6 +203,14 @@ def test_a_metric_that_turns_features_sees_the_slanted_direction():
 def test_features_of_a_learned_kernel_serve_a_linear_model():
     plain, curved = told("features_for_others").errors.values()
     assert curved.mean() <= plain.mean() + 3 / 178  # three wines are what the assignment to folds does
+
+
+def test_layers_of_two_networks_are_alike_and_the_last_says_most_of_the_digits():
+    story = told("representations")
+    assert story.table.min() > 0.3
+    assert abs(linear_cka(story.A, story.B, debiased=True)) < 0.05 < 0.8 < linear_cka(story.A, story.B)
+    assert story.printed.count("p = 0.01") == 3
+    assert story.test.debiased[0] > 0.6  # of the last layer
 
 
 def test_the_norm_of_one_keeps_few_kernels_along_the_path():
