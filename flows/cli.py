@@ -433,7 +433,8 @@ def papers(
         Path | None, typer.Option(metavar="DIR", help="Folder of the data files; where there is none, OpenML.")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the report there, its figures into a folder beside it.")
+        Path | None,
+        typer.Option(metavar="FILE", help="File of the summary; the items' pages go into a folder of that name."),
     ] = None,
     only_report: Annotated[
         bool, typer.Option("--only-report", help="Assemble the report from earlier results and run nothing.")
@@ -485,7 +486,7 @@ def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
         cells = f"cells {of['cells_near']} of {of['cells']} within 2 sd of the paper; " if of["cells"] else ""
         _say(f"{cells}claims {of['claims_hold']} of {of['claims']} hold")
     _say(
-        *(f"does not hold: {one['item']}: {sentence}" for one in outcomes for sentence in one["not_holding"]),
+        *(f"not reproduced: {one['item']}: {sentence}" for one in outcomes for sentence in one["not_holding"]),
         *(f"check fails: {sentence}" for one in outcomes for sentence in one["failing"]),
         *(f"{one['status']}: {one['item']}: {one['reason']}" for one in outcomes if one["status"] != "done"),
         f"report: {result['report']}",

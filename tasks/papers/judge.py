@@ -24,7 +24,7 @@ NEAR = 2.0
 HIGHER_IS_BETTER = ("alignment", "test_alignment")
 """Measures of which more is better."""
 
-Word = Literal["holds", "direction only", "does not hold", "cannot be judged"]
+Word = Literal["holds", "not significant", "not reproduced", "cannot be judged"]
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _overall(evidence: Sequence[Evidence]) -> Word:
     words = {one.word for one in evidence}
     if not words or "cannot be judged" in words:
         return "cannot be judged"
-    return "does not hold" if "does not hold" in words else "direction only" if len(words) > 1 else words.pop()
+    return "not reproduced" if "not reproduced" in words else "not significant" if len(words) > 1 else words.pop()
 
 
 def _valued(claim: ClaimConfig, values: Mapping[str, float]) -> list[Evidence]:
@@ -238,7 +238,7 @@ def _valued(claim: ClaimConfig, values: Mapping[str, float]) -> list[Evidence]:
         if here is None or limit is None:
             word: Word = "cannot be judged"
         else:
-            word = "holds" if sign * (here - limit) > 0 else "does not hold"
+            word = "holds" if sign * (here - limit) > 0 else "not reproduced"
         rows.append(Evidence(on, here, limit, word=word))
     return rows
 
@@ -288,11 +288,11 @@ def _judged(claim: ClaimConfig, on: str, both: pd.Series, p: float | None) -> Ev
     """Return the evidence of a number of the better and of the other, and the p-value that the first is better."""
     better, than = map(float, both)
     direction = _sign(claim) * better < _sign(claim) * than
-    word: Word = "direction only" if direction else "does not hold"
+    word: Word = "not significant" if direction else "not reproduced"
     if claim.expected == "direction":
-        word = "holds" if direction else "does not hold"
+        word = "holds" if direction else "not reproduced"
     elif claim.expected == "none":
-        word = "cannot be judged" if p is None else "holds" if p >= SIGNIFICANCE else "does not hold"
+        word = "cannot be judged" if p is None else "holds" if p >= SIGNIFICANCE else "not reproduced"
     elif p is not None and p < SIGNIFICANCE:
         word = "holds"
     return Evidence(on, better, than, p, word=word)

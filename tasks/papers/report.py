@@ -223,6 +223,9 @@ def worth_table(folds: pd.DataFrame) -> Rows:
 RESULTS, QUICK_RESULTS = Path("results/papers"), Path("results/papers-quick")
 """Where the folders of the items lie, of their full and of their reduced forms."""
 
+OUT_OF_THE_NAVIGATION = "---\norphan: true\nnosearch: true\n---\n\n"
+"""First lines of a page of an item: the site links to it from the summary alone."""
+
 
 @step("write {item.name}")
 def write_item(
@@ -315,7 +318,7 @@ def tracking_note(kept: Kept, run_id: str) -> str:
 
 @step("write the report")
 def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: Path | None = None) -> str:
-    """Write the report of all items that have results, with the figures beside it, and return where.
+    """Write the report of all items that have results, a page for each item, and return where the summary is.
 
     Parameters
     ----------
@@ -326,47 +329,39 @@ def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: 
     quick : bool
         Whether of the reduced forms.
     path : Path, optional
-        The file; its figures go into a folder of its name. By default among the results, with the figures there.
+        File of the summary; the pages and their figures go into a folder of its name. By default among the results.
     """
     kept = {item.name: found for item in items if item.name not in reasons and (found := read_item(item, quick))}
     target = path or (QUICK_RESULTS if quick else RESULTS) / "reproduction.md"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    images = {name: {figure: f"{name}/{figure}" for figure in one.figures} for name, one in kept.items()}
-    if path is not None:
-        beside = target.with_suffix("")
-        beside.mkdir(exist_ok=True)
-        for name, one in kept.items():
-            for old in beside.glob(f"{name}.*.png"):
-                old.unlink()
-            for figure in one.figures:
-                shutil.copyfile(one.folder / figure, beside / f"{name}.{figure}")
-            images[name] = {figure: f"{beside.name}/{name}.{figure}" for figure in one.figures}
-    text = report_text(items, kept, reasons, quick, images)
+    pages = target.with_suffix("")
+    pages.mkdir(parents=True, exist_ok=True)
+    for name, one in kept.items():
+        for old in pages.glob(f"{name}.*.png"):
+            old.unlink()
+        for figure in one.figures:
+            shutil.copyfile(one.folder / figure, pages / f"{name}.{figure}")
+        images = {figure: f"{name}.{figure}" for figure in one.figures}
+        with atomic_path(pages / f"{name}.md") as temporary:
+            temporary.write_text(OUT_OF_THE_NAVIGATION + section(one, images), encoding="utf-8")
+    text = report_text(items, kept, reasons, quick, pages.name)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    overview = text.split("\n<a id=", 1)[0]
-    create_markdown_artifact(
-        overview, key="papers-report", description=f"What was found again, and what was not; the report is {target}."
-    )
+    create_markdown_artifact(text, key="papers-report", description=f"Results of the papers' items; file: {target}.")
     return str(target)
 
 
 def report_text(
-    items: Sequence[PaperItem],
-    kept: Mapping[str, Kept],
-    reasons: Mapping[str, str],
-    quick: bool,
-    images: Mapping[str, Mapping[str, str]],
+    items: Sequence[PaperItem], kept: Mapping[str, Kept], reasons: Mapping[str, str], quick: bool, pages: str
 ) -> str:
-    """Return the report: what it is, a summary, what does not hold, and a section an item."""
+    """Return the summary: the numbers and claims of each item, linked to its page, and the claims that do not hold."""
     summaries = {name: one.summary() for name, one in kept.items()}
     overview = []
     for item in items:
         of = summaries.get(item.name)
         status = reasons.get(item.name, "not run: no results of this configuration") if of is None else "done"
-        linked = {} if of is None else {"item": link(item.name, f"#{item.name}")}
+        linked = {} if of is None else {"item": link(item.name, f"{pages}/{item.name}.md")}
         overview.append(overview_row(item, of, status) | linked)
-    wrong = [(one.item, not_holding(one)) for one in kept.values()]
+    claims = {name: [of for of in one.claims() if of.word != "holds"] for name, one in kept.items()}
     total_of = total(list(summaries.values()))
     return render(
         "papers.md",
@@ -377,8 +372,11 @@ def report_text(
         minutes=minutes(total_of["seconds"]),
         machine=_machine([one.facts for one in kept.values()]) if kept else "",
         overview=overview,
-        not_holding=[(of.name, f"{of.paper}, {of.where}", lines, of.tried) for of, lines in wrong if lines],
-        sections=[section(one, images.get(name, {})) for name, one in kept.items()],
+        not_reproduced=[
+            (link(f"{kept[name].item.paper}, {kept[name].item.where}", f"{pages}/{name}.md"), of.says, worded(of))
+            for name, verdicts in claims.items()
+            for of in verdicts
+        ],
     )
 
 

@@ -37,9 +37,11 @@ def test_the_reduced_forms_have_the_numbers_they_should(shared_data: Path):
     assert [sentence for one in done["outcomes"] for sentence in one["failing"]] == []
     for name in reduced:
         assert Path("results", "papers-quick", name, "result.json").is_file()
-    shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", Path("quick.md").read_text(encoding="utf-8"))
-    assert shown
-    assert [path for path in shown if not Path(path).is_file()] == []
+    for name in reduced:
+        page = Path("quick", f"{name}.md")
+        shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+        assert shown
+        assert [path for path in shown if not (page.parent / path).is_file()] == []
 
 
 @pytest.mark.slow(20)

@@ -83,7 +83,7 @@ def built(folder: Path) -> Path:
 def require_every_source(pages: Pages) -> None:
     """Every page of Markdown, example and chapter has its page."""
     docs = ROOT / "docs"
-    for source in [*docs.glob("*.md"), *(docs / "reference").glob("*.md")]:
+    for source in [path for folder in (".", "reference", "reproduction") for path in (docs / folder).glob("*.md")]:
         assert source.relative_to(docs).with_suffix(".html").as_posix() in pages
     for folder, scripts in (("gallery", ROOT / "examples"), ("guide", docs / "chapters")):
         for script in scripts.glob("*.py"):

@@ -80,13 +80,13 @@ def test_words_follow_from_what_is_expected():
     assert 0.1 < corrected(CLOSE, UNIF) < 0.5
     words = {
         ("alignf", "unif", "significant"): "holds",
-        ("align", "unif", "significant"): "direction only",
-        ("unif", "alignf", "significant"): "does not hold",
+        ("align", "unif", "significant"): "not significant",
+        ("unif", "alignf", "significant"): "not reproduced",
         ("align", "unif", "direction"): "holds",
-        ("unif", "align", "direction"): "does not hold",
+        ("unif", "align", "direction"): "not reproduced",
         ("align", "unif", "none"): "holds",
         ("unif", "alignf", "none"): "holds",  # what is worse is not significantly better
-        ("alignf", "unif", "none"): "does not hold",
+        ("alignf", "unif", "none"): "not reproduced",
         ("l2-krr", "unif", "significant"): "cannot be judged",
     }
     found = {key: verdict(FOLDS, better=key[0], than=key[1], expected=key[2], on=["d"]).word for key in words}
@@ -96,8 +96,8 @@ def test_words_follow_from_what_is_expected():
 def test_a_claim_holds_where_it_does_on_every_data_set():
     folds = pd.concat([FOLDS, table({("e 10", "unif"): UNIF, ("e 10", "alignf"): UNIF + 0.01 * rng.random((2, 5))})])
     found = verdict(folds, better="alignf", than="unif")
-    assert [one.word for one in found.evidence] == ["holds", "does not hold"]
-    assert found.word == "does not hold"
+    assert [one.word for one in found.evidence] == ["holds", "not reproduced"]
+    assert found.word == "not reproduced"
     assert verdict(folds, better="alignf", than="unif", on=["d"]).word == "holds"
     assert [one.on for one in verdict(folds, better="alignf", than="unif", on=["e"]).evidence] == ["e 10"]  # a panel
     missing = verdict(folds, better="alignf", than="unif", on=["d", "f"])
@@ -122,7 +122,7 @@ def test_a_split_is_tested_over_its_repeats_and_one_trial_not_at_all():
     assert one.repeats == 1
     single = table({("d", "unif"): [[0.3]], ("d", "alignf"): [[0.2]]})
     found = verdict(single, better="alignf", than="unif")
-    assert (found.word, found.evidence[0].p) == ("direction only", None)
+    assert (found.word, found.evidence[0].p) == ("not significant", None)
     assert verdict(single, better="alignf", than="unif", expected="none").word == "cannot be judged"
 
 
@@ -184,8 +184,8 @@ def test_numbers_lie_above_or_below_numbers_and_mean_errors():
     claimed = [
         ({"value": "rho", "above": 0.7}, "holds"),
         ({"value": "rho", "above": "A"}, "holds"),
-        ({"value": "rho", "below": "A"}, "does not hold"),
-        ({"value": "rho", "above": 0.5, "below": 0.7}, "does not hold"),
+        ({"value": "rho", "below": "A"}, "not reproduced"),
+        ({"value": "rho", "above": 0.5, "below": 0.7}, "not reproduced"),
         ({"value": "rho", "above": "B"}, "cannot be judged"),
         ({"value": "tau", "above": 0}, "cannot be judged"),
     ]

@@ -48,7 +48,7 @@ def kept(folds: pd.DataFrame | None = FOLDS, result: StudyResult | None = None, 
 
 def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
     text = section(kept(), {"alignment.png": "there/alignment.png"})
-    assert text.startswith('<a id="jmlr2012-made"></a>\n\n## JMLR 2012, Table 0: Made up\n')
+    assert text.startswith("# JMLR 2012, Table 0: Made up\n")
     assert "took 1.5 min (30 trials, 1.8 min of computing); data from files." in text
     assert "- The seed is 0." in text
     apart = (BETTER.mean() - 0.25) / 0.05
@@ -57,11 +57,11 @@ def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
     assert f"| d | {GRID_SEARCH_TITLE} |" in text
     assert "![Table 0: alignment](there/alignment.png)" in text
     better = r"\| alignf \\\| is better. \| significantly \| holds \| d: [^\n]*; p < 0.01 \(plain: below 0.1 in"
-    worse = r"\| unif is better. \| significantly \| does not hold \|"
-    worth = rf"Is the learned kernel worth it, beside {GRID_SEARCH_TITLE}.*\| d \| alignf \|.*\| yes \|"
+    worse = r"\| unif is better. \| significantly \| not reproduced \|"
+    worth = rf"Comparison of the best learner with {GRID_SEARCH_TITLE}.*\| d \| alignf \|.*\| yes \|"
     for pattern in (better, worse, worth):
         assert re.search(pattern, text, re.DOTALL), pattern
-    assert "Tried: More seeds." in text
+    assert "Possible causes: More seeds." in text
 
 
 def test_a_special_study_shows_its_numbers_and_tables():
@@ -119,17 +119,17 @@ def test_a_large_figure_is_drawn_coarser():
 
 def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
     one, other = kept(), item(name="uai2009-other", paper="UAI 2009")
-    text = report_text([one.item, other], {one.item.name: one}, {other.name: "failed: no | file"}, False, {})
-    assert "1 of 2 items; 2 of 2 printed numbers are within two standard deviations" in text
-    assert "1 of 2 claims hold; 1.5 minutes altogether" in text
+    text = report_text([one.item, other], {one.item.name: one}, {other.name: "failed: no | file"}, False, "pages")
+    assert "1 of 2 items:\n\n- 2 of 2 published numbers are within two standard deviations." in text
+    assert "- 1 of 2 claims hold.\n- The items took 1.5 minutes in all." in text
     assert "| uai2009-other | UAI 2009, Table 0 |  |  |  | failed: no \\| file |" in text
-    assert text.index("## What does not hold") < text.index('<a id="jmlr2012-made">')
-    assert "- [JMLR 2012, Table 0](#jmlr2012-made): unif is better. Here: does not hold (d: " in text
-    assert "Computed on 2 cores (Linux), Python 3.11, numpy 2, learnkernels 1, 2026-01-02." in text
+    assert "| [jmlr2012-made](pages/jmlr2012-made.md) | JMLR 2012, Table 0 | 2 of 2 | 1 of 2 | 1.5 | done |" in text
+    assert "- [JMLR 2012, Table 0](pages/jmlr2012-made.md): unif is better. Here: not reproduced.\n" in text
+    assert "Environment: 2 cores (Linux), Python 3.11, numpy 2, learnkernels 1, 2026-01-02." in text
     for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
         counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
         assert len(counts) == 1, block
-    nothing = report_text([other], {}, {}, True, {})
+    nothing = report_text([other], {}, {}, True, "pages")
     assert "in reduced form" in nothing
     assert "not run: no results of this configuration" in nothing
 
@@ -137,7 +137,7 @@ def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
 def test_what_does_not_hold_says_on_how_many_data_sets_it_does():
     folds = pd.concat([FOLDS, table({("e", "unif"): UNIF, ("e", "alignf"): UNIF})])
     (line, _) = not_holding(kept(folds))
-    assert line.startswith("alignf | is better. Here: does not hold (on 1 of 2) (e: ")
+    assert line.startswith("alignf | is better. Here: not reproduced (on 1 of 2) (e: ")
     assert "d: " not in line
 
 
