@@ -15,7 +15,11 @@ from docs.site_parts import GALLERY, mathml
 from docs.take_screenshots import PAGES
 from learnkernels.conf.papers.item import item_names, load_item
 from learnkernels.flows.cli import app
-from learnkernels.kernels.learners import COLUMNS, LEARNERS, table
+from learnkernels.kernels.learners import COLUMNS, LEARNERS
+from learnkernels.kernels.learners import table as table_of_learners
+from learnkernels.tasks.evidence.tables import display_table, summarise
+from learnkernels.tasks.measure.evaluation import COLUMNS as COLUMNS_OF_FOLDS
+from tests.unit.tasks.test_judge import UNIF, table
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -37,9 +41,32 @@ def test_the_pages_name_every_command_learner_and_configuration():
 def test_the_table_of_learners_in_the_documents_is_what_the_command_prints():
     text = (DOCS / "learners.md").read_text(encoding="utf-8")
     shown = re.search(r"<!-- table: learnkernels learners --markdown -->\n(.*?)<!-- end -->", text, re.DOTALL)
-    expected = [f"| {' | '.join(line)} |" for line in (COLUMNS, ["---"] * len(COLUMNS), *table())]
+    expected = [f"| {' | '.join(line)} |" for line in (COLUMNS, ["---"] * len(COLUMNS), *table_of_learners())]
     assert shown is not None
     assert shown.group(1).splitlines() == expected, "run: learnkernels learners --markdown"
+
+
+def named(page: str, title: str = "") -> set[str]:
+    """The names in the first column of the tables of a page of the reference, or of one of its sections."""
+    text = (DOCS / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    section = text.partition(f"## {title}\n")[2].partition("\n## ")[0] if title else text
+    return {name for cell in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_the_reference_has_every_column_of_the_results():
+    summary = summarise(table({("d", "unif"): UNIF}).assign(stored=None, n_sampled=10.0))
+    assert named("results", "`folds.parquet`") == set(COLUMNS_OF_FOLDS.names)
+    assert named("results", "`summary.parquet`") == set(summary.columns)
+    assert named("results", "The report's table") == set(display_table(summary)[0])
+
+
+def test_the_reference_has_every_variable_of_the_environment_that_is_read():
+    code = "".join(
+        path.read_text("utf-8") for room in ("kernels", "tasks", "flows") for path in (ROOT / room).rglob("*.py")
+    )
+    read = set(re.findall(r"""environ(?:\.\w+)?[\[(]"([A-Z0-9_]+)"|"([A-Z0-9_]+)" not in os\.environ""", code))
+    assert {name for pair in read for name in pair if name} <= named("environment")
+    assert {name for name in named("environment") if name not in code} == set()
 
 
 def anchors(text: str) -> set[str]:
