@@ -41,7 +41,7 @@ class Alignf(TwoStageLearner):
     """
 
     name = "alignf"
-    summary = "the non-negative combination of highest alignment"
+    summary = "the nonnegative combination with the highest alignment"
     source = "JMLR 2012, Proposition 9, equation (7)"
 
     def weigh(self, M: Products, a: np.ndarray) -> Solution:
@@ -98,7 +98,7 @@ class AlignfUncentered(Alignf):
     """
 
     name = "alignf-uncentered"
-    summary = "the non-negative combination of highest alignment, without centering"
+    summary = "the nonnegative combination with the highest alignment, without centering"
     source = "Cristianini et al. 2001; Kandola et al. 2002; JMLR 2012, section 3.2"
     needs = "uncentered alignments"
     centered = False
@@ -137,7 +137,7 @@ class AlignfLinear(TwoStageLearner):
     """
 
     name = "alignf-linear"
-    summary = "the combination of highest alignment, with weights of either sign"
+    summary = "the combination with the highest alignment, weights sign-unconstrained"
     source = "JMLR 2012, Proposition 8"
 
     signed = True

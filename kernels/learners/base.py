@@ -369,7 +369,7 @@ class OneStageLearner(Learner):
     A subclass has `solve`, and says whose problem it solves in `predictor`.
     """
 
-    needs = "base kernels, for each Lambda"
+    needs = "base kernels, for each C"
 
     @abstractmethod
     def solve(

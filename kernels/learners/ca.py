@@ -84,7 +84,7 @@ class CA(SearchingLearner):
     """
 
     name = "ca"
-    summary = "kernels of a continuous family, added one by one along the steepest ascent of the alignment"
+    summary = "kernels of a continuous family, added greedily by the gain in alignment"
     source = "AFK 2013, Algorithm 1"
 
     kind: Kind = "gaussian"

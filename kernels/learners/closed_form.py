@@ -43,7 +43,7 @@ class Single(TwoStageLearner):
     """
 
     name = "single"
-    summary = "the one base kernel that aligns best"
+    summary = "the base kernel with the highest alignment"
     source = "JMLR 2012, after Proposition 7 (q = 1)"
 
     def weigh(self, M: Products, a: np.ndarray) -> Solution:
@@ -70,7 +70,7 @@ class Align(TwoStageLearner):
     """
 
     name = "align"
-    summary = "each weight from the kernel's own alignment"
+    summary = "weights from each kernel's own alignment"
     source = "JMLR 2012, equation (3)"
 
     def weigh(self, M: Products, a: np.ndarray) -> Solution:
@@ -89,7 +89,7 @@ class AlignUncentered(Align):
     """
 
     name = "align-uncentered"
-    summary = "each weight from the kernel's own alignment, without centering"
+    summary = "weights from each kernel's own alignment, without centering"
     source = "Cristianini et al. 2001; JMLR 2012, section 2.3"
     needs = "uncentered alignments"
     centered = False
@@ -120,7 +120,7 @@ class Lq(TwoStageLearner):
     """
 
     name = "lq"
-    summary = "the highest unnormalised alignment for weights of one q-norm"
+    summary = "the highest unnormalized alignment under a q-norm constraint"
     source = "JMLR 2012, equation (4), Proposition 7"
 
     q: float = 2.0

@@ -66,7 +66,7 @@ class CR(SearchingLearner):
     """
 
     name = "cr"
-    summary = "a convex combination of a continuous family's kernels, by the risk of kernel ridge regression"
+    summary = "kernels of a continuous family, added greedily by the ridge regression risk"
     source = "Argyriou et al. 2005, 2006; CR of AFK 2013"
     predictor = "krr"
 

@@ -68,7 +68,7 @@ class EasyMKL(OneStageLearner):
     """
 
     name = "easymkl"
-    summary = "each weight from the kernel's part in the widest margin between distributions over the classes"
+    summary = "the combination with the maximum margin between the classes"
     source = "Aiolli, Donini (2015), Neurocomputing 169:215-224"
     tasks = ("classification",)
     predictor = "svm"

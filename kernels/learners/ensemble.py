@@ -37,7 +37,7 @@ class Ensemble(Learner):
     """
 
     name = "ensemble"
-    summary = "one ridge regression a base kernel, and the best linear combination of them"
+    summary = "one ridge regression per base kernel, combined linearly"
     source = "JMLR 2012, section 3.3"
     predictor = "krr"
     needs = "base kernels, one by one"

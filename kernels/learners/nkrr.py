@@ -175,7 +175,7 @@ class NKRR(OneStageLearner):
     """
 
     name = "nkrr"
-    summary = "kernel ridge regression with a polynomial of the base kernels"
+    summary = "kernel ridge regression with a polynomial combination of base kernels"
     source = "NIPS 2009, equation (10), Algorithm 1"
     predictor = "krr"
 

@@ -142,7 +142,7 @@ class LpKRR(BallLearner):
     """
 
     name = "lp-krr"
-    summary = "kernel ridge regression with weights in the unit ball of any norm"
+    summary = "kernel ridge regression, weights with an lp-norm constraint"
     source = "Kloft et al. 2011, with the squared loss"
     predictor = "krr"
 
@@ -182,7 +182,7 @@ class L1KRR(LpKRR):
     """
 
     name = "l1-krr"
-    summary = "kernel ridge regression with weights of bounded sum (trace)"
+    summary = "kernel ridge regression, weights with an l1-norm (trace) constraint"
     source = "UAI 2009, section 5; Lanckriet et al. 2004"
 
     norm: float = field(default=1.0, init=False)
@@ -221,7 +221,7 @@ class L2KRR(LpKRR):
     """
 
     name = "l2-krr"
-    summary = "kernel ridge regression with weights in a 2-norm ball"
+    summary = "kernel ridge regression, weights with an l2-norm constraint"
     source = "UAI 2009, equation (3), Theorem 1"
 
     norm: float = field(default=2.0, init=False)
@@ -267,7 +267,7 @@ class LpSVM(BallLearner):
     """
 
     name = "lp-svm"
-    summary = "support vector machine with weights in the unit ball of any norm"
+    summary = "support vector machine, weights with an lp-norm constraint"
     source = "Kloft et al. 2011; D1 and D2 of AFK 2013"
     tasks = ("classification",)
     predictor = "svm"
@@ -312,7 +312,7 @@ class L1SVM(LpSVM):
     """
 
     name = "l1-svm"
-    summary = "support vector machine with weights of bounded sum (trace)"
+    summary = "support vector machine, weights with an l1-norm (trace) constraint"
     source = "Lanckriet et al. 2004; JMLR 2012, section 5"
 
     norm: float = field(default=1.0, init=False)
@@ -351,7 +351,7 @@ class SingleStage(OneStageLearner):
     """
 
     name = "single-stage"
-    summary = "kernel ridge regression and alignment in one objective"
+    summary = "ridge regression loss and alignment in one objective"
     source = "JMLR 2012, section 3.4, equation (9)"
     predictor = "krr"
 

@@ -110,7 +110,7 @@ class RFM(SearchingLearner):
     name = "rfm"
     takes_weights = sampled_by_default = True
     suited = "krr"
-    summary = "Gaussians and Laplacians in metrics of average gradient outer products, in equal parts or by alignment"
+    summary = "Gaussian and Laplacian kernels in metrics learned from gradients (AGOP)"
     source = "Radhakrishnan et al. 2024, with JMLR 2012"
 
     metric: Literal["both", "diagonal", "full"] = "both"
