@@ -51,7 +51,8 @@ html_copy_source = False
 html_show_copyright = False
 html_theme_options = {
     "navbar_align": "left",
-    "header_links_before_dropdown": 7,
+    "navbar_center": [],  # all pages stand in the sidebar, below the captions of the index
+    "globaltoc_includehidden": True,
     "navbar_end": ["theme-switcher"],
     "navbar_persistent": ["search-button"],
     "secondary_sidebar_items": ["page-toc"],
@@ -61,7 +62,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "navigation_depth": 3,
 }
-html_sidebars = {"index": []}
+html_sidebars = {"index": [], "**": ["globaltoc.html"]}
 
 copybutton_exclude = ".linenos, .gp"
 
