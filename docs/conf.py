@@ -62,7 +62,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "navigation_depth": 3,
 }
-html_sidebars = {"index": [], "**": ["globaltoc.html"]}
+html_sidebars = {"**": ["globaltoc.html"]}
 
 copybutton_exclude = ".linenos, .gp"
 
