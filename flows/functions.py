@@ -269,9 +269,9 @@ def set_up(verbose: bool = False, deploy: bool = False) -> None:
 
     What is deployed goes to a server that stays.
     """
-    from learnkernels.tasks.operate.servers import temporary_prefect
-
     prepare_environment()
+    from learnkernels.tasks.operate.servers import temporary_prefect  # brings MLflow along
+
     _servers.clear()
     if not verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
