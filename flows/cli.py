@@ -331,7 +331,7 @@ def train(
         f"Lambda = {result['regularisation']:g}, expected test error {result['test_error']:.4g}, "
         f"alignment {result['alignment']:.3f}",
         "",
-        f"next:    learnkernels promote {name}     makes it champion, if it beats the one in use",
+        f"next:    learnkernels promote {name}     makes it champion, if it is fit to replace the one in use",
         f"         learnkernels predict --model {name}/{version} --input FILE --output FILE",
         f"report:  {Path(result['results']) / 'report.md'}",
         f"results: {result['results']}",
@@ -408,11 +408,16 @@ def promote(
     ] = None,
     level: Annotated[float, typer.Option(help="Significance that a win needs.", min=0.0001, max=0.9999)] = 0.1,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Let a version of the same recipe take over if it saw other rows.")
-    ] = False,
+        bool,
+        typer.Option(help="Let a version of the same recipe on other rows take over unless it is worse by the margin."),
+    ] = True,
     verbose: Verbose = False,
 ) -> None:
-    """Challenge the champion on the same folds: its alias moves only on a significant win."""
+    """Challenge the champion on the same folds.
+
+    The alias champion moves to another recipe that is significantly better, and to the same recipe on other rows
+    unless it is worse by more than promotion_margin of the configuration, or lacks columns or classes.
+    """
     with _user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
         set_up(verbose)
         from learnkernels.flows.promote import promote as flow
@@ -649,8 +654,9 @@ def deploy(
         str | None, typer.Option(metavar="D", help="The data set to train on, where there are several.")
     ] = None,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Let a version of the same recipe become champion when the rows changed.")
-    ] = False,
+        bool,
+        typer.Option(help="Let a version of the same recipe on other rows take over unless it is worse by the margin."),
+    ] = True,
     read: Annotated[
         str | None, typer.Option("--input", metavar="FILE", help="Rows to predict after each promotion.")
     ] = None,

@@ -371,7 +371,7 @@ class TrackingConfig(Strict):
 class CompareConfig(Strict):
     """Compare learners of the kernel on data sets."""
 
-    later = ("centering", "moments")
+    later = ("centering", "moments", "promotion_margin")
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -419,6 +419,14 @@ class CompareConfig(Strict):
     protocol: ProtocolConfig = by_default(ProtocolConfig, "How errors are measured.")
     dask: DaskConfig = by_default(DaskConfig, "Where tiles are computed.")
     tracking: TrackingConfig = by_default(TrackingConfig, "Where evidence is kept.")
+
+    promotion_margin: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="How much more a model of the same recipe on new rows may err and still become champion, as a "
+        "share of the champion's error.",
+    )
 
     def _complaints(self) -> Iterator[str]:
         weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]

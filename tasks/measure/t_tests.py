@@ -66,6 +66,34 @@ def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> 
     return float(stats.t.cdf(t, n - 1))
 
 
+def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
+    """Return the p-value of a one-sided test that errors are higher than those of trials on other rows.
+
+    Welch's test with the variances of `corrected_p`: trials are no pairs.
+
+    Parameters
+    ----------
+    errors, others : ndarray of shape (n,) and (m,)
+        Of trials on the rows of one data set, and of another.
+    test_share : float
+        See `share_of_test`.
+
+    Returns
+    -------
+    p : float or None
+        None where one of both has fewer than two trials. Means that are equal but for rounding give 1 where no error
+        varies.
+    """
+    if min(len(errors), len(others)) < 2:
+        return None
+    variances = np.array([(1 / len(of) + test_share) * of.var(ddof=1) for of in (errors, others)])
+    difference, rounding = errors.mean() - others.mean(), ROUNDING * max(errors.max(), others.max())
+    if np.sqrt(variances.sum()) <= rounding:
+        return 0.0 if difference > rounding else 1.0
+    freedom = variances.sum() ** 2 / (variances**2 / (len(errors) - 1, len(others) - 1)).sum()
+    return float(stats.t.sf(difference / np.sqrt(variances.sum()), freedom))
+
+
 def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
     """Return the share that corrects the variance: the rows of a trial that test over all other rows, on average.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,29 +15,42 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.persistence.model import load_model
-from learnkernels.tasks.data.dataset import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef, copied_share
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import plain
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.models.promotion import Decision, describe_decision, shown_p
+from learnkernels.tasks.models.promotion import (
+    Contender,
+    Decision,
+    columns_of,
+    describe_decision,
+    recipe,
+    shown_p,
+)
 from learnkernels.tasks.models.registry import (
     CHALLENGER,
     CHAMPION,
+    COPIED,
     PLACE,
+    RECIPE,
+    REFERENCE,
+    REJECTED,
     ModelVersion,
     alias_of,
+    fetch,
     find_version,
     log_model,
     newest_version,
     register,
     set_alias,
+    stored_folds,
     tag_version,
 )
-from learnkernels.tasks.models.training import Choice, ModelRef, describe_training, place_of, raw_example
+from learnkernels.tasks.models.training import Choice, ModelRef, describe_training, place_of, raw_example, recipe_of
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import atomic_path, file_digest
+from learnkernels.tasks.store import atomic_path, digest, file_digest
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -80,10 +94,12 @@ def track_model(
     reason = {"predictor_reason": about["predictor_reason"]} if "predictor_reason" in about else {}
     log_run(run, metrics, params, {"model": name, **reason}, [ref])
     newest = newest_version(name)
+    facts = {PLACE: place_of(config), RECIPE: digest(recipe(config))}
+    if not ref.in_parts:
+        facts[COPIED] = f"{copied_share(ref):.4g}"
     if newest is not None and newest.digest == file_digest(path):
         version = newest
-        if version.place != place_of(config):
-            tag_version(name, version.version, {PLACE: place_of(config)})
+        tag_version(name, version.version, {key: of for key, of in facts.items() if version.tags.get(key) != of})
         get_run_logger().info("%s: version %d is this very model; nothing new to register", name, version.version)
     else:
         uri = log_model(run.run_id, path, example=raw_example(ref))
@@ -94,7 +110,7 @@ def track_model(
             "test_error": f"{about['test_error']:.6g}",
             "alignment": f"{about['alignment']:.6g}",
             "mlflow_run": run.run_id,
-            PLACE: place_of(config),
+            **facts,
         }
         version = register(uri, name, run.run_id, tags=tags, description=plain(_in_one_line(choice, about)))
     colour = learner_colors({choice.learner.title: choice.learner.name})[choice.learner.title]
@@ -146,8 +162,8 @@ def write_training(
     return str(target)
 
 
-def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersion | None]:
-    """Return the version that challenges, and the champion where there is one.
+def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
+    """Return the version that challenges, the champion, and the one whose error a refresh is held to, if there are.
 
     Raises
     ------
@@ -158,7 +174,40 @@ def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersi
         ours = find_version(f"{model}/{challenger}")
     else:
         ours = alias_of(model, CHALLENGER) or newest_version(model) or find_version(model)
-    return ours, alias_of(model, CHAMPION)
+    theirs = alias_of(model, CHAMPION)
+    if theirs is None or REFERENCE not in theirs.tags:
+        return ours, theirs, theirs
+    with suppress(InputError):  # it has been deleted
+        return ours, theirs, find_version(f"{model}/{theirs.tags[REFERENCE]}")
+    return ours, theirs, theirs
+
+
+def contender(version: ModelVersion) -> tuple[Contender, CompareConfig]:
+    """Return a version as its training left it, and its configuration.
+
+    Raises
+    ------
+    InputError
+        Its file cannot be fetched, or its configuration cannot be read.
+    """
+    model = load_model(fetch(version))
+    config, about = recipe_of(model, version), model.about
+    title = config.learners[0].title
+    columns, spreads = columns_of(model, config.datasets[0])
+    found = Contender(
+        version=version.version,
+        learner=title,
+        expected=about["test_error"],
+        metric=about["metric"],
+        recipes=tuple({digest(recipe(config)), version.tags.get(RECIPE, "")} - {""}),
+        digest=about["digest"],
+        columns=columns,
+        spreads=spreads,
+        classes=tuple(str(label) for label in getattr(model.estimator, "classes_", ())),
+        copied=float(version.tags[COPIED]) if COPIED in version.tags else None,
+    )
+    folds = stored_folds(version, title)
+    return (found if folds is None else found.measured(folds, in_training=True)), config
 
 
 @step("record the decision on {decision.model}")
@@ -177,16 +226,24 @@ def record_decision(run: TrackedRun, decision: Decision, run_id: str, results: t
         "p": decision.p,
         "plain_p": decision.plain_p,
         "level": decision.level,
+        "margin": decision.margin,
     }
     params = {
         "model": decision.model,
         "challenger": decision.challenger.version,
         "champion": None if decision.defender is None else decision.defender.version,
         "moved": decision.moved,
+        "test": decision.test or "none",
     }
     if decision.moved:
         set_alias(decision.model, CHAMPION, decision.champion)
-    tag_version(decision.model, decision.challenger.version, {"decision": decision.reason, "decision_run": run.run_id})
+    if not decision.same_version:
+        tags = {"decision": decision.reason, "decision_run": run.run_id}
+        if not decision.moved:
+            tags[REJECTED] = str(decision.champion)
+        elif decision.same_recipe and decision.reference and decision.reference.expected < decision.challenger.expected:
+            tags[REFERENCE] = str(decision.reference.version)
+        tag_version(decision.model, decision.challenger.version, tags)
     report = describe_decision(decision, {"results": str(target), **links})
     metrics = {key: value for key, value in measured.items() if value is not None}
     log_run(run, metrics, params, note=report, artifacts=target)
@@ -207,6 +264,7 @@ def _row(decision: Decision) -> dict[str, str]:
         "moved": "yes" if decision.moved else "no",
         "challenger": f"version {decision.challenger.version}: {decision.challenger.shown}",
         "champion before": "none" if defender is None else f"version {defender.version}: {defender.shown}",
+        "tested": decision.test or "nothing",
         "p": shown_p(decision.p),
         "plain p": shown_p(decision.plain_p),
         "data": f"{decision.dataset} {decision.digest}".strip(),

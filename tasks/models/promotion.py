@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy import sparse
 
-from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.schema import CompareConfig, DatasetConfig
+from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.tables.columns import NumberColumn
 from learnkernels.tasks.data.dataset import DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
-from learnkernels.tasks.evidence.tables import read_folds
-from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
+from learnkernels.tasks.measure.t_tests import corrected_p, higher_p, paired_p, share_of_test
+from learnkernels.tasks.models.registry import CHAMPION
 
 OF_THE_RECIPE = (
     "target", "positive", "task", "drop", "features", "columns", "scale", "scale_on", "missing", "distinct", "ngrams",
@@ -23,35 +26,106 @@ OF_THE_RECIPE = (
 """What of a data set's configuration belongs to a recipe; `path`, `where` and `test` say which rows there are."""
 
 
+COPIES = 0.1
+"""Largest rise in the share of rows that repeat others with which errors on common folds still count."""
+
+UNITS = 10.0
+"""Factor by which the spread of a column may change before it has other units."""
+
+
 @dataclass(frozen=True)
 class Contender:
-    """A version of the model in a challenge, with its errors on the common folds.
+    """A version of the model in a challenge, and its errors.
 
     Attributes
     ----------
     version : int
     learner : str
         Its name in reports.
+    expected : float
+        Test error when it was trained, on its own rows; in the units of `metric`.
+    metric : str
+    recipes, digest : tuple of str, str
+        Digests of its recipe, as it was chosen and with all that it was chosen from, and of the rows it learned from.
+    stored : tuple of float
+        The error of each trial when it was trained; empty where the evidence is gone.
+    columns : mapping of str to str
+        Columns that it reads, and what each is taken for; empty where features have no columns of their own.
+    spreads : mapping of str to float
+        Of those that are scaled.
+    classes : tuple of str
+        Empty for a regression.
+    copied : float or None
+        Share of its rows that repeat others, where that is known.
     errors : tuple of float
-        Test error of each trial.
+        Test error of its recipe in each trial on the common folds.
+    test_share : float
+        Test rows of a trial as a share of those that train.
     """
 
     version: int
     learner: str
+    expected: float
+    metric: str = ""
+    recipes: tuple[str, ...] = ()
+    digest: str = ""
+    stored: tuple[float, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    copied: float | None = None
     errors: tuple[float, ...] = ()
+    test_share: float = 0.0
+
+    def measured(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
+        """Return it with the errors of trials on common folds, or of those in its training."""
+        errors, share = tuple(folds["error"].tolist()), share_of_test(*folds[["n_test", "n_rows"]].to_numpy().T)
+        if in_training:
+            return replace(self, stored=errors, test_share=share)
+        return replace(self, errors=errors, test_share=share)
 
     @property
-    def mean(self) -> float | None:
-        """Mean of its errors, if any were measured."""
-        return float(np.mean(self.errors)) if self.errors else None
+    def mean(self) -> float:
+        """Mean of its errors on the common folds, or on its own where there are none in common."""
+        return float(np.mean(self.errors)) if self.errors else self.expected
 
     @property
     def shown(self) -> str:
         """Mean and deviation of its errors, for people."""
-        if not self.errors:
-            return "not measured"
-        sd = f" ± {np.std(self.errors, ddof=1):.2g}" if len(self.errors) > 1 else ""
-        return f"{np.mean(self.errors):.4g}{sd}"
+        errors = self.errors or self.stored
+        sd = f" ± {np.std(errors, ddof=1):.2g}" if len(errors) > 1 else ""
+        return f"{self.mean:.4g}{sd}"
+
+    def beyond(self, other: Contender) -> list[str]:
+        """Return its columns that another version does not have."""
+        return [name for name in self.columns if name not in other.columns]
+
+    def differences(self, other: Contender) -> list[str]:
+        """Return how its columns differ from those of another version, in words."""
+        without, added = other.beyond(self), self.beyond(other)
+        both = [(name, of, other.columns[name]) for name, of in self.columns.items() if name in other.columns]
+        return [
+            *([f"without {listed(without)}"] if without else []),
+            *([f"with {listed(added)}"] if added else []),
+            *(f"{name!r} as {ours} in place of {theirs}" for name, ours, theirs in both if ours != theirs),
+        ]
+
+    def faults(self, other: Contender) -> list[str]:
+        """Return, in words, what another version has learned from and this one no longer can."""
+        tasks = ["a classification" if of.classes else "a regression" for of in (self, other)]
+        gone = [label for label in other.classes if label not in self.classes]
+        said = [of for of in self.differences(other) if not of.startswith("with ")]
+        for name, now in self.spreads.items():
+            before = other.spreads.get(name, now)
+            if max(now / before, before / now) > UNITS:
+                said.append(f"{name!r} with a spread of {now:.3g} in place of {before:.3g}")
+        copies = self.copied is not None and other.copied is not None and self.copied > other.copied + COPIES
+        return [
+            *([f"learned {', '.join(said)}"] if said else []),
+            *([f"learned {tasks[0]} in place of {tasks[1]}"] if tasks[0] != tasks[1] else []),
+            *([f"has no rows of class {listed(gone)}"] if gone and self.classes else []),
+            *([f"learned from rows of which {self.copied:.0%} repeat others"] if copies else []),
+        ]
 
 
 @dataclass(frozen=True)
@@ -62,50 +136,57 @@ class Challenge:
     ----------
     model : str
     challenger, defender : Contender
-        With their errors on the common folds, where these were measured. The defender is None where there is no
-        champion, and the challenger where that is the champion.
+        The defender is None where there is no champion.
+    reference : Contender or None
+        The version whose expected error a refresh is held to: the best of those that refreshed each other, of which the
+        champion is the last.
     level : float
-        Significance that a win needs.
+        Significance that a decision needs.
+    margin : float
+        What a refresh may err more, as a share of the champion's error.
     refresh : bool
-        Whether a version of the same recipe takes over that learned from other rows.
-    same_recipe, other_rows : bool
-        Whether both have one recipe, and whether they learned from other rows.
-    test_share : float
-        Test rows as a share of those that train.
-    metric, dataset, digest : str
-        What was measured, on which data.
+        Whether a version of the same recipe takes over that learned from other rows and is not worse.
+    dataset, digest : str
+        What both were measured on.
     """
 
     model: str
     challenger: Contender
     defender: Contender | None
+    reference: Contender | None
     level: float
-    refresh: bool = False
-    same_recipe: bool = False
-    other_rows: bool = False
-    test_share: float = 0.0
-    metric: str = ""
+    margin: float
+    refresh: bool
     dataset: str = ""
     digest: str = ""
 
-    def measured(self, results: tuple[FoldsRef, FoldsRef], ref: DatasetRef) -> Challenge:
-        """Return the challenge with the errors of challenger and champion on common folds of a data set."""
-        assert self.defender is not None
-        ours, theirs = (read_folds([of]) for of in results)
-        return replace(
-            self,
-            challenger=replace(self.challenger, errors=tuple(ours["error"].tolist())),
-            defender=replace(self.defender, errors=tuple(theirs["error"].tolist())),
-            test_share=share_of_test(ours["n_test"].to_numpy(), ours["n_rows"].to_numpy()),
-            metric=str(ours["metric"].iloc[0]),
-            dataset=ref.name,
-            digest=ref.digest,
-        )
+    @property
+    def same_version(self) -> bool:
+        """Whether the challenger is the champion."""
+        return self.defender is not None and self.defender.version == self.challenger.version
 
-    def decided(self, moved: bool, reason: str, p: float | None = None, plain_p: float | None = None) -> Decision:
+    @property
+    def same_recipe(self) -> bool:
+        """Whether both have one recipe."""
+        return self.defender is not None and not set(self.challenger.recipes).isdisjoint(self.defender.recipes)
+
+    @property
+    def measurable(self) -> bool:
+        """Whether errors on common folds can decide."""
+        ours, theirs = self.challenger, self.defender
+        if theirs is None or self.same_version:
+            return False
+        refreshes = self.refresh and ours.digest != theirs.digest and not ours.faults(theirs)
+        return refreshes or not self.same_recipe
+
+    def decided(
+        self, moved: bool, reason: str, test: str = "", p: float | None = None, plain_p: float | None = None
+    ) -> Decision:
         """Return the decision that the challenger is champion, or the defender stays."""
         champion = self.challenger if moved or self.defender is None else self.defender
-        return Decision(**vars(self), champion=champion.version, moved=moved, reason=reason, p=p, plain_p=plain_p)
+        return Decision(
+            **vars(self), champion=champion.version, moved=moved, reason=reason, test=test, p=p, plain_p=plain_p
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,85 +201,101 @@ class Decision(Challenge):
         Whether the alias moved.
     reason : str
         One sentence.
-    p, plain_p : float or None
-        That the challenger's errors are lower: the corrected resampled t-test, which decides, and the papers' paired
-        one.
+    test : str
+        What was tested: that the challenger is "better", "not worse", or "worse than before"; empty where nothing was.
+    p : float or None
+        Of that test, a corrected resampled t-test.
+    plain_p : float or None
+        Of the papers' paired t-test that the challenger is better.
     """
 
     champion: int
     moved: bool
     reason: str
+    test: str
     p: float | None
     plain_p: float | None
 
 
-def first_champion(of: Challenge) -> Decision | None:
-    """Decide where there is no champion yet."""
-    if of.defender is not None:
-        return None
-    return of.decided(True, f"version {of.challenger.version} is the first champion, as there was none to beat")
+def decide(of: Challenge) -> Decision:
+    """Return who is champion after a challenge.
 
-
-def champion_already(of: Challenge) -> Decision | None:
-    """Decide where the challenger is the champion."""
-    if of.defender is None or of.defender.version != of.challenger.version:
-        return None
-    return of.decided(False, f"version {of.challenger.version} is the champion already")
-
-
-def one_recipe(of: Challenge) -> Decision | None:
-    """Decide between two versions that differ in their rows alone, which no common fold can compare."""
-    if of.defender is None or not of.same_recipe:
-        return None
-    ours, theirs = of.challenger.version, of.defender.version
-    both = f"versions {theirs} and {ours} have the same recipe, so no fold tells them apart"
-    if of.refresh and of.other_rows:
-        return of.decided(True, f"{both}; version {ours} learned from the newer rows and takes over, as asked for")
-    hint = " (refresh lets newer rows take over)" if of.other_rows else ""
-    return of.decided(False, f"{both}; version {theirs} stays{hint}")
-
-
-def corrected_t_test(of: Challenge) -> Decision | None:
-    """Decide by a corrected resampled t-test over the trials.
+    A version of another recipe takes over where its errors are lower: by a corrected resampled t-test on common folds.
+    One of the same recipe that learned from other rows, a *refresh*, takes over where it has all columns and classes of
+    the champion, its error is not above the stored one by more than the margin, and on common folds it is not worse.
 
     References
     ----------
     Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
     """
-    if of.defender is None:
-        return None
     ours, theirs = of.challenger, of.defender
+    if theirs is None:
+        return of.decided(True, f"version {ours.version} is the first champion, as there was none to beat")
+    if of.same_version:
+        return of.decided(False, f"version {ours.version} is the champion already")
+    if not of.same_recipe:
+        return _if_better(of, ours, theirs)
+    both = f"versions {theirs.version} and {ours.version} have the same recipe"
+    if ours.digest == theirs.digest:
+        return of.decided(False, f"{both} and learned from the same rows; version {theirs.version} stays")
+    if not of.refresh:
+        return of.decided(False, f"{both}; version {theirs.version} stays (refresh lets newer rows take over)")
+    return _if_not_worse(of, ours, theirs)
+
+
+def _if_better(of: Challenge, ours: Contender, theirs: Contender) -> Decision:
+    """Decide between two recipes by their errors on common folds."""
     errors, baseline = np.array(ours.errors), np.array(theirs.errors)
-    p = corrected_p(errors, baseline, of.test_share)
+    p = corrected_p(errors, baseline, ours.test_share)
     wins = p is not None and p < of.level
-    tested = "no test without pairs of at least two trials" if p is None else f"p = {p:.3g}"
     outcome = "is significantly better and takes over from" if wins else "is not significantly better than"
     reason = (
-        f"version {ours.version} {outcome} version {theirs.version}: {ours.shown} against {theirs.shown} ({tested}, "
-        f"level {of.level:g})"
+        f"version {ours.version}{_and(ours.differences(theirs))} {outcome} version {theirs.version}: {ours.shown} "
+        f"against {theirs.shown} on the same folds ({_tested(p)}, level {of.level:g})"
     )
-    return of.decided(wins, reason, p, paired_p(errors, baseline))
+    return of.decided(wins, reason, "better", p, paired_p(errors, baseline))
 
 
-RULES: tuple[Callable[[Challenge], Decision | None], ...] = (
-    first_champion,
-    champion_already,
-    one_recipe,
-    corrected_t_test,
-)
-"""What decides a challenge: the first of them that answers."""
+def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Decision:
+    """Decide whether a version of the same recipe, from other rows, is as good as the champion."""
+    held = of.reference or theirs
+    allowed, limits = 1 + of.margin, f"margin {100 * of.margin:g} %, level {of.level:g}"
+    comparable = ours.metric == held.metric
+    p = higher_p(np.array(ours.stored), allowed * np.array(held.stored), ours.test_share) if comparable else None
+    above = ours.expected > allowed * held.expected if p is None else p < of.level
+    errors = f"expected error {ours.expected:.4g} against {held.expected:.4g} of version {held.version}"
+    faults = ours.faults(theirs)
+    if faults or (comparable and above):
+        reason = (
+            f"version {ours.version} {' and '.join(faults) or 'is worse'}, so version {theirs.version} stays: {errors} "
+            f"({_tested(p)}, {limits}); correct the rows, or set the alias {CHAMPION} in MLflow"
+        )
+        return of.decided(False, reason, "worse than before", p)
+    now, then = np.array(ours.errors), np.array(theirs.errors)
+    never_above = len(now) == len(then) and bool((now <= then).all())
+    p = 0.0 if never_above else corrected_p(now - of.margin * then.mean(), then, ours.test_share)
+    passes = p is not None and p < of.level
+    outcome = "is not worse and takes over from" if passes else "may be worse than"
+    reason = (
+        f"version {ours.version}, of the same recipe on other rows{_and(ours.differences(theirs))}, {outcome} version "
+        f"{theirs.version}: {ours.shown} against {theirs.shown} on the same folds ({_tested(p)}, {limits}); {errors}"
+    )
+    return of.decided(passes, reason, "not worse", p, paired_p(now, then))
 
 
-def decide(challenge: Challenge) -> Decision:
-    """Return the decision of the first of `RULES` that answers."""
-    return next(decision for rule in RULES if (decision := rule(challenge)) is not None)
+def _and(differences: list[str]) -> str:
+    return f" ({', '.join(differences)})" if differences else ""
+
+
+def _tested(p: float | None) -> str:
+    return "no test with fewer than two trials" if p is None else f"p = {p:.3g}"
 
 
 def recipe(config: CompareConfig) -> dict[str, Any]:
     """Return what of a configuration decides which model given rows lead to."""
     data = config.datasets[0]
     return {
-        "learner": config.learners[0].model_dump(mode="json", exclude={"label"}),
+        "learners": [learner.model_dump(mode="json", exclude={"label"}) for learner in config.learners],
         "predictor": config.predictor.model_dump(mode="json"),
         "moments": config.moments.model_dump(mode="json"),
         "normalise": config.normalise,
@@ -208,9 +305,29 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
     }
 
 
-def on_the_same_folds(challenger: CompareConfig, champion: CompareConfig) -> CompareConfig:
-    """Return the champion's recipe on the challenger's rows and folds: kernels, learner, columns, scaling."""
+def columns_of(model: Model, data: DatasetConfig) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the columns that a model reads, what each is taken for, and the spreads of those that are scaled.
+
+    N-grams, bytes and sparse rows have no columns of their own.
+    """
+    if data.ngrams is not None or data.bytes is not None or sparse.issparse(model.estimator.kernel_.X):
+        return {}, {}
+    if model.table is None:
+        kinds, spreads = dict.fromkeys(model.features, "number"), dict(zip(model.features, model.spread, strict=True))
+    else:
+        kinds = {column.name: column.kind for column in model.table.columns}
+        numbers = [column for column in model.table.columns if isinstance(column, NumberColumn)]
+        spreads = {of.name: np.subtract(*np.quantile(of.knots or (0, 2 * of.spread), (0.75, 0.25))) for of in numbers}
+    return kinds, {name: float(spread) for name, spread in spreads.items() if spread not in (0.0, 1.0)}
+
+
+def on_the_same_folds(challenger: CompareConfig, champion: CompareConfig, without: Sequence[str] = ()) -> CompareConfig:
+    """Return the champion's recipe on the challenger's rows and folds: kernels, learner, columns, scaling.
+
+    Columns of the challenger's table that the champion did not have are left out by name.
+    """
     own = {key: getattr(champion.datasets[0], key) for key in OF_THE_RECIPE}
+    own["drop"] = (*own["drop"], *without)
     data = challenger.datasets[0].model_copy(update=own)
     return champion.model_copy(
         update={
@@ -251,14 +368,15 @@ def describe_decision(decision: Decision, links: dict[str, str]) -> str:
         f"{decision.reason[0].upper()}{decision.reason[1:]}.",
         "",
     ]
-    if decision.defender is not None and decision.challenger.errors:
+    if decision.defender is not None and decision.defender.errors:
         lines += [
             *markdown_table(_trials(decision.defender, decision.challenger)),
             "",
-            f"Test error ({decision.metric}) on {plain(decision.dataset)} ({decision.digest}), both learned anew on "
-            "the same training folds. The corrected resampled t-test, which allows for training rows that trials "
-            f"share, decides: p = {shown_p(decision.p)}, level {decision.level:g}. The papers' plain paired t-test "
-            f"gives p = {shown_p(decision.plain_p)}.",
+            f"Test error ({decision.challenger.metric}) on {plain(decision.dataset)} ({decision.digest}), both recipes "
+            "learned on the same training folds. The corrected resampled t-test, which allows for training rows that "
+            f"trials share, decides whether the challenger is {decision.test}: p = {shown_p(decision.p)}, level "
+            f"{decision.level:g}. The papers' plain paired t-test that it is better gives p = "
+            f"{shown_p(decision.plain_p)}.",
             "",
         ]
     return "\n".join([*lines, *link_list(links), ""])

@@ -42,6 +42,12 @@ DIGEST = "learnkernels.digest"
 PLACE = "learnkernels.place"
 """Tag of a version: where its data, workers and evidence were when it was trained last."""
 
+RECIPE, COPIED = "learnkernels.recipe", "learnkernels.copied"
+"""Tags of a version: the digest of the configuration that chose it, and the share of its rows that repeat others."""
+
+REFERENCE, REJECTED = "learnkernels.reference", "learnkernels.rejected"
+"""Tags of a version: of which version the error is not to be exceeded, and which champion has been preferred to it."""
+
 ARTIFACT = "artifacts/model.npz"
 """Where the model's file lies in what MLflow logs."""
 
@@ -53,7 +59,7 @@ PACKAGES = (
 
 SCRIPT = Path(__file__).with_name("served_model.py")
 
-REFERENCE = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]{1,9}))?")
+NAMED = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]{1,9}))?")
 
 GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """How MLflow says that there is no such model, version (the first) or alias (the second)."""
@@ -88,19 +94,20 @@ class ModelVersion:
         ``models:/<name>/<version>``.
     run_id : str
         The MLflow run that it was trained in.
-    digest : str
-        SHA-256 of the model's file, 64 hexadecimal digits; empty for a version that something else registered.
-    place : str
-        Where its data, workers and evidence were when it was trained last, as `training.place_of` says it; empty for a
-        version that something else registered.
+    tags : mapping of str to str
+        Of `DIGEST` and the others above it has none where something else registered it.
     """
 
     name: str
     version: int
     uri: str
     run_id: str
-    digest: str
-    place: str = ""
+    tags: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the model's file, 64 hexadecimal digits; empty for a version that something else registered."""
+        return self.tags.get(DIGEST, "")
 
 
 # Writing -------------------------------------------------------------------------------------------------------------
@@ -294,7 +301,7 @@ def find_version(model: str) -> ModelVersion:
     InputError
         There is no such model, version or alias (what there is, is named), or the store cannot be used.
     """
-    match = REFERENCE.fullmatch(model)
+    match = NAMED.fullmatch(model)
     if match is None:
         raise InputError(f"model {model!r}: expected 'name', 'name@alias' or 'name/version'; give one of these.")
     name, alias, number = match["name"], match["alias"], match["version"]
@@ -358,8 +365,7 @@ def _version_of(found: RegisteredVersion) -> ModelVersion:
         version=int(found.version),
         uri=f"models:/{found.name}/{found.version}",
         run_id=found.run_id or "",
-        digest=found.tags.get(DIGEST, ""),
-        place=found.tags.get(PLACE, ""),
+        tags=dict(found.tags),
     )
 
 
@@ -408,6 +414,18 @@ def fetch(version: ModelVersion | str) -> Path:
             with keep(target) as aside:
                 shutil.copyfile(got, aside / got.name)
     return target / got.name
+
+
+def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
+    """Return what the trials of a learner came to when a version was trained; None where MLflow has that no longer."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = mlflow.artifacts.download_artifacts(
+                run_id=version.run_id, artifact_path="folds.parquet", dst_path=folder
+            )
+        except (MlflowException, OSError):
+            return None
+        return pd.read_parquet(path, filters=[("learner", "==", learner)])
 
 
 @contextmanager

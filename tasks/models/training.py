@@ -41,7 +41,7 @@ from learnkernels.tasks.measure.evaluation import (
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import Advance, fold_seed, measure_moments
 from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments
-from learnkernels.tasks.models.registry import ModelVersion
+from learnkernels.tasks.models.registry import PLACE, ModelVersion
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, require_params, sources
 from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
@@ -50,8 +50,8 @@ from learnkernels.tasks.workers.cluster import DaskPool
 MODEL = "model.npz"
 """What holds a model, in its entry of the store."""
 
-OF_THE_PLACE = {"data_dir", "dask", "tracking"}
-"""What of a configuration says where a run finds data, workers and evidence, and not which model it makes."""
+OF_THE_PLACE = {"data_dir", "dask", "tracking", "promotion_margin"}
+"""What of a configuration says where a run finds data and workers and when it is promoted, not which model it makes."""
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ def place_of(config: CompareConfig) -> str:
 def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
     """Return the configuration that a model was trained with, one data set and one learner, in its place of today."""
     try:
-        return CompareConfig.model_validate({**model.about["config"], **json.loads(version.place or "{}")})
+        return CompareConfig.model_validate({**model.about["config"], **json.loads(version.tags.get(PLACE, "{}"))})
     except (KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"model {version.uri}: its configuration cannot be read ({reason}); train it again.") from None

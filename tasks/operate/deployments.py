@@ -65,7 +65,7 @@ class Plan:
     dataset : str, optional
         The data set that `train` learns from.
     refresh : bool
-        Whether `promote` lets a version of the same recipe take over if it learned from other rows.
+        Whether `promote` lets a version of the same recipe on other rows take over unless it is worse.
     input, output : str, optional
         What `predict` reads and writes; without, there is no such deployment.
     id : sequence of str
@@ -81,7 +81,7 @@ class Plan:
     cron: str | None = None
     timezone: str = "Etc/UTC"
     dataset: str | None = None
-    refresh: bool = False
+    refresh: bool = True
     input: str | None = None
     output: str | None = None
     id: Sequence[str] = ()

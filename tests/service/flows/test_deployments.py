@@ -71,7 +71,7 @@ def test_deployments_run_the_flows_with_the_whole_plan(
 ):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
-    said = deploy(replace(WITH_FILES, model="whole", dataset="diabetes", refresh=True, cron=CRON))
+    said = deploy(replace(WITH_FILES, model="whole", dataset="diabetes", refresh=False, cron=CRON))
     found = made(client, "whole")
     assert set(found) == set(FLOWS) == set(deployments.FLOWS)
     assert [one["deployment"] for one in said] == [f"{flow.name}/whole" for flow in FLOWS.values()]
@@ -95,7 +95,7 @@ def test_deployments_run_the_flows_with_the_whole_plan(
     for step in ("compare", "train"):
         assert CompareConfig.model_validate(found[step].parameters["config"]) == PLAN.config
     assert found["train"].parameters.keys() == {"config", "model", "dataset"}
-    assert found["promote"].parameters == {"model": "whole", "refresh": True}
+    assert found["promote"].parameters == {"model": "whole", "refresh": False}
     files = {"input": "in.csv", "output": "out.parquet", "id": ["row"]}
     assert found["predict"].parameters == {"model": "whole@champion"} | files
     assert client.read_work_queue_by_name("whole", work_pool_name=POOL).concurrency_limit == 1

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mlflow import MlflowClient
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from sklearn.datasets import load_diabetes, load_wine
 
 from learnkernels import GaussianFamily, learn_kernel
@@ -230,7 +233,7 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
 
 
 @pytest.mark.slow(15)
-def test_recipes_meet_on_the_same_rows_and_newer_rows_take_over_only_when_asked_for(working_folder: Path):
+def test_recipes_meet_on_the_same_rows_and_newer_rows_take_over(working_folder: Path):
     path = noise_and_signal(working_folder / "rows.parquet")
     train(recipe(path, [1.0], scale="standard"), "sine")
     for name, challenger, sentence in [("sine", 9, "sine.*9"), ("cosine", None, "cosine")]:
@@ -246,8 +249,89 @@ def test_recipes_meet_on_the_same_rows_and_newer_rows_take_over_only_when_asked_
     assert (promote("sine")["moved"], champion("sine")) == (True, 3)  # the dropped column is noise
     pq.write_table(pq.read_table(path).slice(0, 250), path)
     assert train(recipe(path, [1.0], drop=["b"]), "sine")["version"] == 4
-    assert (promote("sine")["moved"], champion("sine")) == (False, 3)
-    assert (promote("sine", refresh=True)["moved"], champion("sine")) == (True, 4)
+    assert (promote("sine", refresh=False)["moved"], champion("sine")) == (False, 3)
+    assert (promote("sine")["moved"], champion("sine")) == (True, 4)
+
+
+def rows_of(night: int) -> pd.DataFrame:
+    """The table of a night: ten more rows than before, of three species by two measures and a place."""
+    rng = np.random.default_rng(0)
+    n = 240 + 10 * night
+    frame = pd.DataFrame(rng.normal(size=(600, 2)), columns=["width", "depth"])
+    frame["place"] = rng.choice(["shore", "wood"], 600)
+    score = frame["width"] + frame["depth"] + 0.3 * rng.normal(size=600) + (frame["place"] == "wood")
+    frame["species"] = np.select([score < -0.5, score < 1.2], ["ash", "birch"], "cedar")
+    return frame[:n]
+
+
+def mistaken(frame: pd.DataFrame, share: float) -> pd.DataFrame:
+    """The same table with a share of its species drawn at random."""
+    rng = np.random.default_rng(1)
+    drawn = rng.choice(frame["species"].unique(), len(frame))
+    return frame.assign(species=np.where(rng.random(len(frame)) < share, drawn, frame["species"]))
+
+
+def with_length(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table with a column more, which says something of the species."""
+    noise = np.random.default_rng(2).normal(size=len(frame))
+    return frame.assign(length=(frame["species"] == "ash") + 0.3 * noise)
+
+
+Table = Callable[[pd.DataFrame], pd.DataFrame]
+
+EVENTS: dict[int, tuple[str, Table, str]] = {
+    1: ("the first night", lambda of: of, "first champion"),
+    5: ("a column is lost", lambda of: of.drop(columns="width"), "learned without 'width', so version 4"),
+    8: (
+        "a column has values of another kind",
+        lambda of: of.assign(width=np.where(of["width"] > 0, "wide", "slim")),
+        "learned 'width' as category in place of number",
+    ),
+    10: ("a column has other units", lambda of: of.assign(width=1000 * of["width"]), "'width' with a spread of 99"),
+    12: ("all values of a column are missing", lambda of: of.assign(depth=np.nan), "learned without 'depth'"),
+    14: ("a class has no rows", lambda of: of[of["species"] != "cedar"], "has no rows of class 'cedar'"),
+    16: ("rows are there twice", lambda of: pd.concat([of, of]), "from rows of which 50% repeat others"),
+    18: ("errors are higher", lambda of: mistaken(of, 0.5), "is worse, so version"),
+    20: (
+        "a category is new",
+        lambda of: of.assign(place=[*of["place"][:-9], *["moor"] * 9]),
+        "not worse and takes over",
+    ),
+    21: ("a column is added", lambda of: of, "(with 'length'), is not worse and takes over"),
+    23: ("another recipe is better", lambda of: of, "is significantly better and takes over"),
+}
+"""What happens to the table of a night, and what the decision says of it."""
+
+
+@pytest.mark.slow(90)
+def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(working_folder: Path):
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    outcomes = dict(re.findall(r"^\| ([^|]+) \| (promoted|stays)\b", page, re.MULTILINE))
+    texts: list[str] = []
+    with told_of("trees") as told, temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        for night in range(1, 31):
+            event, change, said = EVENTS.get(night, ("more rows", lambda of: of, "not worse and takes over"))
+            if night == 6:  # nobody has mended what was wrong the night before
+                event, change, said = EVENTS[5]
+            sound = rows_of(5 if night == 6 else night)
+            sound = with_length(sound) if night >= 21 else sound
+            frame = mistaken(sound, 0.05 * (night - 23)) if night >= 24 else change(sound)
+            if night >= 26:
+                event, said = "errors rise night by night", "is worse, so version"
+            frame.to_csv("trees.csv", index=False)
+            data = {"source": "file", "path": "trees.csv", "target": "species", "scale": "standard"}
+            kernels = [{"family": "gaussian", "gammas": [3.0 if night < 23 else 0.1]}]
+            train(small(datasets=[data], kernels=kernels, learners=["unif"], predictor="krr"), "trees")
+            done = promote("trees")
+            assert (said in done["reason"], done["moved"]) == (True, outcomes[event] == "promoted") or night == 25, done
+            kept = load_model(fetch(find_version("trees@champion")))
+            predicted = kept.columns(sound[list(kept.features)])["prediction"]
+            assert np.mean(predicted != sound["species"]) < 0.1, night  # of rows as they should be
+            measured = MlflowClient().get_run(done["mlflow_run"]).data.metrics
+            assert {"challenger/test_error", "champion/test_error", "p"} <= measured.keys() or night == 1
+            texts += [f"trees: {done['reason']}."] * (night != 6)
+        assert within(lambda: len(told) >= len(texts), 60), told
+    assert sorted(one["text"] for one in told) == sorted(texts)
 
 
 @pytest.mark.slow(15)

@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import ENDINGS as NAMED_ENDINGS
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, copied_share, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import LIBSVM, locate
 from learnkernels.tasks.data.readers import NumberedNames
@@ -75,6 +75,9 @@ def test_a_data_set_is_stored_whole(frame: pd.DataFrame, tmp_path: Path, ending:
     assert dataset_digest(back) == ref.digest
     require_equal(back, dataset)
     assert sorted(path.name[0] for path in Path(ref.path).parent.iterdir()) == [ref.digest[0]]
+    assert copied_share(ref) == 0
+    twice = read(tmp_path, pd.concat([frame, frame]), f"twice{ending}")
+    assert copied_share(store_dataset(twice, "twice", "somewhere")) == 0.5
 
 
 def test_numbered_names_are_those_of_a_tuple():

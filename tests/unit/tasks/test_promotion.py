@@ -1,50 +1,125 @@
-"""What decides between two versions, from fold tables written for the purpose."""
+"""What decides between two versions, from errors written for the purpose."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import pytest
 
-from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.measure.evaluation import FoldsRef, write_fold_table
-from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, higher_p, paired_p
 from learnkernels.tasks.models.promotion import Challenge, Contender, Decision, decide, describe_decision
 
 CHAMPION = 0.5 + 0.01 * np.random.default_rng(0).normal(size=50)
+NOISE = 0.01 * np.random.default_rng(1).normal(size=50)
+COLUMNS = {"a": "number", "b": "category"}
 
 
-def written(folder: Path, name: str, errors: np.ndarray) -> FoldsRef:
-    """The results of ten repeats of five folds of a hundred rows."""
-    rows = [
-        {"error": error, "metric": "rmse", "repeat": i // 5, "fold": i % 5, "n_test": 20, "n_rows": 100}
-        for i, error in enumerate(errors)
-    ]
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    write_fold_table(path, rows, [])
-    return FoldsRef("d", name, name, "krr", str(path))
+def contender(version: int, errors: np.ndarray, recipe: str = "one", **facts: Any) -> Contender:
+    """A version with errors of ten repeats of five folds of a hundred rows, in training and on common folds."""
+    folds = pd.DataFrame({"error": errors, "n_test": 20, "n_rows": 100})
+    found = Contender(version, "unif", float(errors.mean()), "rmse", (recipe,), str(version), columns=COLUMNS)
+    return replace(found.measured(folds, in_training=True).measured(folds), **facts)
 
 
-def decided(folder: Path, better_by: float) -> Decision:
-    noise = 0.01 * np.random.default_rng(1).normal(size=50)
-    results = written(folder, "challenger", CHAMPION - better_by + noise), written(folder, "champion", CHAMPION)
-    ref = DatasetRef("d", "0" * 20, str(folder), "regression", "here", 100, 3)
-    challenge = Challenge("m", Contender(2, "alignf"), Contender(1, "unif"), SIGNIFICANCE)
-    return decide(challenge.measured(results, ref))
+def decided(challenger: Contender, defender: Contender | None = None, **changes: Any) -> Decision:
+    defender = defender or contender(1, CHAMPION)
+    given = {"reference": defender, "level": SIGNIFICANCE, "margin": 0.05, "refresh": True} | changes
+    return decide(Challenge("m", challenger, defender, **given))
 
 
-def test_a_win_of_the_corrected_test_moves_the_alias_and_one_of_the_plain_test_alone_does_not(tmp_path: Path):
-    decision = decided(tmp_path / "slightly", 0.003)
-    errors = np.array(decision.challenger.errors)
+def test_another_recipe_takes_over_by_the_corrected_test_and_not_by_the_plain_test_alone():
+    errors = CHAMPION - 0.003 + NOISE
+    decision = decided(contender(2, errors, "two"))
     assert decision.p == corrected_p(errors, CHAMPION, 20 / 80)
     assert decision.plain_p == paired_p(errors, CHAMPION)
     assert decision.plain_p < SIGNIFICANCE < decision.p
-    assert (decision.moved, decision.champion) == (False, 1)
+    assert (decision.moved, decision.champion, decision.test) == (False, 1, "better")
     assert f"p = {decision.p:.3g}, level 0.1" in decision.reason
     report = describe_decision(decision, {})
-    assert f"decides: p = {decision.p:.3g}, level 0.1. The papers' plain paired t-test gives" in report
+    assert f"is better: p = {decision.p:.3g}, level 0.1. The papers' plain paired t-test" in report
     assert f"p = {decision.plain_p:.3g}." in report
-    better = decided(tmp_path / "clearly", 0.02)
+    better = decided(contender(2, CHAMPION - 0.02 + NOISE, "two"))
     assert better.p < SIGNIFICANCE
     assert (better.moved, better.champion) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("above", "margin", "test", "moved"),
+    [
+        (0.0, 0.05, "not worse", True),
+        (0.01, 0.05, "not worse", True),
+        (0.02, 0.05, "not worse", False),
+        (0.04, 0.05, "worse than before", False),
+        (0.04, 0.1, "not worse", True),
+    ],
+)
+def test_a_refresh_takes_over_unless_it_is_worse_by_the_margin(above: float, margin: float, test: str, moved: bool):
+    errors = CHAMPION + above + NOISE
+    decision = decided(contender(2, errors), margin=margin)
+    assert (decision.test, decision.moved) == (test, moved)
+    if test == "not worse":
+        assert decision.p == corrected_p(errors - margin * CHAMPION.mean(), CHAMPION, 20 / 80)
+    else:
+        assert decision.p == higher_p(errors, (1 + margin) * CHAMPION, 20 / 80)
+    assert f"margin {100 * margin:g} %, level 0.1" in decision.reason
+    assert decision.p < SIGNIFICANCE or not moved
+
+
+def test_equal_errors_are_not_worse_however_few_and_a_single_trial_is_compared_without_a_test():
+    none, one = np.zeros(50), CHAMPION[:1]
+    assert decided(contender(2, none), contender(1, none)).moved
+    assert decided(contender(2, one), contender(1, one)).moved
+    worse = decided(contender(2, 1.1 * one), contender(1, one))
+    assert (worse.moved, worse.p, worse.test) == (False, None, "worse than before")
+
+
+def test_refreshes_are_held_to_the_best_of_their_line_and_not_to_the_last_alone():
+    last = contender(5, 1.04 * CHAMPION)
+    challenger = contender(6, 1.08 * CHAMPION)
+    assert decided(challenger, last).moved
+    decision = decided(challenger, last, reference=contender(1, CHAMPION))
+    assert (decision.moved, decision.champion) == (False, 5)
+    assert "expected error 0.5414 against 0.5013 of version 1" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("facts", "champion", "said"),
+    [
+        ({"columns": {"a": "number"}}, {}, "version 2 learned without 'b', so version 1 stays"),
+        ({"columns": COLUMNS | {"a": "category"}}, {}, "learned 'a' as category in place of number"),
+        ({"spreads": {"a": 2e3}}, {"spreads": {"a": 2.0}}, "learned 'a' with a spread of 2e+03 in place of 2, so"),
+        ({"classes": ("x", "y")}, {"classes": ("x", "y", "z")}, "has no rows of class 'z'"),
+        ({}, {"classes": ("x", "y")}, "learned a regression in place of a classification"),
+        ({"copied": 0.5}, {"copied": 0.1}, "learned from rows of which 50% repeat others"),
+    ],
+)
+def test_a_refresh_of_worse_rows_is_refused_whatever_its_error(facts: Any, champion: Any, said: str):
+    better = contender(2, 0.5 * CHAMPION, **facts)
+    decision = decided(better, contender(1, CHAMPION, **champion))
+    assert not decision.moved
+    assert said in decision.reason
+    assert "expected error 0.2506 against 0.5013 of version 1 (p = 1," in decision.reason
+    assert (decision.p, decision.test) == (pytest.approx(1), "worse than before")
+    assert not Challenge("m", better, contender(1, CHAMPION, **champion), None, 0.1, 0.05, True).measurable
+    other = decided(replace(better, recipes=("two",)), contender(1, CHAMPION, **champion))
+    assert other.moved  # by a recipe that asked for it
+
+
+def test_columns_that_were_added_are_measured_and_said():
+    decision = decided(contender(2, CHAMPION, columns={**COLUMNS, "c": "number"}))
+    assert decision.moved
+    assert "of the same recipe on other rows (with 'c'), is not worse" in decision.reason
+
+
+def test_versions_that_no_error_tells_apart_stay():
+    for changes, facts, said in (
+        ({}, {"digest": "1"}, "learned from the same rows; version 1 stays"),
+        ({"refresh": False}, {}, "version 1 stays (refresh lets newer rows take over)"),
+        ({}, {"version": 1}, "version 1 is the champion already"),
+    ):
+        decision = decided(replace(contender(2, CHAMPION), **facts), **changes)
+        assert (decision.moved, decision.p) == (False, None)
+        assert said in decision.reason

@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy import integrate, special
+from scipy import integrate, special, stats
 
-from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, higher_p, paired_p, share_of_test
 
 
 def student_cdf(t: float, n: int) -> float:
@@ -25,6 +25,16 @@ def test_the_corrected_test_adds_the_share_of_test_rows_to_the_variance_of_stude
     assert corrected_p(ours, theirs, 1 / 3) > paired_p(ours, theirs)
     assert share_of_test(np.array([20, 20]), np.array([100, 100])) == 0.25
     assert share_of_test(np.array([10, 30]), np.array([100, 100])) == pytest.approx((10 / 90 + 30 / 70) / 2)
+
+
+def test_errors_on_other_rows_are_compared_by_welch_s_test_with_the_corrected_variance():
+    ours, others = np.array([0.14, 0.12, 0.18, 0.15, 0.11]), np.array([0.12, 0.13, 0.11, 0.10])
+    welch = stats.ttest_ind(ours, others, equal_var=False, alternative="greater").pvalue
+    assert higher_p(ours, others, 0.0) == pytest.approx(welch, abs=1e-12)
+    assert welch < higher_p(ours, others, 1 / 3) < 0.5
+    assert higher_p(ours[:1], others, 1 / 3) is None
+    same = np.full(3, 0.1)
+    assert [higher_p(same, same, 0.25), higher_p(same + 0.2, same, 0.25)] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("test", [paired_p, partial(corrected_p, test_share=0.25)], ids=["plain", "corrected"])
