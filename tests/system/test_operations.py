@@ -218,6 +218,9 @@ def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect
         operator.env["ADDRESS"] = f"json://{host}/hook"
         operator.follow("Notifications")
         assert within(operator.is_through, 240, 0.2), operator.ask("flow_runs/filter").text
+        (listing,) = (one for one in SECTIONS["On one machine"] if one.startswith("prefect flow-run ls"))
+        assert "Scheduled" not in operator.run(listing)
+        operator.follow("What a night may bring")
         operator.run("head -n 1 new.csv > none.csv")
         operator.run("learnkernels predict --model demo/1 --input none.csv --output none.parquet --id key")
         told = lambda: [one for one in received if one["title"] == "demo: input empty"]  # noqa: E731
