@@ -114,6 +114,12 @@ def test_columns_that_were_added_are_measured_and_said():
     assert "of the same recipe on other rows (with 'c'), is not worse" in decision.reason
 
 
+def test_versions_that_one_configuration_chose_are_of_one_recipe_whichever_learner_it_chose():
+    ours, theirs = contender(2, CHAMPION), contender(1, CHAMPION)
+    found = decided(replace(ours, recipes=("alignf", "both")), replace(theirs, recipes=("unif", "both")))
+    assert (found.test, found.moved) == ("not worse", True)
+
+
 def test_versions_that_no_error_tells_apart_stay():
     for changes, facts, said in (
         ({}, {"digest": "1"}, "learned from the same rows; version 1 stays"),
