@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, listed
 from learnkernels.flows.functions import (
     config_of_table,
     is_table,
@@ -368,9 +368,12 @@ def predict(
     scheduler: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers score into a folder.")
     ] = "",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse columns that the model does not read; else they are ignored.")
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Score the rows of a file with a registered model, in bounded memory."""
+    """Score the rows of a file with a registered model, in bounded memory, and compare them with the training rows."""
     with _user_errors(f"no output was written, {GOES_ON}"):
         _require_no_credentials(input, output)
         set_up(verbose)
@@ -384,9 +387,11 @@ def predict(
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
         Thread(target=compile_combinations).start()  # while the server is waited for
         with prefect_runs(model):
-            result = flow(model, input, output, id or [], missing, scheduler)
+            result = flow(model, input, output, id or [], missing, scheduler, strict)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""
-    met = {"gaps that were filled": result["gaps"], "levels that no training row had": result["new_levels"]}
+    met = {"missing values": result["gaps"], "categories that no training row had": result["new_levels"]}
+    ignored = f"ignored, as the model does not read them: {listed(result['ignored'])}"
+    drift = [*result["drift"]["warnings"], *filter(None, [result["drift"]["note"]])]
     counted = [
         f"{what}: {', '.join(f'{name} ({count:,})' for name, count in columns.items())}"
         for what, columns in met.items()
@@ -394,8 +399,10 @@ def predict(
     ]
     _say(
         f"{result['rows']:,} rows scored with {result['model']}{lacking}",
+        *([ignored] if result["ignored"] else []),
         *counted,
         *result["cells"],
+        *(f"drift: {sentence}" for sentence in drift),
         f"output: {result['output']}",
     )
 

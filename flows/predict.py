@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypedDict
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, TypedDict
 
 from prefect import flow
 from pydantic import ValidationError
@@ -12,15 +13,15 @@ from learnkernels.conf.forms import shown
 from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.models.registry import find_version
-from learnkernels.tasks.models.scores import ProgressLines, publish_scores
-from learnkernels.tasks.models.scoring import score_table
+from learnkernels.tasks.models.registry import ModelVersion, find_version
+from learnkernels.tasks.models.scores import Drifted, ProgressLines, Scores, drift_config, publish_scores
+from learnkernels.tasks.models.scoring import Asked, score_table
 from learnkernels.tasks.naming import run_name
 from learnkernels.tasks.operate.events import announce
 
 
 class Scored(TypedDict):
-    """What scoring returns: how many rows, with which version, where the output lies and what it looks like."""
+    """What scoring returns: how many rows, with which version, where the output lies, and what both are like."""
 
     rows: int
     missing: int
@@ -33,6 +34,8 @@ class Scored(TypedDict):
     gaps: dict[str, int]
     new_levels: dict[str, int]
     cells: list[str]
+    ignored: list[str]
+    drift: dict[str, Any]
 
 
 def workers_at(scheduler: str) -> DaskConfig:
@@ -71,16 +74,18 @@ def predict(
     scheduler: Annotated[
         str, shown("Dask scheduler whose workers score into a folder; by default one process a core of this machine.")
     ] = "",
+    strict: Annotated[bool, shown("Refuse columns that the model does not read; else they are ignored.")] = False,
 ) -> Scored:
     """Score the rows of a file with a registered model, in bounded memory.
 
     1. Find the version of the model, fetch its file, and check its digest.
-    2. Compare the columns of *input* with those of the model; refuse what does not fit before any row is scored. The
-       target and the dropped columns of the training may be there, and are not read.
+    2. Compare the columns of *input* with those of the model, before any row is scored: refuse an input that lacks one,
+       and ignore columns that the model does not read.
     3. Score batches of rows; a batch has as many as give the bits of scoring all rows at once.
-    4. Put *output* in place when it is complete: columns of *id* (those of a CSV are text), or `row` from 0, then what
+    4. Compare the rows with the training rows; where they differ too much and `drift.on_drift` is *fail*, end here.
+    5. Put *output* in place when it is complete: columns of *id* (those of a CSV are text), or `row` from 0, then what
        the model says. Parquet and Arrow files say which version it was.
-    5. Report what was scored, and the distribution of the predictions.
+    6. Report what was scored, how the rows differ, and the distribution of the predictions.
 
     Reading and writing are tried again; what is wrong with model, columns or values is not.
     """
@@ -88,18 +93,23 @@ def predict(
     if scheduler and not output.endswith("/"):
         raise InputError(f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash.")
     version = find_version(model)
+    asked = Asked(tuple(id), missing, strict, drift_config(version))
     with RunProgress(100, "scoring-progress", "the scoring") as progress:
         progress.start(f"{input} with {version.uri}")
         tell = ProgressLines(progress)
-        if output.endswith("/"):
-            from learnkernels.tasks.workers.cluster import DaskPool  # here: a file needs no Dask, which takes time
+        try:
+            if output.endswith("/"):
+                from learnkernels.tasks.workers.cluster import DaskPool  # here: a file needs no Dask, which takes time
 
-            with DaskPool(workers) as pool:
-                pool.require_usable()
-                scores = score_table(version, input, output, tuple(id), missing, tell, pool)
-        else:
-            scores = score_table(version, input, output, tuple(id), missing, tell)
-    publish_scores(version, input, output, scores)
+                with DaskPool(workers) as pool:
+                    pool.require_usable()
+                    scores = score_table(version, input, output, asked, tell, pool)
+            else:
+                scores = score_table(version, input, output, asked, tell)
+        except Drifted as drifted:
+            _report(version, input, output, drifted.scores)
+            raise
+    _report(version, input, output, scores)
     if not scores.rows:
         announce("empty", version.name, f"{input} has no rows, and so {output} has none.")
     return {
@@ -114,4 +124,13 @@ def predict(
         "gaps": scores.gaps,
         "new_levels": scores.new_levels,
         "cells": list(scores.cells),
+        "ignored": list(scores.ignored),
+        "drift": asdict(scores.drift),
     }
+
+
+def _report(version: ModelVersion, input: str, output: str, scores: Scores) -> None:
+    """Show what was scored, and let who is notified know of drift."""
+    publish_scores(version, input, output, scores)
+    if scores.drift.warnings:
+        announce("drifted", version.name, f"{input}: {'; '.join(scores.drift.warnings)}.")

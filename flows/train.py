@@ -11,7 +11,7 @@ from learnkernels.tasks.evidence.comparison import measure_kernels, measure_lear
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
 from learnkernels.tasks.models.lifecycle import require_model_name, track_model, write_training
-from learnkernels.tasks.models.training import choose, fit_on_all_rows, training_config
+from learnkernels.tasks.models.training import choose, fit_on_all_rows, require_columns, training_config
 from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.operate.events import announce
 from learnkernels.tasks.workers.cluster import DaskPool
@@ -73,6 +73,7 @@ def train(
         DaskPool(config.dask) as pool,
     ):
         (ref,) = prepare(config, pool, progress).refs
+        require_columns(ref, config.drift.ignore)
         moments = measure_kernels(ref, config, pool, progress)
         results = list(measure_learners(ref, moments, config, pool, progress))
         choice = choose(config, results)

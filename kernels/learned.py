@@ -265,10 +265,13 @@ class LearnedKernel(Value):
         -----
         Centered on the new rows themselves; O(n^2) memory.
         """
-        X_new = move(as_rows(X_new), self.origin)
         w = as_sample_weight(sample_weight, X_new.shape[0])
-        K = self._power(self.centering.gram(self.combination.matrix(X_new, X_new, symmetric=True), w))
-        return alignment_of_matrix(K, target.Y - mean_over(target.Y, w), w)
+        return alignment_of_matrix(self.gram_among(X_new, w), target.Y - mean_over(target.Y, w), w)
+
+    def gram_among(self, X_new: Rows, sample_weight: np.ndarray | None = None) -> np.ndarray:
+        """Return the Gram matrix of new rows, shape (n, n), centered on these rows, with weights if there are some."""
+        X_new = move(as_rows(X_new), self.origin)
+        return self._power(self.centering.gram(self.combination.matrix(X_new, X_new, symmetric=True), sample_weight))
 
     def _power(self, K: np.ndarray) -> np.ndarray:
         K += self.offset

@@ -10,6 +10,7 @@ from learnkernels.conf.schema.compare import (
     ClusterName,
     CompareConfig,
     DaskConfig,
+    DriftConfig,
     ProtocolConfig,
     TrackingConfig,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "CosineConfig",
     "DaskConfig",
     "DatasetConfig",
+    "DriftConfig",
     "FamilyConfig",
     "FeatureConfig",
     "LearnerConfig",

@@ -368,10 +368,33 @@ class TrackingConfig(Strict):
     tags: dict[str, str] = Field(default_factory=dict, description="Tags put on every MLflow run.")
 
 
+class DriftConfig(Strict):
+    """When `predict` says that new rows differ from the training rows, and what it does then."""
+
+    on_drift: Literal["warn", "fail"] = Field(
+        "warn", description="warn: say it, in Prefect and MLflow too. fail: end the run, and write no predictions."
+    )
+    level: float = Field(
+        0.05, ge=0.01, le=0.5, description="Probability of a false alarm of the tests of kernel and columns together."
+    )
+    missing: float = Field(
+        0.1, ge=0, le=1, description="By how much the share of missing values of a column may exceed that at training."
+    )
+    unknown: float = Field(
+        0.1, ge=0, le=1, description="Largest share of rows with a category that no training row had, in a column."
+    )
+    outside: float = Field(
+        0.1, ge=0, le=1, description="Largest share of rows outside of the range of the training rows, in a column."
+    )
+    ignore: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
+        (), description="Columns that are expected to move, and not tested; dates never are."
+    )
+
+
 class CompareConfig(Strict):
     """Compare learners of the kernel on data sets."""
 
-    later = ("centering", "moments", "promotion_margin")
+    later = ("centering", "moments", "promotion_margin", "drift")
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -419,6 +442,10 @@ class CompareConfig(Strict):
     protocol: ProtocolConfig = by_default(ProtocolConfig, "How errors are measured.")
     dask: DaskConfig = by_default(DaskConfig, "Where tiles are computed.")
     tracking: TrackingConfig = by_default(TrackingConfig, "Where evidence is kept.")
+    drift: DriftConfig = by_default(
+        DriftConfig,
+        "Of a model that is trained: when new rows differ from the training rows, and what happens then.",
+    )
 
     promotion_margin: float = Field(
         0.05,

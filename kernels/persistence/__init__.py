@@ -1,5 +1,5 @@
 """Learned kernels and models as files of arrays and JSON, checked when read; no pickle.
 
-Imports: centering, estimators, families, fields, learned, learners, parameters, predictors, solvers, statistics,
+Imports: centering, drift, estimators, families, fields, learned, learners, parameters, predictors, solvers, statistics,
 tables.
 """

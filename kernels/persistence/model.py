@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.drift import Reference
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.fields import ADVICE, NAMED, Fields, list_of, listed, refuse, text, to_text
 from learnkernels.kernels.parameters import Value
@@ -26,6 +27,7 @@ from learnkernels.kernels.persistence.estimator import (
 )
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.tables import Met, TableEncoding
+from learnkernels.kernels.tables.reading import POINT, read_columns
 
 if TYPE_CHECKING:
     from learnkernels.kernels.persistence.estimator import Estimator
@@ -41,6 +43,12 @@ TEXT = "model"
 
 BOUNDS, OUTSIDE = ("lower", "upper"), 0.1
 """Columns of the interval around a predicted number, and the probability that it does not hold the number."""
+
+REFERENCE, REFERENCED = "reference_", ("rows", "scores", "low", "high", "shares")
+"""What the names of the arrays of a `Reference` begin with, and its arrays."""
+
+SHOWN = 3
+"""Missing columns that a sentence names with what would be assumed."""
 
 BATCH = 4096
 """Rows that a batch holds at least."""
@@ -60,6 +68,8 @@ class Model(Value):
         A feature is (raw - low) / spread of its column; zero and one where nothing is scaled. In units of the column.
     about : mapping of str to plain data
         How the model was made: anything that JSON can hold. Lists stand for tuples in what is read from a file.
+    reference : Reference, optional
+        What is kept of the training rows to compare new rows with; None in files of older versions.
 
     Raises
     ------
@@ -72,6 +82,7 @@ class Model(Value):
     low: np.ndarray
     spread: np.ndarray
     about: Mapping[str, Any]
+    reference: Reference | None = None
 
     def __post_init__(self) -> None:
         _require_sound(self)
@@ -82,6 +93,24 @@ class Model(Value):
         assert estimator.table_ is not None
         names = estimator.table_.names
         return cls(estimator, names, np.zeros(len(names)), np.ones(len(names)), about)
+
+    def with_reference(self, X: Rows, low: np.ndarray, high: np.ndarray, seed: int) -> Self:
+        """Return the model with what it keeps of its training rows.
+
+        Parameters
+        ----------
+        X : ndarray or CSR matrix of shape (m, d), or rows in files
+            Features of the training rows. Not modified.
+        low, high : ndarray of shape (d,)
+            Their extremes.
+        seed : int
+            Of the rows that are drawn.
+        """
+
+        def scores_of(rows: np.ndarray) -> np.ndarray:
+            return self.scores_in(self.columns_of(rows))
+
+        return replace(self, reference=Reference.of(X, low, high, scores_of, seed))
 
     @property
     def task(self) -> str:
@@ -110,6 +139,36 @@ class Model(Value):
         return {"prediction": classes.dtype} | dict.fromkeys([*scores, *likely], number)
 
     @property
+    def score_names(self) -> list[str]:
+        """Return the columns of a prediction that hold what the kernel's expansion says: numbers or decision values."""
+        begins = "prediction" if self.task == "regression" else "score"
+        return [name for name in self.column_types if name.split(" ")[0] == begins]
+
+    def scores_in(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the scores in what `columns` gave, shape (n, q)."""
+        return np.column_stack([columns[name] for name in self.score_names])
+
+    @cached_property
+    def feature_columns(self) -> list[tuple[str, str]]:
+        """Return the column that each feature comes from, and its view: numbers, categories, dates, gaps or codes."""
+        if self.table is None:
+            return [(name, "numbers") for name in self.features]
+        return [(column.name, view) for column in self.table.columns for _, view in column.features]
+
+    @property
+    def missing_at_training(self) -> dict[str, float]:
+        """Return the share of the training rows that lack a value, of each column of which some do."""
+        shares: dict[str, float] = {}
+        if self.table is None or self.reference is None:
+            return shares
+        start = 0
+        for column in self.table.columns:
+            if column.gap_place is not None:
+                shares[column.name] = float(self.reference.shares[start + column.gap_place])
+            start += len(column.features)
+        return shares
+
+    @property
     def _half_width(self) -> np.ndarray | None:
         """Return half of the width of the interval around a number, where there is one."""
         return self.estimator.half_width(OUTSIDE) if self.estimator.dual_coef_.shape[1] == 1 else None
@@ -132,6 +191,51 @@ class Model(Value):
     def table(self) -> TableEncoding | None:
         """What the columns of a table are taken for; None for a model of rows of numbers."""
         return getattr(self.estimator, "table_", None)
+
+    def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
+        """Return words on columns that the model reads and that a table of some names lacks; empty if it lacks none.
+
+        `others` are those of its names that nobody knows, of which one may be the column in question.
+        """
+        columns = () if self.table is None else self.table.columns
+        assumed = {column.name: f" (without values: {column.assumed})" for column in columns}
+        absent = [f"{name!r}{assumed.get(name, '')}" for name in self.features if name not in names]
+        if not absent:
+            return ""
+        # Not filled in: a lost column changes all predictions, and whoever wants that can add it without values.
+        shown = ", ".join(absent[:SHOWN]) + (f" and {len(absent) - SHOWN} more" if absent[SHOWN:] else "")
+        unknown = f"; the model does not read {listed(others)}" if others else ""
+        add = ", or add the column without values to have that assumed" if assumed else ""
+        return f"lacks columns that the model reads: {shown}{unknown}; rename a column{add}."
+
+    def raw_rows(self, table: Any, first: int = 0) -> Any:
+        """Return the rows of a table as `columns` takes them: numbers, NaN for missing values, or columns.
+
+        Parameters
+        ----------
+        table : DataFrame or Arrow table of n rows
+            With the columns of the model in any order; others are not looked at. Not modified.
+        first : int
+            Number of the first row, for sentences.
+
+        Raises
+        ------
+        ValueError
+            A column is missing, comes twice, or holds something that is no number where all must be.
+        """
+        held = read_columns(table, self.features)
+        if self.table is not None:
+            return held
+        numbers = [held[name].read_numbers(POINT)[0] for name in self.features]
+        for name, of in zip(self.features, numbers, strict=True):
+            if (wrong := np.isnan(of) & ~held[name].gaps).any():
+                row, column = int(wrong.argmax()), held[name]
+                value = column.kind if column.kind == "other" else f"{str(column.values[row])!r:.40}"
+                raise ValueError(
+                    f"column {name!r} must hold numbers, got {value} in row {first + row:,} (the first is row 0); "
+                    "correct it, or leave it empty."
+                )
+        return np.column_stack(numbers)
 
     def scaled(self, X_raw: Rows) -> Rows:
         """Return the features of raw rows.
@@ -198,22 +302,31 @@ class Model(Value):
         -----
         O(n m d) for m training rows, or landmarks; memory does not grow with n beyond the rows and the columns.
         """
+        return self.columns_of(self.encoded(X_raw, met))
+
+    def encoded(self, X_raw: Any, met: Met | None = None) -> Rows:
+        """Return the features that the kernel sees, shape (n, d), of rows as `columns` takes them."""
+        if self.table is not None:
+            return self.table.encode(X_raw, met)
+        X: Rows = self.scaled(X_raw)
+        values, columns = (X.data, X.indices) if sparse.issparse(X) else (X, np.arange(X.shape[1]))
+        bad = np.bincount(np.broadcast_to(columns, values.shape)[~np.isfinite(values)], minlength=X.shape[1])
+        if bad.any():
+            found = [f"{self.features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)]
+            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            raise ValueError(
+                f"X_raw must be finite, got NaN or infinity in column {', '.join(found[:NAMED])}{more} of "
+                f"{X.shape[0]} rows; impute or drop them."
+            )
+        return X
+
+    def columns_of(self, X: Rows) -> dict[str, np.ndarray]:
+        """Return what `columns` does, of rows of features."""
         from learnkernels.kernels.predictors.calibration import probabilities
 
         types = self.column_types
-        X: Rows = self.scaled(X_raw) if self.table is None else self.table.encode(X_raw, met)
         if not X.shape[0]:
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
-        if self.table is None:
-            values, columns = (X.data, X.indices) if sparse.issparse(X) else (X, np.arange(X.shape[1]))
-            bad = np.bincount(np.broadcast_to(columns, values.shape)[~np.isfinite(values)], minlength=X.shape[1])
-            if bad.any():
-                found = [f"{self.features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)]
-                more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-                raise ValueError(
-                    f"X_raw must be finite, got NaN or infinity in column {', '.join(found[:NAMED])}{more} of "
-                    f"{X.shape[0]} rows; impute or drop them."
-                )
         if self.task == "regression":
             values = [np.asarray(self._reader.predict(X)).reshape(X.shape[0], -1)]
             if self._half_width is not None:
@@ -262,9 +375,9 @@ def save_model(model: Model, file: File) -> None:
         "features": list(model.features),
         "about": dict(model.about),
     }
-    scaling = {"low": model.low, "spread": model.spread}
+    numbers = {"low": model.low, "spread": model.spread, **_reference_arrays(model)}
     arrays = {TEXT: to_text(data, "the parameters and 'about' of a model")}
-    arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in scaling.items()}
+    arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in numbers.items()}
     content = pack(arrays | estimator_to_arrays(model.estimator))
     if hasattr(file, "write"):
         file.write(content)
@@ -312,9 +425,18 @@ def load_model(file: File) -> Model:
             low=take(arrays, "low"),
             spread=take(arrays, "spread"),
             about=Fields(fields.data.get("about"), "'about'").data,
+            reference=Reference(**{name: take(arrays, f"{REFERENCE}{name}") for name in REFERENCED})
+            if f"{REFERENCE}{REFERENCED[0]}" in arrays
+            else None,
         )
     except RecursionError:
         raise ValueError(f"{TEXT} must be flat, got lists in lists without end; {ADVICE}.") from None
+
+
+def _reference_arrays(model: Model) -> dict[str, np.ndarray]:
+    """Return what a model keeps of its training rows, under the names of a file."""
+    of = model.reference
+    return {} if of is None else {f"{REFERENCE}{name}": getattr(of, name) for name in REFERENCED}
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
@@ -338,7 +460,10 @@ def _require_sound(model: Model) -> None:
     else:
         q = 1 if estimator._vector else max(estimator.intercept_.size, 1)
     shapes = {"low": (d,), "spread": (d,), "dual_coef": (m, q), "intercept": (q,), "calibration": (2,)}
-    numbers = {"low": model.low, "spread": model.spread, **coefficients(estimator)}
+    r, features = 0 if model.reference is None else len(model.reference.rows), estimator.kernel_.X.shape[1]
+    held = (r, features), (r, len(model.score_names)), (features,), (features,), (features,)
+    shapes |= {f"{REFERENCE}{name}": shape for name, shape in zip(REFERENCED, held, strict=True)}
+    numbers = {"low": model.low, "spread": model.spread, **coefficients(estimator), **_reference_arrays(model)}
     for name, array in numbers.items():
         if array.shape != (shape := shapes.get(name, array.shape)):
             raise ValueError(

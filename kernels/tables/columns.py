@@ -126,9 +126,19 @@ class ColumnEncoding(Value):
         return False
 
     @property
+    def gap_place(self) -> int | None:
+        """Position of the feature that says where values are missing; None where no training row had gaps."""
+        return next((place for place, (_, view) in enumerate(self.features) if view == "gaps"), None)
+
+    @property
     def has_gaps(self) -> bool:
         """Whether training rows had gaps."""
-        return any(view == "gaps" for _, view in self.features)
+        return self.gap_place is not None
+
+    @property
+    @abstractmethod
+    def assumed(self) -> str:
+        """What a missing value is taken for, in a few words."""
 
     @property
     def is_coded(self) -> bool:
@@ -250,6 +260,10 @@ class NumberColumn(ColumnEncoding):
     def features(self) -> tuple[tuple[str, View], ...]:
         return ((self.name, "numbers"), *gap_feature(self.name, self.gaps))
 
+    @property
+    def assumed(self) -> str:
+        return f"{self.levels[int(self.fill)] if self.levels else format(self.fill, '.6g')}, the median"
+
     def _magnitudes(self, column: reading.Column, met: Met) -> np.ndarray:
         """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
@@ -353,8 +367,12 @@ class CategoryColumn(ColumnEncoding):
         return tuple(found)
 
     @property
-    def has_gaps(self) -> bool:
-        return None in self.levels
+    def gap_place(self) -> int | None:
+        return self.levels.index(None) if None in self.levels else None
+
+    @property
+    def assumed(self) -> str:
+        return "the category 'missing'" if self.has_gaps or self.many else "none of its categories"
 
     def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
         texts = self._texts(column)
@@ -387,6 +405,9 @@ class CategoryColumn(ColumnEncoding):
 
     def _texts(self, column: reading.Column) -> np.ndarray:
         texts = column.as_levels()
+        if not self.numeric and column.kind == "number":  # as who reads "007" takes it for a number
+            written = {str(int(level)): level for level in self.levels if level is not None and level.isdecimal()}
+            return np.array([text if text in self.levels else written.get(text, text) for text in texts], dtype=object)
         if not self.numeric or column.kind != "text":
             return texts
         numbers, _ = column.read_numbers(reading.POINT)
@@ -500,6 +521,11 @@ class DateColumn(ColumnEncoding):
             else:
                 parts += [f"{self.name} {wave} of {cycle}" for wave in ("sine", "cosine")]
         return (*((part, "dates") for part in parts), *gap_feature(self.name, self.gaps))
+
+    @property
+    def assumed(self) -> str:
+        (moment,) = self.decode(np.array([[(self.fill - self.low) / self.spread]]))
+        return f"{moment}, the median"
 
     def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
         days = self._days(column, met)

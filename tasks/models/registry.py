@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,7 +76,7 @@ mlflow models serve -m models:/{name}@champion --env-manager local --host 127.0.
 
 ```python
 model = mlflow.pyfunc.load_model("models:/{name}@champion")
-model.predict(frame.astype(float))  # a pandas DataFrame with the columns of the signature
+model.predict(frame)  # a pandas DataFrame with the columns of the training rows; others are ignored
 ```
 
 The alias *champion* is the version in use, *challenger* the newest candidate.
@@ -189,26 +190,21 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
             artifacts={"model": str(folder / Path(ARTIFACT).name)},
             code_paths=[str(code)],
             signature=signature_of(model),
-            input_example=example[list(model.features)].astype(
-                {name: np.float64 for name, kind in _inputs(model).items() if kind == DataType.double}
-            ),
+            input_example=example[list(model.features)],
             pip_requirements=[f"{package}=={installed(package)}" for package in PACKAGES],
             mlflow_model=about,
         )
 
 
 def signature_of(model: Model) -> ModelSignature:
-    """Return the columns that a model takes and gives, as MLflow names their types."""
+    """Return the columns that a model gives, as MLflow names their types.
+
+    Those that it takes are left open, and checked by the model: MLflow would refuse whole numbers where numbers were
+    declared, and dates, categories and truth values where texts were.
+    """
     return ModelSignature(
-        Schema([ColSpec(kind, name) for name, kind in _inputs(model).items()]),
-        Schema([ColSpec(_type_of(dtype), name) for name, dtype in model.column_types.items()]),
+        outputs=Schema([ColSpec(_type_of(dtype), name) for name, dtype in model.column_types.items()])
     )
-
-
-def _inputs(model: Model) -> dict[str, DataType]:
-    """Return the type of each column that a model takes: numbers, and texts for a table's categories and dates."""
-    texts = () if model.table is None else [column.name for column in model.table.columns if not column.is_number]
-    return {name: DataType.string if name in texts else DataType.double for name in model.features}
 
 
 def _type_of(dtype: np.dtype) -> DataType:
@@ -278,6 +274,14 @@ def tag_version(name: str, version: int, tags: Mapping[str, str]) -> None:
     with mlflow_store() as client:
         for key, value in tags.items():
             client.set_model_version_tag(name, str(version), key, value)
+
+
+def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
+    """Add a point to series of metrics of the run that trained a version."""
+    with mlflow_store() as client:
+        step = len(client.get_metric_history(version.run_id, next(iter(metrics))))
+        now = int(time.time() * 1000)
+        client.log_batch(version.run_id, [Metric(name, value, now, step) for name, value in metrics.items()])
 
 
 # Finding -------------------------------------------------------------------------------------------------------------

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
+from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.schema import DriftConfig
+from learnkernels.kernels.drift import FEWEST_ROWS, Drift, NewRows, drift_of
+from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import Met
 from learnkernels.tasks.evidence.markdown import Markdown, code, link, markdown_table, plain
-from learnkernels.tasks.evidence.mlflow_store import mlflow_ui
+from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_ui
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.models.registry import ModelVersion
+from learnkernels.tasks.models.registry import ModelVersion, log_series
 
 LINE_SECONDS = 5.0
 """Least time between two lines of progress where there is no terminal."""
@@ -85,31 +91,114 @@ class Tally:
         How many there are, and how many have no prediction.
     distributions : dict of str to Distribution
         Of each column of predictions.
+    new : NewRows or None
+        What is compared with the training rows; None for a model that keeps none.
     met : Met
-        Gaps and new levels of a table.
+        Missing values and new levels.
     """
 
     distributions: dict[str, Distribution]
+    new: NewRows | None
     rows: int = 0
     missing: int = 0
     met: Met = field(default_factory=Met)
 
     def __add__(self, other: Tally) -> Tally:
         joined = {name: one + other.distributions[name] for name, one in self.distributions.items()}
-        return Tally(joined, self.rows + other.rows, self.missing + other.missing, self.met + other.met)
+        new = None if self.new is None or other.new is None else self.new + other.new
+        return Tally(joined, new, self.rows + other.rows, self.missing + other.missing, self.met + other.met)
 
-    def scores(self, columns: Sequence[str], seconds: float) -> Scores:
-        """Return it as plain data."""
-        return Scores(
-            rows=self.rows,
-            missing=self.missing,
-            columns=tuple(columns),
-            distribution={name: one.summary() for name, one in self.distributions.items()},
-            gaps=self.met.gaps,
-            new_levels=self.met.levels,
-            cells=tuple(self.met.sentences()),
-            seconds=seconds,
-        )
+
+@dataclass(frozen=True)
+class DriftReport:
+    """How rows that were scored differ from the training rows, as plain data.
+
+    Attributes
+    ----------
+    warnings : list of str
+        What exceeds a threshold; empty where nothing does.
+    note : str
+        Why the rows were not compared; empty where they were.
+    metrics : dict of str to float
+        For MLflow: `p`, `mmd2`, and the largest of the columns' shares.
+    columns : list of dict
+        One row a column: shares of missing values (now and at training), of unknown categories, and of rows outside of
+        the range, and the p-value, None where it is not tested.
+    """
+
+    warnings: list[str] = field(default_factory=list)
+    note: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)
+    columns: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Drifted(InputError):
+    """Rows that differ from the training rows by more than is allowed; `scores` say how."""
+
+    def __init__(self, sentence: str, scores: Scores) -> None:
+        super().__init__(sentence)
+        self.scores = scores
+
+
+def drift_config(version: ModelVersion) -> DriftConfig:
+    """Return what the configuration of a version's latest training says of drift."""
+    try:
+        return DriftConfig.model_validate(json.loads(version.place or "{}").get("drift", {}))
+    except (AttributeError, ValueError) as error:
+        raise InputError(
+            f"model {version.uri}: what it says of drift cannot be read ({first_line(error)}); train it again."
+        ) from None
+
+
+def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport:
+    """Compare the rows that were scored with what a model keeps of its training rows."""
+    if model.reference is None or tally.new is None:
+        return DriftReport(note="the model keeps no training rows; train it again to have new rows compared with them")
+    if tally.rows < FEWEST_ROWS:
+        return DriftReport(note=f"not tested, as {FEWEST_ROWS} rows are needed and the input has {tally.rows}")
+    found = None
+    if tally.new.n >= FEWEST_ROWS:  # others have no prediction
+        found = drift_of(model.estimator.kernel_, model.feature_columns, model.reference, tally.new, config.ignore)
+    at_training = model.missing_at_training
+    columns: list[dict[str, Any]] = [
+        {
+            "column": name,
+            "missing": tally.met.gaps.get(name, 0) / tally.rows,
+            "missing_at_training": at_training.get(name, 0.0),
+            "unknown": tally.met.levels.get(name, 0) / tally.rows,
+            "outside": 0.0 if found is None else found.outside.get(name, 0.0),
+            "p": None if found is None else found.p_columns.get(name),
+        }
+        for name in model.features
+    ]
+    dates = {name for name, view in model.feature_columns if view == "dates"}
+    counted = [one for one in columns if one["column"] not in config.ignore]
+    warnings = [] if found is None else _tested(found, config.level)
+    largest = {}
+    for what, (said, share) in EXCEEDING.items():
+        shares = {one["column"]: share(one) for one in counted if what != "outside" or one["column"] not in dates}
+        most, largest[what] = getattr(config, what), max(shares.values(), default=0.0)
+        if over := [f"{name!r} ({share:.0%})" for name, share in shares.items() if share > most]:
+            warnings.append(f"{said}: column {listed(over, show=str)}; the limit is {most:.0%}")
+    tests = {} if found is None else {"p": found.p, "mmd2": found.mmd2, "score": max(found.scores)}
+    return DriftReport(warnings, "", {**tests, **largest, "warnings": len(warnings)}, columns)
+
+
+EXCEEDING: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
+    "missing": ("more values are missing than at training", lambda one: one["missing"] - one["missing_at_training"]),
+    "unknown": ("rows have categories that no training row had", lambda one: one["unknown"]),
+    "outside": ("rows are outside of the range of the training rows", lambda one: one["outside"]),
+}
+"""Thresholds of a configuration: what is said where the share of a column exceeds one, and that share."""
+
+
+def _tested(found: Drift, level: float) -> list[str]:
+    """Return the sentence that says which columns differ from the training rows; none where the tests find nothing."""
+    if found.p > level:
+        return []
+    moved = [name for name, p in found.p_columns.items() if p <= level / 2]
+    where = f"column {listed(moved)}" if moved else "no column alone, but their combination"
+    return [f"the rows differ from the training rows (p = {found.p:.2g}): {where}"]
 
 
 @dataclass(frozen=True)
@@ -129,6 +218,10 @@ class Scores:
         Of each column of a table, rows with a gap that was filled, and with a level that no training row had.
     cells : tuple of str
         What is to be said of single cells that are none of what their column holds.
+    ignored : tuple of str
+        Columns of the input that the model does not read.
+    drift : DriftReport
+        How the rows differ from the training rows.
     """
 
     rows: int
@@ -136,9 +229,11 @@ class Scores:
     columns: tuple[str, ...]
     distribution: dict[str, dict[str, float]]
     seconds: float
-    gaps: dict[str, int] = field(default_factory=dict)
-    new_levels: dict[str, int] = field(default_factory=dict)
-    cells: tuple[str, ...] = ()
+    gaps: dict[str, int]
+    new_levels: dict[str, int]
+    cells: tuple[str, ...]
+    ignored: tuple[str, ...]
+    drift: DriftReport
 
 
 class ProgressLines:
@@ -165,15 +260,29 @@ class ProgressLines:
 
 
 def publish_scores(version: ModelVersion, source: str, output: str, scores: Scores) -> None:
-    """Show in Prefect what was scored, with which version, and what the predictions look like."""
+    """Show in Prefect what was scored, with which version, and what rows and predictions look like.
+
+    How rows differ from the training rows goes to MLflow as well, as metrics of the run that trained the version.
+    """
+    log, drift = get_run_logger(), scores.drift
+    if scores.ignored:
+        log.info("columns that %s does not read are ignored: %s", version.uri, listed(scores.ignored))
+    for sentence in (*drift.warnings, *([drift.note] if drift.note else [])):
+        log.warning("drift: %s", sentence)
+    if drift.metrics:
+        try:
+            log_series(version, {f"drift/{name}": value for name, value in drift.metrics.items()})
+        except InputError as error:  # the predictions are there, and no reason to have none
+            log.warning("drift is not in MLflow: %s", error)
     page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
     facts: dict[str, Any] = {
         "input": code(source),
         "output": code(output),
         "columns": Markdown(", ".join(map(code, scores.columns))),
         "rows without a prediction, because a value is missing": f"{scores.missing:,}",
-        **_counted("gaps that were filled", scores.gaps),
-        **_counted("levels that no training row had", scores.new_levels),
+        **({"columns that were ignored": Markdown(", ".join(map(code, scores.ignored)))} if scores.ignored else {}),
+        **_counted("missing values", scores.gaps),
+        **_counted("categories that no training row had", scores.new_levels),
         **{f"cell {i}": plain(sentence) for i, sentence in enumerate(scores.cells, 1)},
         "rows a second": f"{scores.rows / max(scores.seconds, 1e-9):,.0f}",
         "digest of the model": code(version.digest),
@@ -186,7 +295,36 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
     for name, values in scores.distribution.items():
         table = markdown_table(_rows(values, scores.rows - scores.missing)) if values else ["There is none."]
         lines += ["", f"### {plain(name)}", "", *table]
+    lines += ["", "### Drift", "", *_drift_lines(drift)]
     create_markdown_artifact("\n".join(lines), key="scoring", description=f"Scores of {code(source)}")
+
+
+def _drift_lines(drift: DriftReport) -> list[str]:
+    """Return how the rows differ from the training rows, the columns that differ most first."""
+    if drift.note:
+        return [plain(drift.note)]
+    of = drift.metrics
+    verdict = [f"- {plain(sentence)}" for sentence in drift.warnings] or ["No threshold is exceeded."]
+    rows = sorted(drift.columns, key=lambda one: (1.0 if one["p"] is None else one["p"], -one["missing"]))
+    shown = [
+        {
+            "column": code(one["column"]),
+            "missing": f"{one['missing']:.1%}",
+            "at training": f"{one['missing_at_training']:.1%}",
+            "unknown categories": f"{one['unknown']:.1%}",
+            "outside of the range": f"{one['outside']:.1%}",
+            "p": "not tested" if one["p"] is None else f"{one['p']:.2g}",
+        }
+        for one in rows[:SHOWN]
+    ]
+    numbers = "No row has a prediction."
+    if "p" in of:
+        numbers = (
+            f"p = {of['p']:.2g} of the tests together; squared maximum mean discrepancy {of['mmd2']:.3g}; largest "
+            f"distance of a score's distribution from that of training rows {of['score']:.2f}."
+        )
+    more = [f"and {len(rows) - SHOWN} columns more"] if rows[SHOWN:] else []
+    return [*verdict, "", numbers, "", *markdown_table(shown), *more]
 
 
 def _counted(what: str, columns: dict[str, int]) -> dict[str, Markdown]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,13 +18,14 @@ import pyarrow.fs
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import told_by_folders
+from learnkernels.conf.schema import DriftConfig
+from learnkernels.kernels.drift import NewRows
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.kernels.tables.reading import Column, Written, column_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
 from learnkernels.tasks.data.readers import refuse_repeated
 from learnkernels.tasks.data.tables import FORMATS, Table, TableOutput, locations_of, telling
 from learnkernels.tasks.models.registry import ModelVersion, fetch
-from learnkernels.tasks.models.scores import Distribution, Scores, Tally
+from learnkernels.tasks.models.scores import Distribution, Drifted, Scores, Tally, drift_report
 from learnkernels.tasks.naming import step
 
 if TYPE_CHECKING:
@@ -33,6 +36,29 @@ Missing = Literal["refuse", "null"]
 SUCCESS = "_SUCCESS"
 """Says that an output in parts is complete, as the readers of Spark and others look for it."""
 
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a scoring.
+
+    Parameters
+    ----------
+    ids : tuple of str
+        Columns copied as they are; without any, the output numbers the rows from 0.
+    missing : {"refuse", "null"}
+        What a row does that lacks a feature, or holds one that is not finite: stop, or get no prediction.
+    strict : bool
+        Whether columns that the model does not read are refused; else they are ignored.
+    drift : DriftConfig
+        When rows differ too much from the training rows, and whether no output is written then.
+    """
+
+    ids: tuple[str, ...] = ()
+    missing: Missing = "refuse"
+    strict: bool = False
+    drift: DriftConfig = field(default_factory=lambda: DriftConfig.model_validate({}))
+
+
 ROW = "row"
 """Name of the column that numbers the rows, where no ids are named."""
 
@@ -42,8 +68,7 @@ def score_table(
     version: ModelVersion,
     source: str,
     output: str,
-    ids: tuple[str, ...],
-    missing: Missing,
+    asked: Asked,
     tell: Callable[[float, int], None],
     pool: DaskPool | None = None,
 ) -> Scores:
@@ -51,11 +76,11 @@ def score_table(
 
     See `score_with` and `score_parts_with`.
     """
-    model, about = load_model(fetch(version)), {"model": version.uri, "version": str(version.version)}
-    about["digest"] = version.digest
+    about = {"model": version.uri, "version": str(version.version), "digest": version.digest}
+    model = load_model(fetch(version))
     if pool is None:
-        return score_with(model, about, source, output, ids=ids, missing=missing, tell=tell)
-    return score_parts_with(model, about, source, output, pool, ids=ids, missing=missing, tell=tell)
+        return score_with(model, about, source, output, asked, tell)
+    return score_parts_with(model, about, source, output, pool, asked, tell)
 
 
 def score_with(
@@ -63,9 +88,7 @@ def score_with(
     about: Mapping[str, str],
     source: str,
     output: str,
-    *,
-    ids: Sequence[str] = (),
-    missing: Missing = "refuse",
+    asked: Asked,
     tell: Callable[[float, int], None] = lambda share, rows: None,
 ) -> Scores:
     """Score a table with a model and write the predictions.
@@ -79,10 +102,8 @@ def score_with(
     source, output : str
         Parquet, CSV or Arrow; a path, or ``s3://bucket/key``. The source may be a folder or a pattern, for several
         files of the same columns, by name.
-    ids : sequence of str
-        Columns copied as they are; without any, the output numbers the rows from 0.
-    missing : {"refuse", "null"}
-        What a row does that lacks a feature, or holds one that is not finite: stop, or get no prediction.
+    asked : Asked
+        What is copied, refused and compared.
     tell : callable
         Told the share that is done and the rows so far, after every batch.
 
@@ -93,7 +114,8 @@ def score_with(
     Raises
     ------
     InputError
-        Source or output cannot be used, the columns do not fit the model, or a value is refused. No output is written.
+        Source or output cannot be used, the columns do not fit the model, a value is refused, or rows have drifted
+        (`Drifted`). No output is written.
     TransferError
         Something could not be read or written for now. No output is written.
 
@@ -103,31 +125,63 @@ def score_with(
     once. Memory: some batches and blocks of the formats, whatever the length.
     """
     started = time.monotonic()
-    before, after = _inputs_of(source, {*model.features, *ids}), table_location(output)
+    before, after = _inputs_of(source, {*model.features, *asked.ids}), table_location(output)
     require_output(before, after)
-    plan = _scored(model, about, Table(before), after, ids, missing, source, tell)
-    return plan.tally.scores(plan.schema.names, time.monotonic() - started)
+    with _scored(model, about, Table(before), after, asked, source, tell) as plan:
+        return _settled(model, plan.tally, plan.schema.names, plan.ignored, source, asked.drift, started)
 
 
+@contextmanager
 def _scored(
     model: Model,
     about: Mapping[str, str],
     table: Table,
     output: Location,
-    ids: Sequence[str],
-    missing: Missing,
+    asked: Asked,
     where: str,
     tell: Callable[[float, int], None] = lambda share, rows: None,
     first: int = 0,
-) -> ScoringPlan:
-    """Score a table, which is closed, into one file; return what came of it. Its first row is row `first`."""
+) -> Iterator[ScoringPlan]:
+    """Score a table, which is closed, into one file, and give what came of it before the file is put in place."""
     with table:
-        plan = ScoringPlan.of(model, about, table, ids, where, first)
-        with written(output) as path, TableOutput(path, output, plan.schema) as out:
-            for piece in table.tables(list(dict.fromkeys([*model.features, *plan.ids])), model.batch_rows):
-                out.write(plan.score(piece, missing))
-                tell(table.share_read, plan.tally.rows)
-    return plan
+        plan = ScoringPlan.of(model, about, table, asked, where, first)
+        with written(output) as path:
+            with TableOutput(path, output, plan.schema) as out:
+                for piece in table.tables(list(dict.fromkeys([*model.features, *asked.ids])), model.batch_rows):
+                    out.write(plan.score(piece))
+                    tell(table.share_read, plan.tally.rows)
+            yield plan
+
+
+def _settled(
+    model: Model,
+    tally: Tally,
+    columns: Sequence[str],
+    ignored: Sequence[str],
+    source: str,
+    drift: DriftConfig,
+    started: float,
+) -> Scores:
+    """Return what scoring gave, compared with the training rows; raise Drifted where no output may be written."""
+    scores = Scores(
+        rows=tally.rows,
+        missing=tally.missing,
+        columns=tuple(columns),
+        distribution={name: one.summary() for name, one in tally.distributions.items()},
+        seconds=time.monotonic() - started,
+        gaps=tally.met.gaps,
+        new_levels=tally.met.levels,
+        cells=tuple(tally.met.sentences()),
+        ignored=tuple(ignored),
+        drift=drift_report(model, tally, drift),
+    )
+    if scores.drift.warnings and drift.on_drift == "fail":
+        raise Drifted(
+            f"{source}: {'; '.join(scores.drift.warnings)}; correct the rows, train on newer ones, or set "
+            "'drift.on_drift: warn' and train again.",
+            scores,
+        )
+    return scores
 
 
 def score_parts_with(
@@ -136,9 +190,7 @@ def score_parts_with(
     source: str,
     output: str,
     pool: DaskPool,
-    *,
-    ids: Sequence[str] = (),
-    missing: Missing = "refuse",
+    asked: Asked,
     tell: Callable[[float, int], None] = lambda share, rows: None,
 ) -> Scores:
     """Score each file of a table with a model on the workers of a pool, into a file of a folder.
@@ -159,8 +211,8 @@ def score_parts_with(
         A folder, or ``s3://bucket/prefix/``, that all workers see.
     pool : DaskPool
         Whose workers do it.
-    ids, missing, tell
-        As for `score_with`.
+    asked, tell
+        As for `score_with`; where rows have drifted too far, `_SUCCESS` is not written.
 
     Raises
     ------
@@ -169,12 +221,12 @@ def score_parts_with(
     TransferError
         Something could not be read or written for now.
     """
-    started, inputs = time.monotonic(), _inputs_of(source, {*model.features, *ids})
+    started, inputs = time.monotonic(), _inputs_of(source, {*model.features, *asked.ids})
     files = [location.text for location in inputs]
     folder = f"{output.rstrip('/')}/"
     parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
     _require_own(locate(f"{folder}{SUCCESS}"), set(parts))
-    counts = [0] * len(files) if ids else pool.map(_count, files)
+    counts = [0] * len(files) if asked.ids else pool.map(_count, files)
     firsts = np.cumsum([0, *counts])[:-1].tolist()
     told = [0.0]
 
@@ -183,16 +235,16 @@ def score_parts_with(
         tell(told[0], int(told[0] * sum(counts)))
 
     jobs = list(zip(files, [location.told for location in inputs], parts, firsts, strict=True))
-    given = {"model": model, "about": about, "ids": tuple(ids), "missing": missing}
-    found = pool.map(_score_part, jobs, advance, **given)
+    found = pool.map(_score_part, jobs, advance, model=model, about=about, asked=asked)
     entries = [
         {"file": part.rpartition("/")[2], "rows": tally.rows, "input": file}
-        for (file, _, part, _), (tally, _) in zip(jobs, found, strict=True)
+        for (file, _, part, _), (tally, *_) in zip(jobs, found, strict=True)
     ]
-    total = reduce(lambda one, other: one + other, (tally for tally, _ in found))
+    total = reduce(lambda one, other: one + other, (tally for tally, *_ in found))
+    scores = _settled(model, total, *found[0][1:], source, asked.drift, started)
     with written(locate(f"{folder}{SUCCESS}")) as path:
         path.write_text(json.dumps({**about, "rows": total.rows, "files": entries}, indent=1), encoding="utf-8")
-    return total.scores(found[0][1], time.monotonic() - started)
+    return scores
 
 
 def _count(file: str) -> int:
@@ -215,12 +267,11 @@ def _score_part(
     job: tuple[str, tuple[tuple[str, Any], ...], str, int],
     model: Model,
     about: Mapping[str, str],
-    ids: tuple[str, ...],
-    missing: Missing,
-) -> tuple[Tally, list[str]]:
+    asked: Asked,
+) -> tuple[Tally, list[str], tuple[str, ...]]:
     file, told, part, first = job
-    plan = _scored(model, about, _input_of(file, told), locate(part), ids, missing, file, first=first)
-    return plan.tally, plan.schema.names
+    with _scored(model, about, _input_of(file, told), locate(part), asked, file, first=first) as plan:
+        return plan.tally, plan.schema.names, plan.ignored
 
 
 def _require_own(success: Location, parts: set[str]) -> None:
@@ -285,7 +336,9 @@ class ScoringPlan:
     model : Model
     where : str
         The table, for sentences.
-    ids : tuple of str
+    asked : Asked
+    ignored : tuple of str
+        Columns that are not read.
     schema : pyarrow.Schema
         Of the output.
     tally : Tally
@@ -296,33 +349,38 @@ class ScoringPlan:
 
     model: Model
     where: str
-    ids: tuple[str, ...]
+    asked: Asked
+    ignored: tuple[str, ...]
     schema: Any
     tally: Tally
     first: int = 0
 
     @classmethod
     def of(
-        cls, model: Model, about: Mapping[str, str], table: Table, ids: Sequence[str], where: str, first: int = 0
+        cls, model: Model, about: Mapping[str, str], table: Table, asked: Asked, where: str, first: int = 0
     ) -> ScoringPlan:
         """Check the columns of a table against a model.
 
         Raises
         ------
         InputError
-            Columns are missing, not known to the model, twice there or not numeric, or an id has the name of an output.
+            Columns are missing, or twice there, an id has the name of an output, or columns that are not read are
+            refused.
         """
-        _require_columns(model, table.schema, ids, where)
-        fields = [table.schema.field(name) for name in ids]
+        ignored = _ignored_columns(model, table.schema.names, asked, where)
+        fields = [table.schema.field(name) for name in asked.ids]
         outputs = [pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()]
         schema = pa.schema([*(fields or [pa.field(ROW, pa.int64())]), *outputs])
-        predictions = [name for name in model.column_types if name.split()[0] == "prediction"]
+        distributions = {name: Distribution() for name in model.column_types if name.split()[0] == "prediction"}
+        nothing = np.empty((0, len(model.feature_columns))), np.empty((0, len(model.score_names)))
+        new = None if model.reference is None else NewRows.of(*nothing, model.reference, [0])
         return cls(
             model=model,
             where=where,
-            ids=tuple(ids),
+            asked=asked,
+            ignored=ignored,
             schema=schema.with_metadata({f"learnkernels.{key}": value for key, value in about.items()}),
-            tally=Tally({name: Distribution() for name in predictions}),
+            tally=Tally(distributions, new),
             first=first,
         )
 
@@ -331,7 +389,7 @@ class ScoringPlan:
         """Number of the row that comes next."""
         return self.first + self.tally.rows
 
-    def score(self, piece: Any, missing: Missing) -> Any:
+    def score(self, piece: Any) -> Any:
         """Return the output of some rows, which follow those before.
 
         Raises
@@ -339,16 +397,16 @@ class ScoringPlan:
         InputError
             A value is missing and that is refused, or the model refuses a row.
         """
-        n = piece.num_rows
+        try:
+            X = self.model.raw_rows(piece, self._next)
+        except ValueError as error:
+            raise InputError(f"{self.where}: {error}") from None
         if self.model.table is not None:
-            return self._output(piece, self._columns(piece.select(self.model.features), np.zeros(n, dtype=bool)))
-        X = np.empty((n, len(self.model.features)))
-        for c, name in enumerate(self.model.features):
-            X[:, c] = self._numbers(column_of(name, piece.column(name)))
+            return self._output(piece, self._columns(X, np.zeros(piece.num_rows, dtype=bool)))
         lacks = ~np.isfinite(X)
         bad = np.asarray(lacks.any(axis=1))
         if bad.any():
-            if missing == "refuse":
+            if self.asked.missing == "refuse":
                 first = int(bad.argmax())
                 column = self.model.features[int(lacks[first].argmax())]
                 raise InputError(
@@ -359,23 +417,14 @@ class ScoringPlan:
                 X[bad] = X[bad.argmin()]  # any complete row: the others keep their places, and so their bits
         columns = self._columns(X, bad)
         self.tally.missing += int(bad.sum())
+        for name, count in zip(self.model.features, lacks.sum(axis=0).tolist(), strict=True):
+            self.tally.met.add(name, count, 0)
         return self._output(piece, columns)
-
-    def _numbers(self, column: Column) -> np.ndarray:
-        """Return the numbers of a column; raise InputError where a text is none."""
-        numbers, _ = column.read_numbers(Written())
-        if (wrong := np.isnan(numbers) & ~column.gaps).any():
-            row = int(wrong.argmax())
-            raise InputError(
-                f"{self.where}: column {column.name!r} must hold numbers, got {str(column.values[row])!r:.40} in row "
-                f"{self._next + row:,} (the first is row 0); correct it, or leave it empty."
-            )
-        return numbers
 
     def _output(self, piece: Any, columns: list[Any]) -> Any:
         """Return the output of a piece, of ids and columns, and count its rows."""
         n = piece.num_rows
-        ids = [piece.column(name) for name in self.ids] or [pa.array(np.arange(self._next, self._next + n))]
+        ids = [piece.column(name) for name in self.asked.ids] or [pa.array(np.arange(self._next, self._next + n))]
         self.tally.rows += n
         return pa.table([*ids, *columns], schema=self.schema)
 
@@ -383,36 +432,48 @@ class ScoringPlan:
         """Return the columns of the model, with nulls in bad rows, which are not asked about if all are."""
         types = {name: _arrow_type(dtype) for name, dtype in self.model.column_types.items()}
         if bad.all():
-            return [pa.nulls(len(X), kind) for kind in types.values()]
+            return [pa.nulls(len(bad), kind) for kind in types.values()]
         try:
             self.tally.met.first = self._next
-            columns = self.model.columns(X, self.tally.met)
+            X = self.model.encoded(X, self.tally.met)
+            columns = self.model.columns_of(X)
         except ValueError as error:
-            raise InputError(f"{self.where}: rows {self._next:,} to {self._next + len(X) - 1:,}: {error}") from None
+            raise InputError(f"{self.where}: rows {self._next:,} to {self._next + len(bad) - 1:,}: {error}") from None
         for name, distribution in self.tally.distributions.items():
             some = Distribution.of(columns[name][~bad], numbers=self.model.task == "regression")
             self.tally.distributions[name] = distribution + some
+        if self.model.reference is not None and self.tally.new is not None:
+            scores, seed = self.model.scores_in(columns), [zlib.crc32(self.where.encode()), self._next]
+            self.tally.new += NewRows.of(X[~bad], scores[~bad], self.model.reference, seed)
         return [pa.array(columns[name], type=kind, mask=bad) for name, kind in types.items()]
 
 
-def _require_columns(model: Model, schema: Any, ids: Sequence[str], where: str) -> None:
-    names, wanted = schema.names, {*model.features, *ids}
+def _ignored_columns(model: Model, names: Sequence[str], asked: Asked, where: str) -> tuple[str, ...]:
+    """Return the columns of a table that a model does not read, but for those that it knows.
+
+    Raises
+    ------
+    InputError
+        Columns that it reads are missing, one is there twice, an id has the name of an output, or others are refused.
+    """
     refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
-    refuse_repeated(ids, "id {} is given more than once; name it once.")
-    ignored = {model.about.get("target"), *(model.about.get("drop") or ())}
+    refuse_repeated(asked.ids, "id {} is given more than once; name it once.")
+    known = {model.about.get("target"), *(model.about.get("drop") or ()), *model.features, *asked.ids}
     if model.table is not None:
-        ignored |= set(model.table.left_out)
-    absent = [name for name in dict.fromkeys([*model.features, *ids]) if name not in names]
-    extra = [name for name in names if name not in wanted and name not in ignored]
-    if absent or extra:
-        faults = [f"{what} {listed(some)}" for what, some in (("missing", absent), ("unknown", extra)) if some]
+        known |= set(model.table.left_out)
+    others = tuple(name for name in names if name not in known)
+    if absent := [name for name in asked.ids if name not in names]:
+        raise InputError(f"{where}: id {listed(absent)} is no column; correct the name.")
+    if lacking := model.lacking(names, others):
+        raise InputError(f"{where}: {lacking}")
+    if others and asked.strict:
         raise InputError(
-            f"{where}: its columns are not those of the model: {'; '.join(faults)}; rename or remove columns, or name "
-            "those to copy as ids."
+            f"{where}: has columns that the model does not read: {listed(others)}; remove them, name those to copy as "
+            "ids, or do without 'strict'."
         )
-    clash = [name for name in ids if name in model.column_types]
-    if clash:
+    if clash := [name for name in asked.ids if name in model.column_types]:
         raise InputError(f"{where}: id {listed(clash)} has the name of a column of the output; rename it.")
+    return others
 
 
 def _arrow_type(dtype: np.dtype[Any]) -> Any:

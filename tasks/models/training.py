@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from prefect import get_run_logger
+from scipy import sparse
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.conf.schema import (
     OF_PROBABILITIES,
     CompareConfig,
@@ -22,6 +23,7 @@ from learnkernels.conf.schema import (
     grid_values,
 )
 from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.drift import REFERENCE_ROWS
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learning import learn_path
@@ -50,8 +52,8 @@ from learnkernels.tasks.workers.cluster import DaskPool
 MODEL = "model.npz"
 """What holds a model, in its entry of the store."""
 
-OF_THE_PLACE = {"data_dir", "dask", "tracking", "promotion_margin"}
-"""What of a configuration says where a run finds data and workers and when it is promoted, not which model it makes."""
+OF_THE_PLACE = {"data_dir", "dask", "tracking", "promotion_margin", "drift"}
+"""What of a configuration makes no other model: where a run finds data, workers and evidence, and when to warn or promote."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,17 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
                 "another with --learner."
             )
     return chosen
+
+
+def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
+    """Raise InputError where `drift.ignore` names what is no column of a data set."""
+    dataset = load_dataset(ref)
+    known = dataset.features if dataset.table is None else (*dataset.table.names, *dataset.table.left_out)
+    if unknown := [name for name in ignore if name not in known]:
+        raise InputError(
+            f"drift.ignore: data set {ref.name} has no column {listed(unknown)}; {did_you_mean(unknown[0], known)}"
+            "correct the name, or leave it out."
+        )
 
 
 def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> Choice:
@@ -244,23 +257,26 @@ def fit_on_all_rows(
         "versions": versions(),
         **({"earlier_versions": earlier} if (earlier := earlier_versions([Path(moments.path)])) else {}),
     }
-    entry = store_path("models", digest(NUMERICS_VERSION, moments.key, about, *sources([choice.learner])))
+    entry = store_path(
+        "models", digest(NUMERICS_VERSION, REFERENCE_ROWS, moments.key, about, *sources([choice.learner]))
+    )
     path = entry / MODEL
     if kept(entry, log.warning):
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
         return ModelRef(str(path), dict(load_model(path).about))
+    low, high = (_dense(getattr(dataset.X, extreme)(axis=0)).ravel() for extreme in ("min", "max"))
     dataset = replace(dataset, X=pool.workers.reading(dataset.X))
     kernel = _kernel_of_all_rows(ref.name, dataset, moments, choice, config, pool)
-    low, spread = dataset.scaling
     about["alignment"] = kernel.alignment
     if kernel.sampling is not None:
         about["sampling"] = asdict(kernel.sampling)
     estimator = _fitted(kernel, dataset, ref.name, choice, config, predictor, pool).on_support()
     if dataset.table is None:
-        model = Model(estimator, tuple(dataset.features), low, spread, about)
+        model = Model(estimator, tuple(dataset.features), *dataset.scaling, about)
     else:
         model = Model.of_table(estimator, about)
+    model = model.with_reference(dataset.X, low, high, config.protocol.seed)
     with keep(entry, [Path(moments.path)]) as folder, (folder / MODEL).open("wb") as file:
         save_model(model, file)
     advance(1.0)
@@ -357,9 +373,12 @@ def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
     if dataset.table is not None:
         return pd.DataFrame(dataset.table.decode(np.asarray(dataset.X[:rows])))
     low, spread = dataset.scaling
-    X = dataset.X[:rows]
-    X = np.asarray(X.todense()) if hasattr(X, "todense") else X
-    return pd.DataFrame(X * spread + low, columns=list(dataset.features))
+    return pd.DataFrame(_dense(dataset.X[:rows]) * spread + low, columns=list(dataset.features))
+
+
+def _dense(X: Any) -> np.ndarray:
+    """Return numbers that may be sparse as an array."""
+    return np.asarray(X.toarray() if sparse.issparse(X) else X)
 
 
 def _of_a_sample(about: Mapping[str, Any]) -> str:

@@ -6,8 +6,8 @@ from typing import Literal
 
 from prefect.events import emit_event
 
-Event = Literal["trained", "challenged", "promoted", "rejected", "empty"]
-"""A run has registered a model or found it registered, has decided a challenge, how, or had no rows to predict."""
+Event = Literal["trained", "challenged", "promoted", "rejected", "empty", "drifted"]
+"""A run has registered a model or found it registered, has decided a challenge, how, or had no or drifted rows."""
 
 
 def announce(event: Event, model: str, text: str) -> None:

@@ -69,14 +69,15 @@ def test_every_occasion_sends_a_message(prefect_server: None):
     with told_of() as received, get_client(sync_client=True) as prefect:
         run = prefect.create_flow_run(train, tags=["learnkernels"])
         prefect.set_flow_run_state(run.id, Failed(message='the column "x" is {{not}} there'), force=True)
-        for event in ("trained", "promoted", "rejected", "empty", "challenged"):
+        for event in ("trained", "promoted", "rejected", "empty", "drifted", "challenged"):
             announce(event, "told", f'told is "{event}".')
-        assert within(lambda: len(received) >= 4, 60, 0.05), received
+        assert within(lambda: len(received) >= 5, 60, 0.05), received
     texts = {one["title"]: one["message"].splitlines()[0] for one in received}
     assert texts == {
         f"{run.name} is Failed": 'the column "x" is {{not}} there',
         "told: challenger promoted": 'told is "promoted".',
         "told: challenger rejected": 'told is "rejected".',
+        "told: input drifted": 'told is "drifted".',
         "told: input empty": 'told is "empty".',
     }
-    assert len(received) == 4
+    assert len(received) == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,8 +26,17 @@ from learnkernels.flows.predict import predict
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.tasks.data.locations import locate
-from learnkernels.tasks.models.registry import ModelVersion, fetch, find_version, log_model, register
-from learnkernels.tasks.models.scoring import score_table
+from learnkernels.tasks.models.registry import (
+    PLACE,
+    ModelVersion,
+    fetch,
+    find_version,
+    log_model,
+    register,
+    tag_version,
+)
+from learnkernels.tasks.models.scores import Drifted
+from learnkernels.tasks.models.scoring import Asked, score_table
 from tests.service.conftest import S3
 from tests.service.flows.test_notifications import sends, told_of
 from tools.waiting import within
@@ -44,11 +54,24 @@ def registered(prefect_server: None, module_folder: Path) -> ModelVersion:
     train = rows_of(60, 0)
     y = np.where(train["a"] * train["b"] > 0, "yes", "no")
     estimator = KernelLearningClassifier(GaussianFamily([0.1, 1.0]), "align").fit(train[["a", "b"]].to_numpy(), y)
-    save_model(Model(estimator, ("a", "b"), np.zeros(2), np.ones(2), {"target": "y", "drop": []}), "model.npz")
+    model, X = Model(estimator, ("a", "b"), np.zeros(2), np.ones(2), {"target": "y", "drop": []}), train[["a", "b"]]
+    save_model(model.with_reference(X.to_numpy(), X.min().to_numpy(), X.max().to_numpy(), 0), "model.npz")
     client = MlflowClient()
     run = client.create_run(client.create_experiment(name, artifact_location=Path("mlartifacts").absolute().as_uri()))
     uri = log_model(run.info.run_id, Path("model.npz"), example=train.head(3))
     return register(uri, name, run.info.run_id, tags={}, description="small")
+
+
+def artifacts_of(model: str) -> tuple[Any, dict[str, Any]]:
+    """Return the latest run of `predict` with a model, and the artifacts that it has left, by key."""
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
+        run = next(run for run in runs if run.name.startswith(f"predict-{model}-"))
+        wanted = ArtifactFilter(
+            key=ArtifactFilterKey(any_=["scoring", "scoring-progress"]),
+            flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]),
+        )
+        return run, {one.key: one.data for one in client.read_artifacts(artifact_filter=wanted)}
 
 
 def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered: ModelVersion):
@@ -70,20 +93,12 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered:
     labels, counts = np.unique(whole["prediction"], return_counts=True)
     assert result["distribution"] == {"prediction": dict(zip(labels.tolist(), counts.tolist(), strict=True))}
     assert table.schema.metadata[b"learnkernels.digest"].decode() == result["digest"] == version.digest
-    with get_client(sync_client=True) as client:
-        (run,) = [
-            run
-            for run in client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
-            if run.name.startswith("predict-flowers/1-")
-        ]
-        wanted = ArtifactFilter(
-            key=ArtifactFilterKey(any_=["scoring", "scoring-progress"]),
-            flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]),
-        )
-        artifacts = {one.key: one.data for one in client.read_artifacts(artifact_filter=wanted)}
+    run, artifacts = artifacts_of("flowers/1")
     assert run.state.type.value == "COMPLETED"
     assert artifacts["scoring-progress"] == 100.0
     report = artifacts["scoring"]
+    assert result["drift"]["warnings"] == []
+    assert "No threshold is exceeded." in report
     assert "5,000 rows scored with [flowers version 1](http://127.0.0.1:5000/#/models/flowers/versions/1)" in report
     assert "| rows without a prediction, because a value is missing | 2 |" in report
     for label, count in zip(labels, counts, strict=True):
@@ -99,6 +114,53 @@ def test_a_table_without_rows_is_scored_and_told(registered: ModelVersion):
     (message,) = received
     assert message["title"] == "flowers: input empty"
     assert message["message"].startswith("in.parquet has no rows, and so out.parquet has none.")
+
+
+@sends
+@pytest.mark.slow(10)
+def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: ModelVersion):
+    moved, drift = rows_of(300, 1), MlflowClient()
+    moved["b"] += 9
+    moved.assign(extra=1).to_parquet("in.parquet")
+    with told_of() as received:
+        done = predict("flowers", "in.parquet", "warned.parquet", ["key"])
+        assert within(lambda: len(received) >= 1, 60)
+    tested, outside = done["drift"]["warnings"]
+    assert tested.startswith("the rows differ from the training rows (p = ")
+    assert tested.endswith(": column 'b'")
+    assert outside == "rows are outside of the range of the training rows: column 'b' (100%); the limit is 10%"
+    assert done["ignored"] == ["extra"]
+    assert received[0]["title"] == "flowers: input drifted"
+    assert received[0]["message"].startswith(f"in.parquet: {tested}; {outside}.")
+    report = artifacts_of("flowers")[1]["scoring"]
+    assert "the rows differ from the training rows" in report
+    assert "| columns that were ignored | `extra` |" in report
+    points = drift.get_metric_history(registered.run_id, "drift/outside")
+    assert [(point.value, point.step) for point in points[-1:]] == [(1.0, len(points) - 1)]
+
+    tag_version("flowers", 1, {PLACE: json.dumps({"drift": {"on_drift": "fail", "missing": 0.2}})})
+    with pytest.raises(
+        Drifted, match=r"^in\.parquet: the rows differ .* or set 'drift\.on_drift: warn' and train again"
+    ):
+        predict("flowers", "in.parquet", "failed.parquet", ["key"])
+    failed, left = artifacts_of("flowers")
+    assert failed.state.type.value == "FAILED"
+    assert "the rows differ from the training rows" in left["scoring"]
+    refused = command("--input", "in.parquet", "--output", "failed.parquet", "--id", "key")
+    assert refused.exit_code == 2
+    moved[["a", "b"]] = np.nan
+    moved.to_parquet("in.parquet")
+    with pytest.raises(Drifted, match=r"more values are missing than at training: column 'a' \(100%\), 'b' \(100%\);"):
+        predict("flowers", "in.parquet", "failed/", ["key"], "null")
+    assert not list(Path().glob("*failed.parquet*"))
+    assert not Path("failed/_SUCCESS").exists()
+    moved.head(19).to_parquet("in.parquet")
+    few = predict("flowers", "in.parquet", "few.parquet", ["key"], "null")["drift"]
+    assert (few["warnings"], few["note"]) == ([], "not tested, as 20 rows are needed and the input has 19")
+    tag_version("flowers", 1, {PLACE: json.dumps({"drift": {"on_drift": "never"}})})
+    with pytest.raises(InputError, match="model models:/flowers/1: what it says of drift cannot be read"):
+        predict.fn("flowers", "in.parquet", "few.parquet", ["key"])
+    tag_version("flowers", 1, {PLACE: "{}"})
 
 
 def test_what_cannot_be_scored_is_refused(registered: ModelVersion):
@@ -126,12 +188,13 @@ def test_reading_and_writing_are_tried_again_and_faults_are_not(registered: Mode
     @flow(name="twice")
     def twice(*ids: str) -> int:
         at_once = score_table.with_options(retry_delay_seconds=0)
-        return at_once(find_version(registered.uri), "in.parquet", "twice.parquet", ids, "refuse", tell).rows
+        asked = Asked(ids, strict=True)
+        return at_once(find_version(registered.uri), "in.parquet", "twice.parquet", asked, tell).rows
 
     assert twice("key") == 50
     assert calls == [1.0, 1.0]
     assert [path.name for path in Path().glob("*twice.parquet*")] == ["twice.parquet"]
-    with pytest.raises(InputError, match="unknown 'key'"):
+    with pytest.raises(InputError, match="does not read: 'key'"):
         twice()
     assert len(calls) == 2
 
@@ -155,16 +218,19 @@ def test_the_command_scores_and_from_server_to_server_is_from_disk_to_disk(regis
 
 def test_the_command_refuses_in_one_sentence_and_leaves_nothing(registered: ModelVersion):
     rows_of(100, 1).to_csv("in.csv", index=False)
-    wrong = command("--input", "in.csv", "--output", "none.csv")
+    wrong = command("--input", "in.csv", "--output", "none.csv", "--strict")
     assert wrong.exit_code == 2
     (said,) = [line for line in wrong.output.splitlines() if "error:" in line]
-    assert "in.csv: its columns are not those of the model: unknown 'key'" in said
+    assert "in.csv: has columns that the model does not read: 'key'; remove them" in said
+    assert (
+        "ignored, as the model does not read them: 'key'" in command("--input", "in.csv", "--output", "some.csv").output
+    )
     assert not list(Path().glob("*none.csv*"))
 
 
 def test_every_parameter_is_described_in_the_form():
     properties = predict.parameters.properties
-    assert list(properties) == ["model", "input", "output", "id", "missing", "scheduler"]
+    assert list(properties) == ["model", "input", "output", "id", "missing", "scheduler", "strict"]
     assert all(len(one["description"]) > 20 for one in properties.values())
     assert properties["missing"]["enum"] == ["refuse", "null"]
     assert predict.parameters.required == ["model", "input", "output"]

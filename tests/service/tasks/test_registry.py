@@ -310,8 +310,8 @@ def test_mlflows_server_answers_what_the_model_in_memory_says(
     whole = frame.round().astype(int)
     nulls = frame.astype(object).mask(frame.index.to_numpy()[:, None] == [3, 3, 99], None)
     refused = [
-        (frame.drop(columns="height"), "missing inputs ['height']"),
-        (nulls, "column 'height' must hold finite numbers, got null, NaN or infinity in 1 of 25 rows"),
+        (frame.drop(columns="height"), "the input lacks columns that the model reads: 'height'; rename a column."),
+        (nulls, "must be finite, got NaN or infinity in column 'height' (1)"),
     ]
     with serving("models:/churn@champion", elsewhere, tmp_path) as url:
         answers = {"predictions": predictions(churn.model, frame).to_dict("records")}
@@ -326,13 +326,21 @@ def test_mlflows_server_answers_what_the_model_in_memory_says(
             assert sentence in said["message"]
 
 
-def test_a_model_of_a_table_takes_texts_gaps_and_new_levels(module_folder: Path):
-    table = raw_rows(60).assign(plan=np.where(np.arange(60) % 3, "basic", "full"))
+def test_the_code_of_the_page_runs_for_every_kind_of_table(module_folder: Path):
+    i = np.arange(60)
+    table = raw_rows(60).assign(whole=i % 7, truth=i % 3 > 0, plan=np.where(i % 3, "basic", "full"))
+    table = table.assign(kind=pd.Categorical(table["plan"]), day=pd.date_range("2024-01-01", periods=60, freq="5D"))
     y = np.where((table["plan"] == "full") ^ (table["height"] > table["height"].mean()), "stays", "leaves")
-    model, path = of_a_table(table, y), module_folder / "plans.npz"
-    save_model(model, path)
-    uri = log_model(new_run(), path, example=table[:4])
     new = table[::-1].reset_index(drop=True)
     new.loc[0, "plan"], new.loc[1, "plan"], new.loc[2, "height"] = "other", None, np.nan
-    said = mlflow.pyfunc.load_model(uri).predict(new)
-    pd.testing.assert_frame_equal(said, pd.DataFrame(model.columns(new)))
+    for kinds in (["height"], ["whole", "truth"], ["plan"], ["kind", "height"], ["day", "whole"], list(table)):
+        model, path = of_a_table(table[kinds], y), module_folder / "plans.npz"
+        save_model(model, path)
+        run_id = new_run()
+        register(log_model(run_id, path, example=table[:4]), "plans", run_id, tags={}, description="")
+        set_alias("plans", CHAMPION, newest_version("plans").version)
+        page = MlflowClient().get_registered_model("plans").description
+        (load, predict) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[0].splitlines()
+        names: dict[str, Any] = {"mlflow": mlflow, "frame": new.assign(other=1)}
+        exec(load, names)
+        pd.testing.assert_frame_equal(eval(predict, names), pd.DataFrame(model.columns(new)), obj=str(kinds))

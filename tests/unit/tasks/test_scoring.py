@@ -23,7 +23,7 @@ from learnkernels.tasks.data import tables
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.tables import Table
 from learnkernels.tasks.models.scores import Distribution, Scores
-from learnkernels.tasks.models.scoring import score_with
+from learnkernels.tasks.models.scoring import Asked, score_with
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
 
@@ -84,8 +84,10 @@ def summary(values: np.ndarray) -> dict[str, float]:
     return {"mean": values.mean(), "sd": values.std(ddof=1), "min": values.min(), "max": values.max()}
 
 
-def score(model: Model, source: str | Path, output: str | Path, **keys: Any) -> Scores:
-    return score_with(model, ABOUT, str(source), str(output), **keys)
+def score(
+    model: Model, source: str | Path, output: str | Path, tell: Any = lambda share, rows: None, **asked: Any
+) -> Scores:
+    return score_with(model, ABOUT, str(source), str(output), Asked(**asked), tell)
 
 
 def scored(model: Model, table: Any, folder: Path, source: str = ".parquet", output: str = ".parquet", **keys: Any):
@@ -206,16 +208,16 @@ def test_columns_that_do_not_fit_are_refused(model: Model, tmp_path: Path, endin
     refused = []
     for i, (table, ids, said) in enumerate(
         [
-            (renamed(a="x", b="z"), [], "missing 'b', 'a'; unknown 'x', 'z'; rename or remove"),
-            (renamed(key="who"), [], "not those of the model: unknown 'who'; .*name those to copy as ids"),
-            (renamed(), ["key", "gone"], "not those of the model: missing 'gone'"),
+            (renamed(a="x", b="z"), [], "reads: 'b', 'a'; the model does not read 'x', 'z'; rename a column"),
+            (renamed(key="who"), [], "does not read: 'who'; remove them, name those to copy as ids"),
+            (renamed(), ["key", "gone"], "id 'gone' is no column; correct the name"),
             (renamed(), ["key", "key"], "id 'key' is given more than once"),
             (renamed(key="b"), [], "column 'b' appears more than once"),
             (renamed(key="score"), ["score"], "id 'score' has the name of a column of the output"),
         ]
     ):
         source = write(table, tmp_path / f"{i}{ending}")
-        refused.append((partial(score, model, source, tmp_path / "new" / "out.parquet", ids=ids), said))
+        refused.append((partial(score, model, source, tmp_path / "new" / "out.parquet", ids=ids, strict=True), said))
     require_refusals(refused, error=InputError)
     assert not (tmp_path / "new").exists()
 

@@ -1,9 +1,9 @@
 """A model as MLflow serves it: the rows that it takes from a frame, its signature and its answers."""
 
+import io
 import json
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,46 +41,108 @@ def predictions(model: Model, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(model.columns(frame.to_numpy()))
 
 
-def rows_of(frame: Any) -> Any:
-    from learnkernels.tasks.models.served_model import frame_rows  # here: MLflow warns on import
+def served(model: Model) -> Callable[[Any], pd.DataFrame]:
+    """Return what MLflow calls with a frame."""
+    from learnkernels.tasks.models.served_model import ServedModel  # here: MLflow warns on import
 
-    return frame_rows(frame, COLUMNS)
+    of = ServedModel()
+    of.model = model
+    return partial(of.predict, None)
 
 
 def test_frames_of_many_kinds_and_types_give_the_same_rows():
-    frame = raw_rows(4)
-    kinds = [frame, frame[list(COLUMNS[::-1])], frame.set_index(np.arange(4)[::-1])]
-    kinds += [frame.convert_dtypes(), frame.astype(object)]
-    kinds.append(pd.DataFrame(np.asfortranarray(frame.to_numpy()), columns=frame.columns))
-    for number, one in enumerate(kinds):
-        rows = rows_of(one)
-        assert rows.flags.c_contiguous, number
-        np.testing.assert_array_equal(rows, frame.to_numpy(), err_msg=str(number))
+    frame, model = raw_rows(4), trained()
+    for number, one in enumerate(
+        (
+            frame,
+            frame[list(COLUMNS[::-1])].assign(more="text"),
+            frame.set_index(np.arange(4)[::-1]),
+            frame.convert_dtypes(),
+            frame.astype(object),
+            frame.astype("category"),
+            frame.astype(str),
+            pd.DataFrame(np.asfortranarray(frame.to_numpy()), columns=frame.columns),
+            frame.to_dict("list"),
+            frame.to_dict("records"),
+        )
+    ):
+        given = served(model)(one).reset_index(drop=True)
+        pd.testing.assert_frame_equal(given, predictions(model, frame), obj=str(number), check_exact=True)
     for dtype in ("int64", "int8", "uint16", "float32", "Int64", "Float32", "bool", "boolean"):
-        rows = rows_of(pd.DataFrame({name: pd.array([0, 1, 1], dtype=dtype) for name in COLUMNS}))
+        rows = model.raw_rows(pd.DataFrame({name: pd.array([0, 1, 1], dtype=dtype) for name in COLUMNS}))
         np.testing.assert_array_equal(rows, np.repeat([[0.0], [1.0], [1.0]], 3, axis=1), err_msg=dtype)
 
 
 def test_frames_that_do_not_suit_are_refused():
-    frame = raw_rows(4)
+    from mlflow.exceptions import MlflowException
+
+    frame, ages = raw_rows(4), pd.DataFrame({"age": np.arange(40.0) % 7, "city": ["York", "Bath"] * 20})
+    ages["day"] = pd.date_range("2024-01-01", periods=40)
+    ask, of_table = served(trained()), served(of_a_table(ages, ages["age"] > 3))
     heights = [
-        ("tall", "column 'height' must hold numbers, got str such as 'tall'"),
-        (["1.5", "2", "3", "4"], "must hold numbers, got str such as '1.5'"),
-        (np.array([1.0, 2.0, "3", None], dtype=object), "must hold numbers"),
-        ([1, None, np.nan, 2], "NaN or infinity in 2 of 4 rows"),
-        (np.inf, "NaN or infinity in 4 of 4 rows"),
-        (pd.array([1, None, 2, 3], dtype="Int64"), "in 1 of 4 rows"),
-        (1j, "must hold numbers, got complex128"),
-        (pd.Timestamp(0), "must hold numbers, got datetime64"),
+        ("tall", "column 'height' must hold numbers, got 'tall' in row 0"),
+        (np.array([1.0, 2.0, "3", None], dtype=object), "NaN or infinity in column 'height' (1) of 4 rows"),
+        ([1, None, np.nan, 2], "NaN or infinity in column 'height' (2) of 4 rows"),
+        (np.inf, "NaN or infinity in column 'height' (4) of 4 rows"),
+        (1j, "must hold numbers, got '1j'"),
+        (pd.Timestamp(0), "must hold numbers, got '1970-01-01T00:00:00.000000' in row 0"),
+        ([[1]] * 4, "must hold numbers, got other in row 0"),
     ]
-    frames = [(frame.assign(height=values), said) for values, said in heights] + [
-        (frame.drop(columns="height"), "got others: 'height' missing; give 'height', 'depth in m', "),
-        (frame.assign(id=1), "'id' unknown"),
-        (frame.rename(columns={"height": "Height"}), "'height' missing; 'Height' unknown"),
-        (pd.concat([frame, frame[["height"]]], axis=1), "'height' more than once"),
-        (frame.to_numpy(), "got ndarray; give a pandas DataFrame"),
+    frames = [(partial(ask, frame.assign(height=values)), said) for values, said in heights] + [
+        (partial(ask, frame.drop(columns="height")), "the input lacks columns that the model reads: 'height'; rename"),
+        (
+            partial(ask, frame.rename(columns={"height": "Height"})),
+            "'height'; the model does not read 'Height'; rename",
+        ),
+        (partial(ask, pd.concat([frame, frame[["height"]]], axis=1)), "'height' more than once"),
+        (partial(ask, frame.to_numpy()), "a table of named columns, got ndarray"),
+        (
+            partial(of_table, ages[[]]),
+            "reads: 'age' (without values: 3, the median), 'city' (without values: none of its categories), 'day' "
+            "(without values: 2024-01-20T12:00:00, the median); rename a column, or add the column without values to",
+        ),
     ]
-    require_refusals(((partial(rows_of, one), said) for one, said in frames), literal=True)
+
+    def sentence(act: Callable[[], object]) -> str:
+        with pytest.raises(MlflowException) as refused:
+            act()
+        return str(refused.value)
+
+    require_refusals(frames, literal=True, by=sentence)
+
+
+@pytest.mark.parametrize(
+    ("kind", "others"),
+    [
+        ("numbers", {"whole": "int64", "real": "float64", "truth": "bool"}),
+        ("numbers of few values", {"whole": "category", "real": "category", "truth": "boolean"}),
+        ("categories", {"plan": "category", "code": "int64"}),
+        ("texts", {"plan": "string", "code": "object"}),
+        ("dates", {"day": "datetime64[ns]"}),
+        ("dates as texts", {"day": "string"}),
+    ],
+)
+def test_every_type_of_pandas_json_and_csv_gives_the_same_predictions(kind: str, others: dict[str, str]):
+    """Training rows are texts of a CSV; new rows have the types that readers give them."""
+    from mlflow.pyfunc import scoring_server
+
+    i = np.arange(60)
+    texts = pd.DataFrame({
+        "whole": (i % 7).astype(str), "real": (i / 8).astype(str), "truth": np.where(i % 3, "True", "False"),
+        "plan": np.where(i % 5, "basic", "full"), "code": [f"{n % 4:03d}" for n in i],
+        "day": [str(day)[:10] for day in pd.date_range("2024-01-01", periods=60, freq="5D")],
+    })  # fmt: skip
+    model = of_a_table(texts, i % 7 > 3)
+    ask, expected = served(model), pd.DataFrame(model.columns(texts))
+    read = pd.read_csv(io.StringIO(texts.to_csv(index=False)))
+    typed = read.astype(others) if kind != "texts" else texts.astype(others)
+    if "day" in others:
+        typed["day"] = pd.to_datetime(read["day"]).astype(others["day"])
+    split = json.dumps({"dataframe_split": json.loads(typed.to_json(orient="split", date_format="iso"))})
+    posted = scoring_server.infer_and_parse_data(json.loads(split), None)
+    by_csv = scoring_server.parse_csv_input(io.StringIO(typed.to_csv(index=False)), None)
+    for frame in (typed, posted, by_csv):
+        pd.testing.assert_frame_equal(ask(frame), expected, check_exact=True)
 
 
 def test_the_signature_names_columns_and_types():
@@ -89,27 +151,19 @@ def test_the_signature_names_columns_and_types():
     kinds += [(np.int32([1, 2]), "integer"), (np.uint32([1, 2]), "long")]
     for names, expected in kinds:
         signature = signature_of(trained(names, probability=True))
-        inputs = [(column.name, column.type.name, column.required) for column in signature.inputs]
-        assert inputs == [(name, "double", True) for name in COLUMNS]
+        assert signature.inputs is None  # which the model checks itself
         numbers = ["score", *(f"probability {label}" for label in np.unique(np.asarray(names)).tolist())]
         outputs = [(column.name, column.type.name) for column in signature.outputs]
         assert outputs == [("prediction", expected), *((name, "double") for name in numbers)]
-    table = pd.DataFrame({"age": np.arange(40.0) % 7, "city": ["York", "Bath"] * 20})
-    inputs = json.loads(signature_of(of_a_table(table, table["age"] > 3)).to_dict()["inputs"])
-    assert {column["name"]: column["type"] for column in inputs} == {"age": "double", "city": "string"}
 
 
-def test_several_outputs_are_served_as_several_columns(tmp_path: Path):
-    from learnkernels.tasks.models.served_model import ServedModel
-
+def test_several_outputs_are_served_as_several_columns():
     X = raw_rows(40)
     Y = np.column_stack([np.sin(X["height"]), X["depth in m"] ** 2])
     estimator = KernelLearningRegressor(GaussianFamily([0.1])).fit((X - LOW).to_numpy() / SPREAD, Y)
     model = Model(estimator, COLUMNS, LOW, SPREAD, {})
-    save_model(model, tmp_path / "m.npz")
-    served, frame = ServedModel(), raw_rows(5, seed=3).set_index(pd.Index(list("vwxyz")))
-    served.load_context(SimpleNamespace(artifacts={"model": str(tmp_path / "m.npz")}))
-    got = served.predict(None, frame)
+    frame = raw_rows(5, seed=3).set_index(pd.Index(list("vwxyz")))
+    got = served(model)(frame)
     assert list(got.columns) == ["prediction 0", "prediction 1"]
     assert list(got.index) == list("vwxyz")
     np.testing.assert_array_equal(got.to_numpy(), predictions(model, frame).to_numpy())
