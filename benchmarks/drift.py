@@ -2,8 +2,8 @@
 
 `python -m benchmarks.drift` prints, for two learners on 1,000 rows of ten columns of which five matter (Friedman 1991),
 how often the test by the kernel, those of the columns and both together say that a batch of 500 rows has drifted: of
-clean batches, and of batches that have drifted in one way each. Every ten batches have a model of their own. Then it
-prints what the comparison takes beside scoring.
+400 clean batches, and of 100 batches that have drifted in one way each, with 20 models. Then it prints what the
+comparison takes beside scoring.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.models.scores import Tally, drift_report
 
 TRAINING, BATCH, COLUMNS, MATTER = 1000, 500, 10, 5
-BATCHES, OF_A_MODEL = 200, 10
+MODELS, CLEAN, DRIFTED = 20, 20, 5
 LEVEL = DriftConfig.model_validate({}).level
 LEARNERS: dict[str, dict[str, Any]] = {
     "rfm (default)": {},
@@ -88,14 +88,15 @@ def kept(model: Model, X: np.ndarray) -> NewRows:
     return NewRows.of(X, model.scores_in(model.columns_of(X)), model.reference, [len(X)])
 
 
-def alarms(params: dict[str, Any], batches: int) -> dict[str, np.ndarray]:
+def alarms(params: dict[str, Any], models: int) -> dict[str, np.ndarray]:
     """Return the share of alarms of each case: by the kernel, by the columns, and by `predict`, thresholds included."""
     found = {case: np.zeros(3) for case in CASES}
-    for number in range(batches // OF_A_MODEL):
+    batches = {case: DRIFTED if number else CLEAN for number, case in enumerate(CASES)}
+    for number in range(models):
         rng = np.random.default_rng(number)
         model = trained(params, TRAINING, rng)
         for case, change in CASES.items():
-            for _ in range(OF_A_MODEL):
+            for _ in range(batches[case]):
                 X = rng.normal(size=(BATCH, COLUMNS))
                 change(X, rng)
                 new, config = kept(model, X), DriftConfig.model_validate({})
@@ -103,7 +104,7 @@ def alarms(params: dict[str, Any], batches: int) -> dict[str, np.ndarray]:
                 decided = bool(drift_report(model, Tally({}, new, BATCH), config).warnings)
                 columns = min(drift.p_columns.values())
                 found[case] += drift.p_kernel <= LEVEL / 2, columns <= LEVEL / 2, decided
-    return {case: counts / batches for case, counts in found.items()}
+    return {case: counts / (models * batches[case]) for case, counts in found.items()}
 
 
 def cost(training: int, rows: int, repeats: int) -> tuple[float, float]:
@@ -125,16 +126,16 @@ def cost(training: int, rows: int, repeats: int) -> tuple[float, float]:
 def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drift", description=__doc__.splitlines()[0])
-    parser.add_argument("--batches", type=int, default=BATCHES, help="Of each case and learner.")
-    batches = parser.parse_args().batches
+    parser.add_argument("--models", type=int, default=MODELS, help="Of each learner.")
+    models = parser.parse_args().models
     print(f"| learner | {BATCH} rows | kernel | columns | together |\n|---|---|---|---|---|")  # noqa: T201
     for learner, params in LEARNERS.items():
-        for case, shares in alarms(params, batches).items():
+        for case, shares in alarms(params, models).items():
             print(f"| {learner} | {case} | {' | '.join(f'{share:.1%}' for share in shares)} |", flush=True)  # noqa: T201
     print("\n| training rows | new rows | scoring, s | comparison, s | ratio |\n|---|---|---|---|---|")  # noqa: T201
     for training in (1000, 5000):
         for rows in (500, 10_000, 100_000):
-            scoring, comparing = cost(training, rows, 5 if batches == BATCHES else 1)
+            scoring, comparing = cost(training, rows, 5 if models == MODELS else 1)
             cells = f"{scoring:.3f} | {comparing:.3f} | {comparing / scoring:.2f}"
             print(f"| {training:,} | {rows:,} | {cells} |", flush=True)  # noqa: T201
 

@@ -91,6 +91,7 @@ PARTS = {
     "BaselineConfig": "`baseline`",
     "DaskConfig": "`dask`",
     "TrackingConfig": "`tracking`",
+    "DriftConfig": "`drift`",
     "Powers": "A grid of powers",
     "Spaced": "A grid between two ends",
     "OwnConfig": "A family of your own",

@@ -462,10 +462,10 @@ def _ignored_columns(model: Model, names: Sequence[str], asked: Asked, where: st
     if model.table is not None:
         known |= set(model.table.left_out)
     others = tuple(name for name in names if name not in known)
-    if absent := [name for name in asked.ids if name not in names]:
-        raise InputError(f"{where}: id {listed(absent)} is no column; correct the name.")
     if lacking := model.lacking(names, others):
         raise InputError(f"{where}: {lacking}")
+    if absent := [name for name in asked.ids if name not in names]:
+        raise InputError(f"{where}: id {listed(absent)} is no column; correct the name.")
     if others and asked.strict:
         raise InputError(
             f"{where}: has columns that the model does not read: {listed(others)}; remove them, name those to copy as "

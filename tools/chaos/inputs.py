@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -100,18 +99,18 @@ def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
     from learnkernels.conf.errors import InputError
     from learnkernels.kernels.persistence.model import load_model
     from learnkernels.tasks.data.locations import TransferError
-    from learnkernels.tasks.models.scoring import score_with
+    from learnkernels.tasks.models.scoring import Asked, score_with
 
     ending = random.choice(ENDINGS[:-1])
     content = of_format(rows(60, 2).drop_columns(["y"]), ending)
     path = _folder(lane) / f"damaged{ending}"
     stored = _stored_model(lane)
     model = load_model(stored)
-    score = partial(score_with, model, {}, missing=random.choice(["refuse", "null"]))
+    asked = Asked(missing=random.choice(["refuse", "null"]))
 
     def act(damaged: bytes) -> None:
         path.write_bytes(damaged)
-        score(str(path), str(path.with_name("scores.parquet")))
+        score_with(model, {}, str(path), str(path.with_name("scores.parquet")), asked)
 
     attempt.case = f"table to score {ending}"
     _try(lane, attempt, _damaged(content, random), act, (InputError, TransferError), 60, lambda case: (case, ending))

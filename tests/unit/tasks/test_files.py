@@ -18,7 +18,7 @@ from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.starting import start
-from learnkernels.tasks.models.scoring import score_with
+from learnkernels.tasks.models.scoring import Asked, score_with
 from tests.refusals import require_refusals
 from tests.sources import config, load, require_equal, write
 
@@ -160,8 +160,7 @@ def test_several_files_are_scored_as_one_with_what_their_folders_tell(tmp_path, 
     shares: list[float] = []
 
     def scored(source: str, output: str = "out.parquet") -> pd.DataFrame:
-        keys = {"ids": ["site"], "tell": lambda share, n: shares.append(share)}
-        score_with(model, {}, source, output, **keys)
+        score_with(model, {}, source, output, Asked(("site",)), lambda share, n: shares.append(share))
         return pd.read_parquet(output).fillna("")  # gaps of a CSV are empty texts
 
     expected, one = scored(f"whole{ending}"), f"new/site=north%20east/year=2024/share=1/rows{ending}"

@@ -23,7 +23,7 @@ from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.starting import LEAST_TRAIN, MOST_ROWS, start
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.trials import _learned_columns
-from learnkernels.tasks.models.scoring import score_with
+from learnkernels.tasks.models.scoring import Asked, score_with
 from learnkernels.tasks.own import as_learner
 from tests.refusals import require_refusals
 
@@ -265,7 +265,7 @@ def test_raw_tables_are_scored_with_gaps_and_new_levels(frame: pd.DataFrame, fol
         assert "age, in years" in read(folder).features
         new.to_csv("new.csv", index=False, sep=delimiter)
         for ending in ("csv", "parquet"):
-            scores = score_with(model, {}, f"new.{ending}", f"out.{ending}", ids=["customer id"])
+            scores = score_with(model, {}, f"new.{ending}", f"out.{ending}", Asked(("customer id",)))
             assert (scores.rows, scores.missing) == (M, 0)
             assert scores.gaps == {"age": 2, "city": 1}
             assert scores.new_levels == {"city": 2}
@@ -278,7 +278,10 @@ def test_a_table_that_does_not_fit_is_refused(frame: pd.DataFrame, folder: Path,
     frame.drop(columns="age").to_csv("less.csv", index=False)
     frame.assign(age="old").to_csv("texts.csv", index=False)
     texts = r"texts.csv: rows 0 to 199: column 'age' must hold numbers.* such as 'old'"
-    refused = {"less.csv": "missing 'age'", "texts.csv": texts}
-    scored = ((partial(score_with, model, {}, name, "out.csv"), said) for name, said in refused.items())
+    refused = {
+        "less.csv": r"reads: 'age' \(without values: [0-9.]+, the median\); rename a column, or add",
+        "texts.csv": texts,
+    }
+    scored = ((partial(score_with, model, {}, name, "out.csv", Asked()), said) for name, said in refused.items())
     require_refusals(scored, error=InputError)
     assert not Path("out.csv").exists()
