@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import learners, moments, predictions, scale, scaling
+from benchmarks import drift, learners, moments, predictions, scale, scaling
 from benchmarks.contestants import CONTESTANTS
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER
 
@@ -109,3 +109,11 @@ def test_the_benchmark_of_scaling_completes(tmp_path: Path):
     assert shown == [("measured", "1 workers"), ("measured", "2 workers"), ("a pass", "2 workers")]
     assert rows[2]["tasks"] == 2 * SUMS_PER_WORKER + 1  # eight sums, and their sum
     assert all(row["seconds"] > 0 and row["efficiency"] > 0 for row in rows)
+
+
+@pytest.mark.slow(10)
+def test_the_benchmark_of_drift_completes():
+    shares = drift.alarms(drift.LEARNERS["alignf"], models=1)
+    assert list(shares) == list(drift.CASES)
+    assert shares["half a deviation, another column"].tolist()[1:] == [1.0, 1.0]
+    assert all(seconds > 0 for seconds in drift.cost(100, 200, repeats=1))

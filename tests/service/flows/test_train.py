@@ -31,6 +31,7 @@ from learnkernels.kernels.learners import L2KRR
 from learnkernels.kernels.persistence.model import load_model
 from learnkernels.tasks.models.lifecycle import rivals
 from learnkernels.tasks.models.registry import fetch, find_version
+from learnkernels.tasks.models.scores import drift_config
 from learnkernels.tasks.models.training import recipe_of
 from tests.service.flows.test_notifications import sends, told_of
 from tools.waiting import within
@@ -76,6 +77,7 @@ def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, 
     (used,) = run.inputs.dataset_inputs
     model = load_model(fetch(find_version("wine/1")))
     assert (used.dataset.name, used.dataset.digest) == ("wine", model.about["digest"])
+    assert model.reference.rows.shape == (178, 13)
     assert {path.name for path in Path(trained["results"]).iterdir()} == {
         "report.md", "about.json", "model.npz", "folds.parquet",
     }  # fmt: skip
@@ -169,6 +171,17 @@ def test_what_cannot_be_trained_is_refused_before_a_run_begins():
     ]:
         with pytest.raises(InputError, match=sentence):
             train.fn(config, name)
+
+
+@alone
+def test_limits_of_drift_make_no_other_version_and_are_those_of_the_latest_training():
+    with pytest.raises(InputError, match=r"drift\.ignore: data set wine has no column 'ahs'; did you mean 'ash'\? "):
+        train(small(drift={"ignore": ["ahs"]}), "wine")
+    drift = {"on_drift": "fail", "ignore": ["ash"]}
+    done = [train(small(learners=["unif"], **keys), "wine") for keys in ({}, {"drift": drift})]
+    assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
+    found = drift_config(find_version("wine"))
+    assert (found.on_drift, found.ignore, found.level) == ("fail", ("ash",), 0.05)
 
 
 # Promotion -----------------------------------------------------------------------------------------------------------

@@ -117,6 +117,17 @@ def saved(model: Model) -> bytes:
     return file.getvalue()
 
 
+def test_what_is_kept_of_training_rows_comes_back_and_must_fit():
+    model, X = small(), rows(600)
+    kept = model.with_reference(X, X.min(axis=0), X.max(axis=0), 0)
+    assert kept.reference.rows.shape == (500, 3)
+    np.testing.assert_array_equal(kept.reference.scores[:, 0], model.columns(kept.reference.rows)["score"])
+    assert load_model(io.BytesIO(saved(kept))).reference == kept.reference
+    assert load_model(io.BytesIO(saved(model))).reference is None
+    with pytest.raises(ValueError, match=r"reference_low must have shape \(3,\)"):
+        replace(kept, reference=replace(kept.reference, low=np.zeros(2)))
+
+
 def loaded(content: bytes) -> Model:
     return load_model(io.BytesIO(content))
 
