@@ -335,7 +335,7 @@ def alignment_hypothesis(
 
     Notes
     -----
-    O(m^2 + n m). `alignment_error_bound` bounds the share of wrong signs.
+    O(m^2 + n m). `alignment_error_bound` bounds the misclassification rate by the signs.
 
     References
     ----------
@@ -347,7 +347,7 @@ def alignment_hypothesis(
 
 
 def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = True) -> float:
-    r"""Return the bound on the share of wrong signs of `alignment_hypothesis` on the same rows.
+    r"""Return the bound on the misclassification rate by the signs of `alignment_hypothesis` on the same rows.
 
     .. math:: 1 - \frac{\hat\rho}{\Gamma \max_i |y_i|}, \qquad
               \Gamma^2 = \max_i \frac{\tfrac1m \sum_j K_c(x_i, x_j)^2}{\tfrac{1}{m^2} \lVert K_c \rVert_F^2}
@@ -386,7 +386,7 @@ def _standardized(y: np.ndarray, K: np.ndarray) -> np.ndarray:
     require_gram_matrices(K, K)
     Y = Target.of(y).Y
     if Y.shape != (len(K), 1):
-        raise ValueError(f"y must have one output a row of K, got shape {Y.shape} for {len(K)} rows.")
+        raise ValueError(f"y must have one output per row of K, got shape {Y.shape} for {len(K)} rows.")
     deviations = Y[:, 0] - Y[:, 0].mean()
     size = float(np.sqrt((deviations**2).mean()))
     if not size > 0:

@@ -22,7 +22,7 @@ from learnkernels.kernels.tables import Met
 from learnkernels.tasks.evidence.markdown import Markdown, code, link, markdown_table, plain
 from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_ui
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.models.registry import ModelVersion, log_series
+from learnkernels.tasks.models.registry import PLACE, ModelVersion, log_series
 
 LINE_SECONDS = 5.0
 """Least time between two lines of progress where there is no terminal."""
@@ -143,7 +143,7 @@ class Drifted(InputError):
 def drift_config(version: ModelVersion) -> DriftConfig:
     """Return what the configuration of a version's latest training says of drift."""
     try:
-        return DriftConfig.model_validate(json.loads(version.place or "{}").get("drift", {}))
+        return DriftConfig.model_validate(json.loads(version.tags.get(PLACE, "{}")).get("drift", {}))
     except (AttributeError, ValueError) as error:
         raise InputError(
             f"model {version.uri}: what it says of drift cannot be read ({first_line(error)}); train it again."

@@ -53,7 +53,7 @@ MODEL = "model.npz"
 """What holds a model, in its entry of the store."""
 
 OF_THE_PLACE = {"data_dir", "dask", "tracking", "promotion_margin", "drift"}
-"""What of a configuration makes no other model: where a run finds data, workers and evidence, and when to warn or promote."""
+"""Keys that do not change the model: where a run finds data, workers and evidence, and when to warn or promote."""
 
 
 @dataclass(frozen=True)

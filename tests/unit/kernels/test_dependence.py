@@ -148,7 +148,7 @@ def test_bad_input_gets_one_sentence():
             (partial(alignment_test, LinearFamily(), X, Y, n_groups=4, level=1.0), "level between 0 and 1"),
             (partial(alignment_test, LinearFamily(), X, np.ones(40), task="regression", n_groups=4), "must vary"),
             (partial(independence_test, K, eye), "same samples"),
-            (partial(alignment_hypothesis, K, Y), r"one output a row of K, got shape \(40, 3\) for 40 rows"),
+            (partial(alignment_hypothesis, K, Y), r"one output per row of K, got shape \(40, 3\) for 40 rows"),
             (partial(alignment_error_bound, K, np.ones(40)), "at least two classes"),
             (partial(independence_test, K, K, n_permutations=0), "n_permutations must be positive"),
         ]
