@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -168,7 +169,9 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
             rows = str(table)
         find_version(model)
         with prefect_runs(model, anew=True), _script_unseen():
-            flow(model, rows, predictions, list(id))
+            drift = flow(model, rows, predictions, list(id))["drift"]
+        for sentence in drift["warnings"]:
+            warnings.warn(f"drift: {sentence}", stacklevel=2)
         return pd.read_parquet(predictions)
 
 
