@@ -37,6 +37,7 @@ LEARNERS = {
     "align-uncentered": LearnerEntry("closed_form:AlignUncentered", takes_uncentered=True),
     "alignf-uncentered": LearnerEntry("alignf:AlignfUncentered", takes_uncentered=True),
     "single-stage": LearnerEntry("norm_ball:SingleStage"),
+    "single-stage-svm": LearnerEntry("norm_ball:SingleStageSVM"),
     "l1-krr": LearnerEntry("norm_ball:L1KRR", takes_uncentered=True),
     "l2-krr": LearnerEntry("norm_ball:L2KRR", takes_uncentered=True),
     "lp-krr": LearnerEntry("norm_ball:LpKRR", takes_uncentered=True),

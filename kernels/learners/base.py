@@ -83,6 +83,22 @@ class Solution:
         return cls(v / norm, certificate)
 
 
+def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
+    """Return mu_0 of p base kernels, given or as a multiple of the uniform weights of unit norm.
+
+    Raises
+    ------
+    ValueError
+        A weight is negative or not finite, or there is not one per base kernel.
+    """
+    given = np.asarray(center, dtype=np.float64)
+    if not ((given >= 0) & (given < np.inf)).all():
+        raise ValueError(f"center must be zero or positive, and finite, got {center}.")
+    if given.ndim and given.shape != (p,):
+        raise ValueError(f"center must be a number or {p} weights, one per base kernel, got shape {given.shape}.")
+    return given.copy() if given.ndim else np.full(p, float(given) * float(p) ** (-1 / norm))
+
+
 def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
     """Return what a learner returned, or raise ValueError if it is no solution over so many base kernels."""
     if not isinstance(solution, Solution):

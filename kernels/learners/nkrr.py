@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
-from learnkernels.kernels.learners.base import OneStageLearner, Solution
+from learnkernels.kernels.learners.base import OneStageLearner, Solution, center_weights
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored_with_ridge
@@ -119,9 +120,9 @@ class NKRR(OneStageLearner):
         d.
     norm : {1, 2}, default 2
         s, the norm of the ball.
-    center : float, default 1.0
-        Length of mu_0, which is `center` times the uniform vector of unit norm: all its entries are
-        ``center / sqrt(p)`` for norm 2 and ``center / p`` for norm 1. Zero is the ball around the origin.
+    center : float or sequence of float of length p, default 1.0
+        mu_0, such as prior weights. A number stands for as many times the uniform vector of unit norm, whose entries
+        are ``1 / sqrt(p)`` for norm 2 and ``1 / p`` for norm 1. Zero is the ball around the origin.
     radius : float, default 1.0
         Lambda, not negative, in the same units. Zero is the polynomial of the equal weights mu_0: nothing is learned.
     offset : float, default 0.0
@@ -136,6 +137,9 @@ class NKRR(OneStageLearner):
         Stationarity gap to reach, dimensionless.
     max_iterations : int, default 500
         Most kernel ridge regressions from one start.
+    algorithm : {"spectral", "as-printed"}, default "spectral"
+        Spectral projected gradient, or the paper's Algorithm 1 for comparisons of iterations: steps of size one along
+        the gradient, reduced by 0.8 where the objective would rise.
 
     Notes
     -----
@@ -181,27 +185,28 @@ class NKRR(OneStageLearner):
 
     degree: int = 2
     norm: int = 2
-    center: float = 1.0
+    center: float | Sequence[float] = 1.0
     radius: float = 1.0
     offset: float = 0.0
     starts: int = 3
     seed: int = 0
     tolerance: float = TOLERANCE
     max_iterations: int = 500
+    algorithm: Literal["spectral", "as-printed"] = "spectral"
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
         _require_power(self.degree, self.offset)
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm!r}.")
-        if not 0 <= self.center < np.inf:
-            raise ValueError(f"center must be zero or positive and finite, got {self.center}.")
         if not 0 <= self.radius < np.inf:
             raise ValueError(
                 f"radius must be zero or positive and finite, got {self.radius}; with zero nothing is learned."
             )
-        if not self.radius and not self.center:
+        if not self.radius and not center_weights(self.center, np.size(self.center), 1.0).any():
             raise ValueError("radius and center must not both be zero: no base kernel would have weight.")
+        if self.algorithm not in ("spectral", "as-printed"):
+            raise ValueError(f"algorithm must be spectral or as-printed, got {self.algorithm!r}.")
         if self.starts < 1:
             raise ValueError(f"starts must be at least 1, got {self.starts}.")
 
@@ -216,21 +221,22 @@ class NKRR(OneStageLearner):
             np.shape(start) != (p,) or not np.all(np.isfinite(start)) or np.any(np.less(start, 0))
         ):
             raise ValueError(f"start must be {p} finite weights, one a base kernel, none of them negative.")
-        mu_0 = np.full(p, self.center * float(p) ** (-1 / self.norm))
+        mu_0 = center_weights(self.center, p, float(self.norm))
         if not self.radius:
             return Solution(mu_0, None, objective.degree, objective.offset)
         descent = ProjectedGradient(
             objective.objective(), mu_0, self.radius, int(self.norm), self.tolerance, self.max_iterations
         )
+        descend = descent.run if self.algorithm == "spectral" else descent.run_as_printed
         first = descent.to_boundary(mu_0 if start is None else np.asarray(start, dtype=np.float64))
-        best, rng = descent.run(first), np.random.default_rng(self.seed)
+        best, rng = descend(first), np.random.default_rng(self.seed)
         g = best.first_gradient
         for number in range(1, 1 if self.degree == 1 else self.starts):
             if number == 1:
                 other = minimise_linear(g, mu_0, self.radius, descent.norm)
             else:  # uniform over the directions above the centre, for either norm
                 other = mu_0 + (np.abs(rng.normal(size=p)) if self.norm == 2 else rng.exponential(size=p))
-            run = descent.run(descent.to_boundary(other))
+            run = descend(descent.to_boundary(other))
             if run.value < best.value * (1 - self.tolerance):
                 best = run
         certificate = Certificate("stationarity gap", best.gap, self.tolerance, best.evaluations, best.values)

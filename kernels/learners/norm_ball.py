@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, has_room
-from learnkernels.kernels.learners.base import OneStageLearner, Solution
+from learnkernels.kernels.learners.alignf import Alignf
+from learnkernels.kernels.learners.base import OneStageLearner, Solution, center_weights
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.lasso import ridge_weights, svm_weights
-from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, InnerProblem, Orthant, minimise
+from learnkernels.kernels.solvers.minimax import (
+    WORKING_SET,
+    AlignedBall,
+    Ball,
+    InnerProblem,
+    Orthant,
+    interpolated_iterations,
+    minimise,
+)
 from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
@@ -45,6 +56,10 @@ class BallLearner(OneStageLearner):
     def problem(self, grams: GramOperator, target: Target, regularisation: float) -> InnerProblem:
         """Return the predictor's problem at given weights, on these rows or on a sample of them."""
 
+    def minimise(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
+        """Return the weights in a ball, and their certificate."""
+        return solve_on_ball(problem, outer, start, self.tolerance, self.max_iterations)
+
     def ball(self, p: int) -> Ball:
         """Return the ball of weights of p base kernels, or raise ValueError where a parameter allows none."""
         if not self.norm >= 1:
@@ -64,7 +79,7 @@ class BallLearner(OneStageLearner):
             equal, scale = outer.start(grams.n_kernels), grams.n_rows / RIDGE_SAMPLE
             fewer = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), regularisation * scale)
             start = minimise(fewer, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
-        mu, certificate = solve_on_ball(problem, outer, start, self.tolerance, self.max_iterations)
+        mu, certificate = self.minimise(problem, outer, start)
         if problem.grams is not grams:
             certificate = replace(certificate, measure=f"{certificate.measure} on a sample")
         return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
@@ -200,10 +215,12 @@ class L2KRR(LpKRR):
 
     Parameters
     ----------
-    center : float, default 0
-        mu_0 is this times the uniform weights of unit 2-norm.
+    center : float or sequence of float of length p, default 0
+        mu_0, such as prior weights; a number stands for as many times the uniform weights of unit 2-norm.
     radius : float, default 1
-        Lambda, in units of the same.
+        Lambda.
+    algorithm : {"newton", "as-printed"}, default "newton"
+        Newton's method, or the paper's Algorithm 1 with eta of one half, for comparisons of iterations.
     tolerance : float, default 1e-6
         Relative duality gap to reach.
     max_iterations : int, default 200
@@ -212,12 +229,12 @@ class L2KRR(LpKRR):
     Notes
     -----
     Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
-    and O(p m^2) each; of fewer rank-one kernels than rows O(p^3 / 3). More than 256 base kernels take a fixed-point
-    step in place of Newton's, and some fifteen factors.
+    and O(p m^2) each, where Algorithm 1 takes four to eight; of fewer rank-one kernels than rows O(p^3 / 3). More than
+    256 base kernels take a fixed-point step in place of Newton's, and some fifteen factors.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), UAI: equation (3), Theorem 1; Newton's method in place of Algorithm 1.
+    Cortes, Mohri, Rostamizadeh (2009), UAI: equation (3), Theorem 1, Algorithm 1.
     """
 
     name = "l2-krr"
@@ -225,16 +242,27 @@ class L2KRR(LpKRR):
     source = "UAI 2009, equation (3), Theorem 1"
 
     norm: float = field(default=2.0, init=False)
-    center: float = 0.0
+    center: float | Sequence[float] = 0.0
     radius: float = 1.0
+    algorithm: Literal["newton", "as-printed"] = "newton"
+
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        if self.algorithm not in ("newton", "as-printed"):
+            raise ValueError(f"algorithm must be newton or as-printed, got {self.algorithm!r}.")
+        self.ball(np.size(self.center))
 
     def ball(self, p: int) -> Ball:
         """Return the ball; see `BallLearner.ball`."""
-        if not 0 <= self.center < np.inf:
-            raise ValueError(f"center must be zero or positive, got {self.center}.")
         if not 0 < self.radius < np.inf:
             raise ValueError(f"radius must be positive and finite, got {self.radius}.")
-        return Ball(np.full(p, self.center * p**-0.5), float(self.radius), 2.0)
+        return Ball(center_weights(self.center, p, 2.0), float(self.radius), 2.0)
+
+    def minimise(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
+        """Return the weights in a ball, and their certificate."""
+        if self.algorithm == "newton":
+            return super().minimise(problem, outer, start)
+        return interpolated_iterations(problem, outer, self.tolerance, self.max_iterations)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -334,6 +362,11 @@ class SingleStage(OneStageLearner):
     gamma, gamma1, gamma2 : float, default 1, 0, 1
         gamma rewards alignment; gamma' and gamma'' bound the weights and the norm of the kernel. Not negative; gamma'
         or gamma'' positive. With gamma and gamma'' large the direction is that of alignf; all three are worth tuning.
+    least_alignment : float, optional
+        Omega of the constrained form: the best fit among kernels that align by at least this, with weights of 2-norm at
+        most `radius`; the gammas do not count then. By default the form above.
+    radius : float, default 1
+        Lambda of the constrained form.
     tolerance : float, default 1e-6
         Relative duality gap to reach.
     max_iterations : int, default 200
@@ -346,8 +379,8 @@ class SingleStage(OneStageLearner):
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4, equation (9). There lambda is subsumed in the
-    other three parameters; here it is kept, so that one grid of it serves all learners.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4, equation (9), and the constrained form before it.
+    There lambda is subsumed in the other three parameters; here it is kept, so that one grid of it serves all learners.
     """
 
     name = "single-stage"
@@ -360,6 +393,8 @@ class SingleStage(OneStageLearner):
     gamma2: float = 1.0
     tolerance: float = TOLERANCE
     max_iterations: int = MOST_ITERATIONS
+    least_alignment: float | None = None
+    radius: float = 1.0
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
@@ -368,22 +403,75 @@ class SingleStage(OneStageLearner):
             raise ValueError(f"gamma, gamma1 and gamma2 must not be negative, got {', '.join(map(str, gammas))}.")
         if self.gamma1 == self.gamma2 == 0:
             raise ValueError("gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1.")
+        if self.least_alignment is not None and not (0 <= self.least_alignment <= 1 and 0 < self.radius < np.inf):
+            raise ValueError(
+                "least_alignment must be from 0 to 1 and radius positive and finite, got "
+                f"{self.least_alignment} and {self.radius}."
+            )
+
+    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> tuple[InnerProblem, float]:
+        """Return the predictor's problem, and its value for the zero kernel, in which the other terms are counted."""
+        problem = ridge_problem(grams, target, regularisation, self.tolerance)
+        return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 
     def solve(
         self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
     ) -> Solution:
         """Return the weights; see `OneStageLearner.solve`."""
         self.require()
-        problem = ridge_problem(grams, target, regularisation, self.tolerance)
-        m = grams.n_rows
-        squared = float(np.vdot(problem.Y, problem.Y))
-        a = np.maximum(grams.quadratic_forms(problem.Y), 0.0) / (m * squared)
-        M = grams.frobenius() / m**2
-        # The common factor of the first term is taken to the other two.
-        outer = Orthant(
-            squared / problem.ridge * (self.gamma2 * M + self.gamma1 * np.eye(len(a))),
-            squared / problem.ridge * self.gamma * a,
-        )
+        problem, size = self.problem(grams, target, regularisation)
+        m, Y = grams.n_rows, target.Y - target.Y.mean(axis=0)
+        forms, M = grams.quadratic_forms(Y), grams.frobenius() / m**2
+        outer: Orthant | AlignedBall
+        if self.least_alignment is None:
+            a = np.maximum(forms, 0.0) / (m * float(np.vdot(Y, Y)))
+            outer = Orthant(size * (self.gamma2 * M + self.gamma1 * np.eye(len(a))), size * self.gamma * a)
+        else:
+            a = forms / (m * float(np.linalg.norm(Y.T @ Y)))
+            best = Alignf().weigh(M, a).weights
+            outer = AlignedBall(M, a, self.least_alignment, self.radius, best)
+            if outer.slack(best) < 0:
+                raise ValueError(
+                    f"least_alignment must be at most {best @ a / np.sqrt(best @ M @ best):.6g}, the largest alignment "
+                    f"of these base kernels, got {self.least_alignment}."
+                )
         begin = outer.start(grams.n_kernels) if start is None else start
         mu, certificate, _ = minimise(problem, outer, begin, self.tolerance, self.max_iterations)
-        return Solution(mu, certificate.warn_unless_converged("single-stage", ADVICE, grams))
+        return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SingleStageSVM(SingleStage):
+    r"""The weights that trade the fit of a support vector machine against the alignment of the kernel.
+
+    .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
+              + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
+              J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a
+              - (y \circ a)^\top K_\mu (y \circ a)
+
+    Parameters
+    ----------
+    gamma, gamma1, gamma2, least_alignment, radius, tolerance, max_iterations
+        As in `SingleStage`.
+
+    Notes
+    -----
+    As `SingleStage`, with SVMs in place of ridge regression; several classes are handled one-vs-one. It holds matrices
+    of all pairs of rows.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the general form, for the SVM that it names.
+    """
+
+    name = "single-stage-svm"
+    summary = "support vector machine loss and alignment in one objective"
+    source = "JMLR 2012, section 3.4"
+    tasks = ("classification",)
+    predictor = "svm"
+
+    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> tuple[InnerProblem, float]:
+        """Return the SVMs, and their value for the zero kernel."""
+        problem = SupportVectorProblem(grams, target, regularisation)
+        smaller = [min(int((y > 0).sum()), int((y < 0).sum())) for _, y in problem.pairs]
+        return problem, 4.0 * problem.C * sum(smaller)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.optimize import minimize, minimize_scalar
 
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.solvers.active_set import minimise_nonnegative, minimise_on_simplex
@@ -227,8 +228,158 @@ class Orthant:
         yield self._minimiser(A, (self.c + inner.forms + H @ mu) / 2)
 
 
+@dataclass(frozen=True)
+class AlignedBall:
+    r"""Weights :math:`\mu \ge 0` of 2-norm at most :math:`\Lambda` whose kernel aligns by at least :math:`\Omega`.
+
+    .. math:: \lVert \mu \rVert_2 \le \Lambda, \qquad \Omega \sqrt{\mu^\top M \mu} \le \mu^\top a
+
+    Attributes
+    ----------
+    M : ndarray of shape (p, p)
+        Products of the base kernels.
+    a : ndarray of shape (p,)
+        Products with the target kernel over its norm, so that the alignment is their ratio.
+    least : float
+        Omega.
+    radius : float
+        Lambda.
+    best : ndarray of shape (p,)
+        Weights of the largest alignment, which must be at least Omega.
+
+    Notes
+    -----
+    Steps are convex programs of size p, solved by SLSQP. The lower bound is that of a Lagrange multiplier, so it holds
+    whatever SLSQP returns: the products of v with these weights are at most
+    :math:`\Lambda \lVert (v + t g)_+ \rVert` for any t of at least zero, with g the derivative of the constraint.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4: the set before its Lagrange form.
+    """
+
+    M: np.ndarray
+    a: np.ndarray
+    least: float
+    radius: float
+    best: np.ndarray
+
+    def start(self, p: int) -> np.ndarray:
+        """Return the weights of the largest alignment, of the largest norm."""
+        return self.best * (self.radius / np.linalg.norm(self.best))
+
+    def penalty(self, mu: np.ndarray) -> float:
+        """Return zero."""
+        return 0.0
+
+    def slack(self, mu: np.ndarray) -> float:
+        """Return ``mu . a - Omega |K_mu|``, which may not be negative."""
+        return float(mu @ self.a - self.least * np.sqrt(mu @ self.M @ mu))
+
+    def _derivative(self, mu: np.ndarray) -> np.ndarray:
+        return np.asarray(self.a - self.least * (self.M @ mu) / np.sqrt(mu @ self.M @ mu))
+
+    def _minimiser(self, start: np.ndarray, value: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> np.ndarray:
+        """Return feasible weights of a small value; `value` gives it and its gradient."""
+        r = self.radius
+        norm = {"type": "ineq", "fun": lambda u: 1 - u @ u, "jac": lambda u: -2 * u}
+        aligned = {"type": "ineq", "fun": lambda u: self.slack(u), "jac": self._derivative}
+
+        def scaled(u: np.ndarray) -> tuple[float, np.ndarray]:
+            at, slope = value(u * r)
+            return at, slope * r
+
+        found = minimize(
+            scaled, start / r, jac=True, method="SLSQP", bounds=[(0, None)] * len(start), constraints=[aligned, norm],
+            options={"ftol": 1e-14, "maxiter": 200},
+        )  # fmt: skip
+        mu = np.maximum(found.x, 0.0) * r
+        mu *= min(1.0, r / np.linalg.norm(mu))
+        top, low, high = self.start(len(mu)), 0.0, 1.0
+        for _ in range(60 if self.slack(mu) < 0 else 0):  # rounding: towards the largest alignment, as far as needed
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.slack(mu + middle * (top - mu)) >= 0 else (middle, high)
+            if high - low < ROUNDING:
+                break
+        return mu + high * (top - mu) if self.slack(mu) < 0 else mu
+
+    def _linear_minimiser(self, v: np.ndarray) -> np.ndarray:
+        unit = self.radius * float(np.abs(v).max())
+        return self._minimiser(self.start(len(v)), lambda mu: (-float(v @ mu) / unit, -v / unit))
+
+    def lower_bound(self, inner: InnerSolution) -> float:
+        """Return ``constant - max mu . v`` over these weights, or less."""
+        v = inner.forms
+        g = self._derivative(self._linear_minimiser(v))
+        scale = float(np.linalg.norm(v) / np.linalg.norm(g))
+
+        def bound(t: float) -> float:
+            return self.radius * float(np.linalg.norm(np.maximum(v + t * g, 0.0)))
+
+        # The bound is convex in t: one search in each of four ranges, as the multiplier may be of any size.
+        searches = [minimize_scalar(bound, bounds=(0, scale * 10.0**k), method="bounded") for k in range(4)]
+        fine = [
+            minimize_scalar(bound, bounds=(0.5 * one.x, 2 * one.x), method="bounded", options={"xatol": 1e-12 * one.x})
+            for one in searches
+        ]
+        return float(inner.constant - min(bound(0.0), *(one.fun for one in fine)))
+
+    def slope(self, mu: np.ndarray, inner: InnerSolution, towards: np.ndarray) -> float:
+        """Return the derivative along a direction."""
+        return float(inner.forms @ (mu - towards))
+
+    def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
+        """Yield the minimisers over these weights of the quadratic and of the linear model."""
+        H, v = inner.hessian(np.arange(len(mu))), inner.forms
+        unit = float(v @ mu)
+
+        def model(other: np.ndarray) -> tuple[float, np.ndarray]:
+            step = other - mu
+            return float(step @ H @ step / 2 - v @ step) / unit, (H @ step - v) / unit
+
+        yield self._minimiser(mu, model)
+        yield self._linear_minimiser(v)
+
+
+def interpolated_iterations(
+    problem: InnerProblem, outer: Ball, tolerance: float, max_iterations: int
+) -> tuple[np.ndarray, Certificate]:
+    r"""Return weights by the paper's interpolated iterations, with eta of one half, and their certificate.
+
+    .. math:: \mu = \mu_0 + \Lambda \frac{v(\alpha)}{\lVert v(\alpha) \rVert}, \qquad
+              \alpha \leftarrow \tfrac12 \alpha + \tfrac12 (K_\mu + \lambda I)^{-1} Y
+
+    Parameters
+    ----------
+    problem : InnerProblem
+        Kernel ridge regression.
+    outer : Ball
+        Of norm two. The first alpha is that of mu_0; of equal weights where mu_0 is zero.
+    tolerance : float
+        Relative duality gap to reach.
+    max_iterations : int
+        Most solutions of the regression after the first.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), UAI, Algorithm 1.
+    """
+    p, bound, objectives, residual = len(outer.center), -np.inf, list[float](), np.inf
+    mu = outer.center if outer.center.any() else outer.start(p)
+    alpha = problem.at(mu).dual
+    while residual > tolerance and len(objectives) < max_iterations:
+        v = problem.grams.quadratic_forms(alpha)
+        mu = outer.center + outer.radius * v / np.linalg.norm(v)
+        inner = problem.at(mu)
+        objectives.append(inner.objective)
+        bound = max(bound, outer.lower_bound(inner))
+        residual = max(inner.objective - bound, 0.0) / inner.objective
+        alpha = (alpha + inner.dual) / 2
+    return mu, Certificate("duality gap", residual, tolerance, len(objectives), tuple(objectives))
+
+
 def minimise(
-    problem: InnerProblem, outer: Ball | Orthant, start: np.ndarray, tolerance: float, max_iterations: int
+    problem: InnerProblem, outer: Ball | Orthant | AlignedBall, start: np.ndarray, tolerance: float, max_iterations: int
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
     """Return the weights that minimise a convex minimax problem, with their certificate and the inner solution.
 
@@ -236,7 +387,7 @@ def minimise(
     ----------
     problem : InnerProblem
         The predictor inside.
-    outer : WeightSet
+    outer : Ball, Orthant or AlignedBall
         The set of weights outside.
     start : ndarray of shape (p,)
         Feasible weights to begin with.

@@ -101,6 +101,32 @@ class ProjectedGradient:
             values.append(point.value)
         return Descent(point.mu, point.value, gap, evaluations, tuple(values), first_gradient)
 
+    def run_as_printed(self, start: np.ndarray) -> Descent:
+        r"""Descend from weights on the boundary by steps :math:`-\eta \nabla F` that are projected onto the ball.
+
+        eta is one, and 0.8 of itself after each step that would raise F.
+
+        References
+        ----------
+        Cortes, Mohri, Rostamizadeh (2009), NIPS 22, Algorithm 1 and section 4.
+        """
+        point = self.objective(start)
+        first_gradient = g = point.gradient()
+        values, evaluations, eta = [point.value], 1, 1.0
+        while True:
+            lowest = minimise_linear(g, self.mu_0, self.radius, self.norm)
+            gap = max(float(g @ (point.mu - lowest)), 0.0) / point.value
+            if gap <= self.tolerance or evaluations >= self.max_evaluations or eta < SHORTEST_STEP:
+                return Descent(point.mu, point.value, gap, evaluations, tuple(values), first_gradient)
+            nu = project(point.mu - self.mu_0 - eta * g, self.radius, self.norm)
+            new = self.objective(self.to_boundary(self.mu_0 + nu))
+            evaluations += 1
+            if new.value > point.value:
+                eta *= REDUCTION
+                continue
+            point, g = new, new.gradient()
+            values.append(point.value)
+
     def _search(self, at: Fit, g: np.ndarray, step: float, values: list[float], most: int) -> tuple[Fit | None, int]:
         """Return the first point towards the projected step that is low enough, or None, and how many were tried."""
         nu = at.mu - self.mu_0  # the gradient is never positive: a step along it stays above the centre

@@ -104,7 +104,8 @@ def test_the_table_says_what_each_learner_is_and_serves():
         assert learner.tasks == (both[:1] if learner.predictor == "svm" else both)
     predictors = {name: learner.predictor for name, learner in LEARNERS.items() if learner.predictor}
     ridge = ("single-stage", "l1-krr", "l2-krr", "lp-krr", "nkrr", "cr", "ensemble")
-    assert predictors == dict.fromkeys(ridge, "krr") | dict.fromkeys(("l1-svm", "lp-svm", "easymkl"), "svm")
+    support = ("single-stage-svm", "l1-svm", "lp-svm", "easymkl")
+    assert predictors == dict.fromkeys(ridge, "krr") | dict.fromkeys(support, "svm")
 
 
 # Names and objects ---------------------------------------------------------------------------------------------------
@@ -478,6 +479,10 @@ OUT_OF_RANGE = [
     ("nkrr", {"offset": -1.0}, "offset must be zero or positive"),
     ("single-stage", {"gamma": -1.0}, "gamma, gamma1 and gamma2 must not be negative"),
     ("single-stage", {"gamma2": 0.0}, "gamma1 or gamma2 must be positive"),
+    ("single-stage-svm", {"least_alignment": 1.5}, "least_alignment must be from 0 to 1"),
+    ("l2-krr", {"algorithm": "other"}, "algorithm must be newton or as-printed"),
+    ("l2-krr", {"center": (1.0, -1.0)}, "center must be zero or positive, and finite"),
+    ("nkrr", {"algorithm": "other"}, "algorithm must be spectral or as-printed"),
     ("ca", {"kind": "cauchy"}, "kind must be gaussian, laplacian or dirichlet"),
     ("ca", {"max_kernels": 0}, "max_kernels must be at least 1"),
     ("cr", {"tolerance": 0.0}, "tolerance and max_iterations must be positive"),

@@ -159,6 +159,19 @@ def test_degree_one_is_ridge_regression_with_weights_in_a_ball(center, Lambda, g
     assert rough.certificate.objectives[-1] * (1 - rough.certificate.residual) <= lowest * (1 + 1e-12)
 
 
+@pytest.mark.parametrize(("degree", "center"), [(1, 1.0), (2, 0.0), (2, (0.1, 0.5, 0.0, 0.3, 0.0))])
+def test_steps_as_printed_end_where_spectral_ones_do(degree, center):
+    grams, target = PROBLEMS["features"]
+    spectral, printed = (
+        NKRR(degree, center=center, algorithm=algorithm).solve(grams, target)
+        for algorithm in ("spectral", "as-printed")
+    )
+    assert printed.certificate.residual <= GAP
+    assert printed.certificate.objectives[-1] == pytest.approx(spectral.certificate.objectives[-1], rel=10 * GAP)
+    assert (np.diff(printed.certificate.objectives) <= 0).all()
+    assert printed.certificate.iterations >= spectral.certificate.iterations
+
+
 def test_sonar_takes_few_iterations(shared_data):
     data = pd.read_parquet(shared_data / "sonar.parquet")
     Z = data.drop(columns="target").to_numpy(float)

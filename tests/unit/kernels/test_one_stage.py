@@ -10,14 +10,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from learnkernels import center_gram
+from learnkernels import center_gram, centered_alignment
+from learnkernels.kernels import learners
 from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LEARNERS, LpKRR, LpSVM, OneStageLearner, SingleStage
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import Ball, InnerSolution
+from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
-from tests.refusals import require_refusals
+from tests.refusals import refusal, require_refusals
 
 GAMMAS = [0.02, 0.1, 0.5, 2.0]
 # What a generic solver's result is worth: SLSQP stops at about 1e-7 of the objective, 1e-4 of the weights.
@@ -130,7 +132,7 @@ def test_one_kernel_leaves_the_plain_predictor():
     names = [name for name, learner in LEARNERS.items() if issubclass(learner, OneStageLearner)]
     found = {name: LEARNERS[name]().solve(grams, target, 3.0) for name in names}
     for name, solution in found.items():
-        own_length = name in ("single-stage", "nkrr")
+        own_length = name in ("single-stage", "single-stage-svm", "nkrr")
         assert solution.weights > 0 if own_length else solution.weights == pytest.approx([1.0], rel=1e-12), name
     y = target.Y[:, 0] - target.Y[:, 0].mean()
     ridge = KernelRidge(kernel="precomputed", alpha=1 / 3.0).fit(grams.grams[0], y)
@@ -198,6 +200,66 @@ def test_single_stage_agrees_with_a_generic_solver(gammas):
     generic = minimize(value, np.full(p, 0.1), bounds=[(0, None)] * p, method="L-BFGS-B", options={"ftol": 1e-15})
     assert value(mu) == pytest.approx(generic.fun, rel=GENERIC)
     assert value(mu) <= generic.fun + 1e-9
+
+
+def alignment_of(K, Y, mu):
+    return centered_alignment(np.tensordot(mu, K, axes=1), Y @ Y.T)
+
+
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_the_single_stage_svm_agrees_with_a_generic_solver(C):
+    grams, target = problem(16)
+    K, m, p = grams.grams, grams.n_rows, grams.n_kernels
+    Y, support = target.Y - target.Y.mean(axis=0), SupportVectorProblem(grams, target, C)
+    a = np.array([np.vdot(Y, k @ Y) for k in K]) / (m * (Y**2).sum())
+    M = np.array([[np.vdot(k, other) for other in K] for k in K]) / m**2
+
+    def value(mu):  # both classes have half of the rows
+        return support.at(mu).objective / (4 * C * m / 2) - 2.0 * mu @ a + mu @ M @ mu
+
+    solution = learners.SingleStageSVM(gamma=2.0).solve(grams, target, C)
+    assert solution.certificate.residual <= 1e-6
+    generic = minimize(value, solution.weights + 0.05, bounds=[(1e-9, None)] * p, method="L-BFGS-B")
+    assert value(solution.weights) <= generic.fun + 1e-6
+
+
+@pytest.mark.parametrize("learner", [SingleStage, learners.SingleStageSVM])
+def test_constrained_kernels_align_as_much_as_is_asked_and_none_of_these_fits_better(learner):
+    grams, target = problem(3, m=40)
+    K, Y, p = grams.grams, target.Y, grams.n_kernels
+    free = learner(least_alignment=0.0).solve(grams, target, 1.0)
+    said = refusal(learner(least_alignment=1.0).solve, grams, target)
+    highest = float(said.split("at most ")[1].split(",")[0])
+    inner = RidgeProblem if learner is SingleStage else SupportVectorProblem
+
+    def value(mu):
+        return inner(grams, target, 1.0).at(np.maximum(mu, 0.0)).objective
+
+    assert alignment_of(K, Y, free.weights) < 0.97 * highest
+    for share in (0.97, 0.995):
+        found = learner(least_alignment=share * highest).solve(grams, target, 1.0)
+        mu = found.weights
+        assert found.certificate.residual <= 1e-6
+        assert np.linalg.norm(mu) == pytest.approx(1.0, rel=1e-9)
+        assert alignment_of(K, Y, mu) == pytest.approx(share * highest, rel=1e-6)  # the constraint is active
+        aligned = {"type": "ineq", "fun": lambda mu, share=share: alignment_of(K, Y, mu) - share * highest}
+        ball = {"type": "ineq", "fun": lambda mu: 1 - mu @ mu}
+        generic = minimize(value, mu, bounds=[(0, None)] * p, method="SLSQP", constraints=[aligned, ball])
+        assert value(mu) <= generic.fun * (1 + 2e-6)
+        assert value(mu) >= free.certificate.objectives[-1]
+
+
+@pytest.mark.parametrize("center", [0.0, 1.0, (0.5, 0.0, 0.2, 1.0)])
+def test_iterations_as_printed_end_where_newtons_method_does(center):
+    grams, target = problem(5, m=40)
+    for C in (0.1, 10.0):
+        newton, printed = (
+            L2KRR(center=center, radius=2.0, algorithm=algorithm, tolerance=1e-9).solve(grams, target, C)
+            for algorithm in ("newton", "as-printed")
+        )
+        np.testing.assert_allclose(printed.weights, newton.weights, rtol=0, atol=5e-4)  # some roots of the gap
+        assert printed.certificate.iterations <= 20  # the paper counts 10 to 15
+        assert (printed.weights >= L2KRR(center=center).ball(4).center).all()
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------
