@@ -30,7 +30,7 @@ class LearnerEntry(NamedTuple):
 LEARNERS = {
     "unif": LearnerEntry("closed_form:Unif", takes_uncentered=True),
     "single": LearnerEntry("closed_form:Single"),
-    "align": LearnerEntry("closed_form:Align"),
+    "align": LearnerEntry("closed_form:Align", takes_uncentered=True),
     "alignf": LearnerEntry("alignf:Alignf"),
     "alignf-linear": LearnerEntry("alignf:AlignfLinear"),
     "lq": LearnerEntry("closed_form:Lq"),

@@ -374,9 +374,15 @@ class TwoStageLearner(Learner):
         """Return one kernel for the whole grid."""
         statistics, usable = problem.training_statistics, problem.usable
         statistics.require_informative(problem.centering.subtracts)
-        centered = self.centered and problem.centering.subtracts
-        M = NormalisedProducts(statistics, usable, problem.scales[usable], centered)
-        return (problem.kernel(self.name, self.weigh(M, M.target)),)
+        # Of kernels that are not centered a constant one may be used, but has no centered alignment.
+        aligned = ~statistics.vanishing(self.centered)[usable]
+        M = NormalisedProducts(statistics, usable[aligned], problem.scales[usable[aligned]], self.centered)
+        solution = self.weigh(M, M.target)
+        if not aligned.all():
+            weights = np.zeros(len(usable))
+            weights[aligned] = solution.weights
+            solution = replace(solution, weights=weights)
+        return (problem.kernel(self.name, solution),)
 
 
 class OneStageLearner(Learner):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.learners.base import Products, Solution, TwoStageLearner
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners.base import Problem, Products, Solution, TwoStageLearner
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -22,6 +23,11 @@ class Unif(TwoStageLearner):
     name = "unif"
     summary = "equal weights"
     source = "JMLR 2012, section 5"
+
+    def learn(self, problem: Problem) -> tuple[LearnedKernel, ...]:
+        """Return one kernel for the whole grid; a constant base kernel has weight where nothing is centered."""
+        problem.training_statistics.require_informative(problem.centering.subtracts)
+        return (problem.kernel(self.name, Solution.of_direction(np.ones(len(problem.usable)))),)
 
     def weigh(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights; see `TwoStageLearner.weigh`."""
@@ -62,7 +68,8 @@ class Align(TwoStageLearner):
     Notes
     -----
     O(p). The weights themselves do not depend on how the base kernels are scaled, so the combined kernel does:
-    the papers scale each to trace one first.
+    the papers scale each to trace one first. Equation (3) as printed sums base kernels that are not centered, which is
+    ``centering="target"``: the alignments are the centered ones all the same.
 
     References
     ----------

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
-from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.centering import Centering, centered_alignment
 from learnkernels.kernels.families import ConstantFamily, FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.fields import Fields
 from learnkernels.kernels.learned import LinearScores
@@ -244,6 +244,23 @@ def test_files_keep_it_and_are_refused_where_it_would_be_lost():
     require_refusals((changed(kernel, **of), "centering") for of in ({"version": 1}, {"centering": ...}))
     usual = replace(kernel, centering=Centering.CENTER)
     assert "centering" not in description(kernel_to_arrays(usual))
+
+
+def test_align_as_printed_weighs_by_centered_alignments_and_predicts_with_kernels_as_they_are():
+    X, y = problem(40)
+    union = FamilyUnion([GaussianFamily([0.1, 1.0]), ConstantFamily()])
+    kernel = learn_kernel("align", union, X, y, centering="target")
+    K = union.tile(X, X)
+    target = np.outer(y - y.mean(), y - y.mean())
+    aligned = [centered_alignment(k, target) for k in K[:2]]
+    np.testing.assert_allclose(kernel.weights, [*aligned, 0.0] / np.linalg.norm(aligned), rtol=1e-10)
+    combined = np.tensordot(aligned / np.trace(K[:2], axis1=1, axis2=2), K[:2], axes=1)
+    gram = kernel.gram()
+    np.testing.assert_allclose(gram / np.trace(gram), combined / np.trace(combined), rtol=0, atol=1e-12)
+    model = KernelLearningRegressor(union, "align", alpha=0.5, centering="target").fit(X, y)
+    K_scaled = gram * (len(X) / np.trace(gram))
+    fitted = y.mean() + K_scaled @ np.linalg.solve(K_scaled + 0.5 * np.eye(len(X)), y - y.mean())
+    np.testing.assert_allclose(model.predict(X), fitted, rtol=1e-9)
 
 
 def test_learners_say_whether_they_can_do_without_centering():
