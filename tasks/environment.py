@@ -270,7 +270,7 @@ def scheduled_settings() -> dict[str, str]:
 
 
 def told(error: Exception) -> tuple[bool, str]:
-    """Return whether the machine is to blame for an error that nobody expected, and one sentence for the user.
+    """Return whether the environment is to blame for an unexpected error, and one sentence for the user.
 
     The traceback of any other error goes to `errors.log` in the state folder, which the sentence names.
     """
@@ -282,7 +282,7 @@ def told(error: Exception) -> tuple[bool, str]:
     with suppress(OSError):
         if shutil.disk_usage(state_dir()).free < FULL:  # what a server of ours met is not told here
             return True, f"{state_dir()}: its disk is full; {WAYS_OUT[errno.ENOSPC]}."
-    what = f"{_what(error)}, which nobody expected"
+    what = f"unexpected internal error: {_what(error)}"
     log = state_dir() / "errors.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -292,7 +292,7 @@ def told(error: Exception) -> tuple[bool, str]:
     except OSError as failed:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return False, f"{what}, at line {frame.lineno} of {frame.filename} ({failed.strerror})."
-    return False, f"{what}; the end of {log} says where, for a report of the fault."
+    return False, f"{what}; the end of {log} has its traceback, for a bug report."
 
 
 def _what(error: BaseException) -> str:

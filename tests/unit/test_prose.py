@@ -31,8 +31,7 @@ LONGEST, MEAN = 40, 20
 """Most words of a sentence, and of the mean sentence of a page."""
 
 ALLOWED = {
-    "docs/lifecycle.md": 2, "docs/operations.md": 24, "docs/stack.md": 2, "kernels": 146, "tasks": 148,
-    "flows": 20, "conf": 25,
+    "kernels": 146, "tasks": 146, "flows": 20, "conf": 25,
 }  # fmt: skip
 """Offenses of each page and package. A number may only fall: lower it to what the test says."""
 

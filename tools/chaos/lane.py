@@ -42,7 +42,7 @@ LONGEST = 600
 UP = "Ctrl-C"
 """What a command prints when its servers are up."""
 
-UNEXPECTED = "which nobody expected"
+UNEXPECTED = "unexpected internal error"
 """What the sentence about an error says that no part of the program has a sentence for; its traceback is in a log."""
 
 NOISE = ("Traceback (most recent call last)", "Exception ignored", "| ERROR ", "| CRITICAL ", "Fatal Python error")
@@ -89,7 +89,7 @@ class Ended:
         if self.code in (0, 1) and not sentences:
             return ""  # papers end with 1 where an item fails, which a line says
         if any(UNEXPECTED in sentence for sentence in sentences):
-            return "an error that nobody expected"
+            return "an unexpected internal error"
         if self.code not in (1, 2) or len(sentences) != 1:
             return "no sentence"
         return "" if is_sentence(sentences[0], LONGEST) else "not one sentence"
