@@ -62,7 +62,7 @@ def test_an_error_that_nobody_expected_is_one_sentence_and_a_traceback_in_a_file
     code, text = said(capsys, wrapped(KeyError("http://me:hidden@host/x\n" + "y" * 5000)))
     log = state / "errors.log"
     assert code == 1
-    assert "error: unexpected internal error: RuntimeError: the server answers with status 500 and a second line" in text
+    assert "unexpected internal error: RuntimeError: the server answers with status 500 and a second line" in text
     assert str(log) in text
     assert "Traceback (most recent call last)" in log.read_text()
     assert "hidden" not in log.read_text()
