@@ -1,4 +1,4 @@
-"""What a form shows of the parameters of a flow, and what is filled in there beside a whole configuration."""
+"""What a form shows of the parameters of a flow, and what is filled in there next to a whole configuration."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def filled_in(
     metric: str = AS_CONFIGURED,
     baseline: str = AS_CONFIGURED,
 ) -> CompareConfig:
-    """Return a configuration with what was filled in beside it in a form; what was left empty stays.
+    """Return a configuration with what was filled in next to it in a form; what was left empty stays.
 
     Parameters
     ----------

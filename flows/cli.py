@@ -45,7 +45,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Learn the kernel from data: which combination of base kernels fits, and the evidence that it does.",
-    epilog="Start with: learnkernels compare quickstart, or of your own learnkernels compare table.csv --target COLUMN",
+    epilog="Start with: learnkernels compare quickstart, or with your data: learnkernels compare FILE --target COLUMN",
 )
 err = Console(stderr=True, highlight=False)
 
@@ -58,10 +58,10 @@ Changes = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
 ]
 KeepDays = Annotated[
-    float, typer.Option(help="Days that what can be made again is kept after its last use; 0: for ever.", min=0)
+    float, typer.Option(help="Days that what can be computed again is kept after its last use; 0: forever.", min=0)
 ]
 KeepRuns = Annotated[
-    float, typer.Option(help="Days that results and MLflow runs of deployments are kept; 0: for ever.", min=0)
+    float, typer.Option(help="Days that results and MLflow runs of deployments are kept; 0: forever.", min=0)
 ]
 Targets = Annotated[
     list[str] | None,
@@ -98,7 +98,7 @@ BAD_INPUT = 2
 
 UI_SHOWS = "learnkernels ui     shows this run in Prefect and MLflow; the chart of this comparison is then"
 
-GOES_ON = "the same command goes on from there"
+GOES_ON = "the same command resumes from there"
 
 
 def _version(asked: bool) -> None:
@@ -456,7 +456,7 @@ def papers(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Reproduce tables and figures of the papers: the printed numbers beside ours, and which claims hold.
+    """Reproduce tables and figures of the papers: the printed numbers next to ours, and which claims hold.
 
     Writes results/papers/ITEM and the report of all items; with --quick results/papers-quick. Exits with 1 where an
     item fails or a check does.
@@ -629,7 +629,7 @@ def clean(
     """
     from learnkernels.tasks.operate.upkeep import clean as clean_up
 
-    with _user_errors(f"what was removed can be made again, {GOES_ON}"):
+    with _user_errors(f"what was removed can be computed again, {GOES_ON}"):
         prepare_environment()
         found = clean_up(keep_days, keep_runs, yes)
     if not found:

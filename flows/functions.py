@@ -41,7 +41,7 @@ def compare(
 ) -> pd.DataFrame:
     """Compare learners of the kernel on a table or on the data sets of a configuration, and leave the evidence.
 
-    Does what the command ``learnkernels compare`` does, and writes into the working folder: ``results/``, MLflow's
+    Does what the command ``learnkernels compare`` does, and writes into the working directory: ``results/``, MLflow's
     ``mlflow.db`` and ``mlartifacts/``, and ``.learnkernels/``, in which Prefect has its home.
 
     Parameters

@@ -20,7 +20,7 @@ _write = step("matrices {index.dataset}")(matrices.write_matrices)
 
 
 class Matrices(TypedDict):
-    """What the flow returns: where the matrices lie, their size, and one line a data set."""
+    """What the flow returns: where the matrices lie, their size, and one line per data set."""
 
     folder: str
     size: str

@@ -321,7 +321,7 @@ def as_sample_weight(sample_weight: np.ndarray | None, n_rows: int, *, zero: boo
     w = np.asarray(sample_weight, dtype=np.float64)
     if w.shape != (n_rows,):
         raise ValueError(
-            f"sample_weight must have one entry a row, got shape {w.shape} for {n_rows} rows; give the weights of "
+            f"sample_weight must have one entry per row, got shape {w.shape} for {n_rows} rows; give the weights of "
             "these rows."
         )
     wrong = ~(np.isfinite(w) & ((w >= 0) if zero else (w > 0)))

@@ -22,7 +22,7 @@ from learnkernels.kernels.statistics.sampled import Sampling
 from learnkernels.kernels.targets import Target
 
 TOGETHER = "all features"
-"""What base kernels that see all features are called beside those of views."""
+"""What base kernels that see all features are called next to those of views."""
 
 SHOWN_WEIGHTS, SHOWN_ROWS = 3, 12
 """Largest weights that `repr` of a learned kernel shows, and those that a notebook shows."""

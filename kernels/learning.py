@@ -88,7 +88,7 @@ def learn_kernel(
     require_normalisation(normalise)
     if isinstance(learner, SearchingLearner):
         if len(target) != X.shape[0]:
-            raise ValueError(f"y must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
+            raise ValueError(f"y must have one entry per row of X, got {len(target)} for {X.shape[0]} rows.")
         return learner.learn(Problem(None, X, None, target, [regularisation], sample_weight=sample_weight))[0]
     assert family is not None  # checked
     require_directions(family, X)

@@ -179,7 +179,7 @@ def imported(name: str, base: Class, what: str) -> Class:
     except Exception as error:
         raise ValueError(
             f"{what} {name} cannot be imported ({type(error).__name__}: {error}); correct it, put its file into the "
-            "working folder, or install it."
+            "working directory, or install it."
         ) from None
     sound = isinstance(found, type) and issubclass(found, base)
     if not sound:

@@ -64,7 +64,7 @@ PREDICTORS: dict[str, tuple[str, ...]] = {
 """The predictors by name, and the options of each that a configuration sets; auto hands them on to what it chooses."""
 
 Measured = Literal["predictions", "scores", "probabilities"]
-"""What an error is measured on: predictions, scores of two classes that rank the rows, or a probability a class."""
+"""What an error is measured on: predictions, scores of two classes that rank the rows, or a probability per class."""
 
 METRICS: dict[str, Measured] = {
     "accuracy": "predictions",

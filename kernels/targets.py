@@ -26,7 +26,7 @@ _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 
 
 def task_of(y: np.ndarray) -> Task:
-    """Return what a target is learned as where nobody says so: labels as classes, numbers as numbers.
+    """Return the default task of a target: labels as classes, numbers as numbers.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Target(Value):
     def error(self, predictions: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
         """Return the error of predictions, in the terms of `values`, for the rows held.
 
-        The misclassified share, or the root mean squared error in units of y; where rows have weights, of these.
+        The misclassification rate, or the root mean squared error in units of y; where rows have weights, of these.
         """
         if self.task == "classification":
             return float(np.average(predictions != self.values, weights=sample_weight))

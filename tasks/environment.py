@@ -28,7 +28,7 @@ from urllib.parse import quote
 from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, short, without_passwords
 
 STATE_DIR = ".learnkernels"
-"""Folder below the working folder for everything that can be made again."""
+"""Folder below the working directory for everything that can be computed again."""
 
 QUIET = {
     "DO_NOT_TRACK": "true",
@@ -118,7 +118,7 @@ def prepare_python() -> None:
     """Have this process, and those that it starts, run in any locale and folder; call at its beginning.
 
     Output replaces characters that its encoding lacks, where Python would raise. In a locale of ASCII, which has no
-    names for many files, the process begins anew in Python's UTF-8 mode. Warnings of libraries are no errors.
+    names for many files, the process begins again in Python's UTF-8 mode. Warnings of libraries are no errors.
     """
     if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
         os.environ |= {"PYTHONUTF8": "1", "PYTHONIOENCODING": os.environ.get("PYTHONIOENCODING") or "ascii"}
@@ -144,7 +144,7 @@ def _shown(error: UnicodeError) -> tuple[str, int]:
 
 
 def state_dir() -> Path:
-    """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels` below the working folder."""
+    """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels` below the working directory."""
     return Path(os.environ.get("LEARNKERNELS_HOME") or STATE_DIR).absolute()
 
 
@@ -242,7 +242,7 @@ def _require_drivers() -> None:
 def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -> str:
     """Return the address of a database file, whatever characters its folder is named with.
 
-    It is for processes that run in a folder, by default the working folder.
+    It is for processes that run in a folder, by default the working directory.
     """
     plain = str(path.absolute())
     if set(plain) & set("?#%"):

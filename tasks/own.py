@@ -1,6 +1,6 @@
 """Learners by name, their parameters, and learners and families of a user's own, called ``module:Class``.
 
-Modules of the latter are looked for where Python looks, and then in the working folder: last, so that no file there
+Modules of the latter are looked for where Python looks, and then in the working directory: last, so that no file there
 takes the place of an installed module.
 """
 
@@ -116,7 +116,7 @@ def _family_class(name: str) -> type[KernelFamily]:
 
 
 def _look_here(name: str) -> None:
-    """Let modules of the working folder be found, after all others, where a name is one's own."""
+    """Let modules of the working directory be found, after all others, where a name is one's own."""
     if ":" in name and (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)  # which worker processes that are started from here are given
         importlib.invalidate_caches()

@@ -1,4 +1,4 @@
-"""What can be made again, named by the digest of all that it depends on: kept whole, checked whenever it is read.
+"""What can be computed again, named by the digest of all that it depends on: kept whole, checked whenever it is read.
 
 An entry is a folder, ``store/KIND/KEY``. Beside its files lies ``entry.json`` with the SHA-256 of each and the versions
 of the libraries that they were computed with. It is written aside, synced and renamed, and never replaced: of two
@@ -147,7 +147,7 @@ def versions_of(path: Path) -> list[dict[str, str]]:
     Raises
     ------
     InputError
-        What says so is damaged or gone.
+        The file that records it is damaged or missing.
     """
     try:
         found: list[dict[str, str]] = _contents(path)["versions"]
@@ -236,10 +236,10 @@ def _set_aside(path: Path, harm: str, tell: Tell) -> bool:
 
 @contextmanager
 def atomic_path(path: Path, lasting: bool = True) -> Iterator[Path]:
-    """Give a temporary path beside `path`; when the block ends well, what was written there becomes `path`.
+    """Give a temporary path next to `path`; when the block ends well, what was written there becomes `path`.
 
     Works for a file and for a folder, and replaces what is there. After an error nothing is left behind, and after a
-    kill nothing but a temporary folder, which goes with the next that is made beside it.
+    kill nothing but a temporary folder, which goes with the next that is made next to it.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def atomic_path(path: Path, lasting: bool = True) -> Iterator[Path]:
 
 
 def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that goes with this process, and remove those beside it of processes that were killed."""
+    """Return a folder that goes with this process, and remove those next to it of processes that were killed."""
     for folder in leftovers(parent):
         shutil.rmtree(folder, ignore_errors=True)
     return tempfile.TemporaryDirectory(dir=parent, prefix=f"{TEMPORARY}{Owner.this()}~", ignore_cleanup_errors=True)

@@ -35,7 +35,7 @@ class SetConfig(schema.Strict):
 class Catalogue(schema.Strict):
     """The data sets of the papers: as files, and on OpenML where it has them."""
 
-    data_dir: str = Field(description="Folder of the files; relative to the working folder.")
+    data_dir: str = Field(description="Folder of the files; relative to the working directory.")
     sets: dict[str, SetConfig] = Field(description="Name -> where it is.")
 
     def dataset(self, entry: Any, openml: bool) -> Any:
@@ -97,7 +97,7 @@ def data_folder(given: str | None, folder: Path = PAPERS) -> str | None:
 
 
 class _Loader(Loader):
-    """YAML in which `on` is a word, and true and false alone are truth values."""
+    """YAML in which `on` is a word, and true and false alone are Booleans."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -251,12 +251,12 @@ class ClaimConfig(schema.Strict):
 
 
 class FigureConfig(schema.Strict):
-    """The figure beside the table."""
+    """The figure next to the table."""
 
     kind: Literal["scatter", "curves", "weights", "ranks", "none"] = Field(
         "scatter",
         description="scatter: alignment against error. curves: error along the last word of the data sets' names. "
-        "weights: shares of the base kernels, learner against learner. ranks: errors, a row a data set.",
+        "weights: shares of the base kernels, learner against learner. ranks: errors, a row per data set.",
     )
     x: str | None = Field(None, description="For curves: what the last word of a data set's name counts.")
     log: bool = Field(False, description="For curves: whether that axis is logarithmic.")

@@ -126,12 +126,12 @@ OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 def _module_and_class(name: str) -> str:
     if not re.match(OWN, name):
-        raise ValueError(f"must be module:Class for one of your own, such as my_file:MyClass, got {short(name)}")
+        raise ValueError(f"must be module:Class for a custom one, such as my_file:MyClass, got {short(name)}")
     return name
 
 
 OwnName = Annotated[str, AfterValidator(_module_and_class), Field(json_schema_extra={"pattern": OWN})]
-"""A class of a user's own: ``module:Class``, from a file in the working folder or from what is installed."""
+"""A class of a user's own: ``module:Class``, from a file in the working directory or from what is installed."""
 
 MOST_VALUES = 1000
 """Numbers that a grid stands for which is not written out."""

@@ -26,7 +26,7 @@ from learnkernels.conf.schema.learners import (
 from learnkernels.kernels import registry
 
 OF_PROBABILITIES = [name for name, measured in registry.METRICS.items() if measured == "probabilities"]
-"""Metrics that are measured on a probability a class."""
+"""Metrics that are measured on a probability per class."""
 
 NO_METRIC = {
     r"neg_mean_(gamma|poisson)_deviance|neg_(root_)?mean_squared_log_error": "is for predictions that are positive, "
@@ -70,14 +70,14 @@ class ChooseConfig(Strict):
 class ProtocolConfig(Strict):
     """How errors are measured: in each trial one fold tests, the next validates, the others train.
 
-    With `split`, each repeat is one trial on rows drawn anew. Data sets with `groups` or `time` are divided by these.
+    With `split`, each repeat is one trial on rows drawn again. Data sets with `groups` or `time` are divided by these.
     """
 
     later = ("metric", "refit")
 
     folds: int | None = Field(5, ge=3, le=100, description="Number of folds; null where there is a split.")
     split: SplitConfig | None = Field(
-        None, description="In place of folds: the rows that train, validate and test, drawn anew in each repeat."
+        None, description="In place of folds: the rows that train, validate and test, drawn again in each repeat."
     )
     choose: ChooseConfig | None = Field(
         None,
@@ -88,7 +88,7 @@ class ProtocolConfig(Strict):
         False,
         description="Refit the choice on training and validation rows before it is tested, as a grid search does.",
     )
-    repeats: int = Field(1, ge=1, le=1000, description="Times the folds, or the split, are drawn anew.")
+    repeats: int = Field(1, ge=1, le=1000, description="Times the folds, or the split, are drawn again.")
     seed: int = Field(0, ge=0, description="Root of every random choice.")
     metric: MetricName | None = Field(
         None,
@@ -400,7 +400,7 @@ class CompareConfig(Strict):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         description="Name of the run: the results folder and, by default, the MLflow experiment.",
     )
-    data_dir: str = Field(".", description="Folder that relative paths start from; relative to the working folder.")
+    data_dir: str = Field(".", description="Folder that relative paths start from; relative to the working directory.")
     datasets: Annotated[tuple[AnyDataset, ...], BeforeValidator(each_target)] = Field(
         min_length=1, description="What to learn from."
     )

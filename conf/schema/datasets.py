@@ -78,7 +78,7 @@ class NgramsConfig(Strict):
             yield f"'size' must not fall, got from {self.size[0]} to {self.size[1]} words"
         if self.counts is not None and (len(self.column) > 1 or self.counts in self.column):
             yield (
-                f"'counts' is a column beside the only column of tokens, got {short(self.counts)} beside "
+                f"'counts' is a column next to the only column of tokens, got {short(self.counts)} beside "
                 f"{', '.join(self.column)}; leave it out, or name one 'column'"
             )
 
@@ -193,7 +193,7 @@ class DatasetConfig(Strict):
 
     @property
     def beside(self) -> dict[str, str]:
-        """The key and the column of what is known of rows beside features and target."""
+        """The key and the column of what is known of rows next to features and target."""
         return {key: getattr(self, key) for key in ("groups", "time", "weights") if getattr(self, key) is not None}
 
     @property

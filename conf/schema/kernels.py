@@ -102,7 +102,7 @@ class DirichletConfig(base.Strict):
 
 
 class FeatureConfig(base.Strict):
-    """x_k x'_k, one kernel a feature: thousands of n-grams, without tiles where it is the only family."""
+    """x_k x'_k, one kernel per feature: thousands of n-grams, without tiles where it is the only family."""
 
     later = ("constant",)
 
@@ -132,7 +132,7 @@ class PrecomputedConfig(base.Strict):
 
 
 class OwnConfig(base.Strict):
-    """A family of your own: a class below KernelFamily, from a file in the working folder or from what is installed."""
+    """A family of yours: a class below KernelFamily, from a file in the working directory or from what is installed."""
 
     family: base.OwnName = Field(description="module:Class.")
     params: dict[str, base.Parameter] = Field(default_factory=dict, description="What the class takes.")

@@ -100,7 +100,7 @@ def _made(names: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(options: dict[str, Any], function: Callable[..., Any]) -> Any:
-    """Return a function that is kept beside the code, in the user's folder, in a temporary one, or nowhere."""
+    """Return a function that is kept next to the code, in the user's folder, in a temporary one, or nowhere."""
     settings = numba_settings()
     from numba import njit
 

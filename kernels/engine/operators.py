@@ -1,7 +1,7 @@
 """The base kernels of some training rows as one-stage learners need them: applied and combined.
 
 Every operator serves the base kernels, centered or as they are, each divided by its scale, and nothing but the few
-products below; an algorithm is written once, whether the matrices lie in memory, are computed anew by tiles, or are
+products below; an algorithm is written once, whether the matrices lie in memory, are computed again by tiles, or are
 rank-one features. Sparse ones come by columns (CSC) with their rows in ascending order: their products cost the sum
 over the features of the square of the number of their rows.
 """
@@ -25,7 +25,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.families.feature import FeatureFamily
 
 IN_MEMORY = 2**30
-"""Bytes that the p base-kernel matrices may take to be held; beyond that they are computed anew, tile by tile."""
+"""Bytes that the p base-kernel matrices may take to be held; beyond that they are computed again, tile by tile."""
 
 LARGEST_MATRIX = 2**30
 """Bytes of a matrix of all pairs of rows up to which learners form it; on more rows they do without."""
@@ -80,7 +80,7 @@ class StackedGrams:
     Attributes
     ----------
     grams : ndarray of shape (p, m, m)
-        Centered where `centering` says so, and scaled; each exactly symmetric.
+        Centered where `centering` asks for it, and scaled; each exactly symmetric.
     centering : Centering
     """
 
@@ -135,7 +135,7 @@ class StackedGrams:
 
 @dataclass(frozen=True)
 class TiledGrams:
-    """Base kernels computed anew for each product, tile by tile; memory is that of the result and of one tile.
+    """Base kernels computed again for each product, tile by tile; memory is that of the result and of one tile.
 
     Centering costs nothing: with H the centering matrix, ``(H K H) v = H (K (H v))`` and
     ``<H K H, W> = <K, H W H>``, so that arguments and results are centered and tiles are not.

@@ -217,7 +217,7 @@ def multiply_rows(
     K : ndarray
         Place to work at, for `ROWS` rows of all columns.
     given : ndarray of shape (a, n)
-        What the transposed kernel is multiplied by, beside products of the kernel.
+        What the transposed kernel is multiplied by, next to products of the kernel.
     w : ndarray of shape (a,)
         Weights of the rows.
     beta : ndarray of shape (n, stride)

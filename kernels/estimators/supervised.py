@@ -409,7 +409,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     share one, so that the most probable of them is the one that `predict` says. Class weights do not count there: a
     probability is the share of rows as they come. The kernel has seen these rows, and where it was fitted closely to
     the classes the probabilities are too sure of themselves: `sklearn.calibration.CalibratedClassifierCV` learns the
-    kernel anew a fold instead, and takes five times as long. The only row of a class is scored by a predictor that has
+    kernel per fold instead, and takes five times as long. The only row of a class is scored by a predictor that has
     seen it.
 
     References
@@ -445,7 +445,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
             Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
-            table, may hold categories, dates and gaps: `TableEncoding` has the rules.
+            table, may hold categories, dates and missing values: `TableEncoding` has the rules.
         y : array-like of shape (m,)
             Labels: text, integers or booleans, at least two different ones.
         sample_weight : array-like of shape (m,), optional
@@ -701,7 +701,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
             Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
-            table, may hold categories, dates and gaps: `TableEncoding` has the rules.
+            table, may hold categories, dates and missing values: `TableEncoding` has the rules.
         y : array-like of shape (m,) or (m, q)
             Numbers.
         sample_weight : array-like of shape (m,), optional

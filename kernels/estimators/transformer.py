@@ -105,7 +105,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     and ``eigen`` no more than the rank of the kernel.
 
     Learning costs what `KernelLearningClassifier` says; the features O(m l + l^3) time, or O(m^3) for ``eigen``. New
-    rows take O(l) time each, or O(m) for ``eigen``, and memory that beside the features does not depend on their
+    rows take O(l) time each, or O(m) for ``eigen``, and memory that next to the features does not depend on their
     number.
 
     References
@@ -147,7 +147,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
             Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
-            table, may hold categories, dates and gaps: `TableEncoding` has the rules.
+            table, may hold categories, dates and missing values: `TableEncoding` has the rules.
         y : array-like of shape (m,) or (m, q)
             Labels or numbers; the kernel is learned for them.
 

@@ -191,7 +191,7 @@ class KernelFamily(Parameterised, ABC):
     A family is a value: nothing here changes one, its deep copy is the family itself, and two of one class with the
     same parameters are equal. Its class keeps what `__init__` takes under the same names; `get_params` and
     `set_params`, and with them a search over ``family__gammas``, follow. A class with a `kind` of its own can be
-    written, by `to_dict`, and read by its `from_dict`; classes of your own too, once they are imported.
+    written, by `to_dict`, and read by its `from_dict`; classes of yours too, once they are imported.
 
     A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
     quantities do not change when a constant is added to a kernel, so a caller may ask for ``K - shift``:

@@ -233,7 +233,7 @@ class MetricFamily(MappedFamily):
     base : KernelFamily
         p base kernels :math:`K^0_k`.
     map : ndarray of shape (d,) or (d, r)
-        A, finite: one weight a feature, zero for a feature that is left out, or what each of r new features takes of
+        A, finite: one weight per feature, zero for a feature that is left out, or what each of r new features takes of
         the d given ones. Not modified.
     label : str, default "metric"
         What the metric is called in the names of the kernels.
@@ -257,7 +257,7 @@ class MetricFamily(MappedFamily):
         self.label = label
         if self.map.ndim not in (1, 2) or not np.isfinite(self.map).all() or not self.map.any():
             raise ValueError(
-                "map must hold one finite weight a feature, or a finite matrix of features by new features, not all "
+                "map must hold one finite weight per feature, or a finite matrix of features by new features, not all "
                 f"zero, got an array of shape {self.map.shape}."
             )
 
@@ -326,7 +326,7 @@ class ScaledFamily(ComposedFamily):
     References
     ----------
     Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a continuous set of base kernels,
-    Machine Learning 91:305-324, section 3.1: a Gaussian with a bandwidth a feature is one on scaled features.
+    Machine Learning 91:305-324, section 3.1: a Gaussian with a bandwidth per feature is one on scaled features.
     """
 
     kind = "scaled"
@@ -409,7 +409,7 @@ def _saved_knots(value: object) -> list[Any]:
 
 
 class NormalScoresFamily(MappedFamily):
-    r"""Base kernels of features beside their normal scores, so that rows are apart by value and by rank.
+    r"""Base kernels of features next to their normal scores, so that rows are apart by value and by rank.
 
     .. math:: K_k(x, x') = K^0_k \bigl( (x, s(x)), \, (x', s(x')) \bigr), \qquad
               s_j(x) = \Phi^{-1} \bigl( \hat F_j(x_j) \bigr)

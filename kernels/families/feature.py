@@ -65,7 +65,7 @@ class FeatureFamily(KernelFamily):
             raise ValueError(f"features must have distinct names, got {twice!r} more than once.")
         if len(self.columns) != len(self._names):
             raise ValueError(
-                f"columns must have one entry a feature, got {len(self.columns)} for {len(self._names)} features."
+                f"columns must have one entry per feature, got {len(self.columns)} for {len(self._names)} features."
             )
 
     def _parameters(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ Positions: TypeAlias = "slice | np.ndarray"
 
 
 class PrecomputedFamily(KernelFamily):
-    """Kernels of your own, given as matrices over the n rows of one data set.
+    """Kernels of yours, given as matrices over the n rows of one data set.
 
     A row of `X` is the position of a row of that data set: X has shape (m, 1) and holds whole numbers from 0 to
     n - 1, as float64.

@@ -45,7 +45,7 @@ class ConstantFamily(SingleFamily):
     Notes
     -----
     Beside base kernels that are not centered it is what an intercept is beside centered ones, but penalised and weighed
-    like any other base kernel. Once centered it is zero, and refused. Of rank one, beside thousands of features, it is
+    like any other base kernel. Once centered it is zero, and refused. Of rank one, next to thousands of features, it is
     one more of them: `FeatureFamily.with_constant`.
 
     References

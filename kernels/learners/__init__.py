@@ -68,7 +68,7 @@ def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
     Parameters
     ----------
     learner : str or Learner
-        A name of the table `LEARNERS`, or ``module:Class`` for a learner of your own, whose module can be imported.
+        A name of the table `LEARNERS`, or ``module:Class`` for a learner of yours, whose module can be imported.
     **params
         Its parameters.
 

@@ -228,7 +228,7 @@ class Problem:
 class Learner(Parameterised, ABC):
     """A way of learning how base kernels are weighed; its parameters are its fields.
 
-    A learner of your own is a frozen data class below `TwoStageLearner`, `OneStageLearner` or `SearchingLearner`, with
+    A learner of yours is a frozen data class below `TwoStageLearner`, `OneStageLearner` or `SearchingLearner`, with
     one method. It is used wherever the name of a built-in one is; configurations call it ``module:Class``.
 
     Attributes
@@ -386,7 +386,7 @@ class TwoStageLearner(Learner):
 
 
 class OneStageLearner(Learner):
-    """A learner of the weights together with a predictor, anew for each regularisation.
+    """A learner of the weights together with a predictor, for each regularisation.
 
     A subclass has `solve`, and says whose problem it solves in `predictor`.
     """
@@ -455,7 +455,7 @@ class OneStageLearner(Learner):
 class SearchingLearner(Learner):
     """A learner that finds its own base kernels in a continuous family.
 
-    A subclass has `find`; with a `predictor`, it learns anew for each regularisation.
+    A subclass has `find`; with a `predictor`, it learns again for each regularisation.
     """
 
     needs = "the rows"

@@ -65,7 +65,7 @@ class CA(SearchingLearner):
     eps : float, default 1e-10
         epsilon.
     corrective : bool, default False
-        Weigh all kernels found so far anew after each addition, by alignf: a step beyond the paper.
+        Weigh all kernels found so far again after each addition, by alignf: a step beyond the paper.
     search_rows : int, default 2000
         Most rows that sigma is searched on; a random subset beyond. The weights use all rows.
     seed : int, default 0

@@ -59,7 +59,7 @@ class EasyMKL(OneStageLearner):
 
     Weights have sum one, so that base kernels of mean diagonal one make a kernel of mean diagonal one; they are the
     same for each regularisation, as this stage has none, and `start` is not used. The certificate holds the largest
-    relative duality gap of a pair of classes; several classes are taken one against one, each pair on its own rows.
+    relative duality gap of a pair of classes; several classes are taken one-vs-one, each pair on its own rows.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The ensemble that kernel learning is compared with: one predictor a base kernel, and their best combination."""
+"""The ensemble that kernel learning is compared with: one predictor per base kernel, and their best combination."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class KernelEnsemble(Value):
             raise ValueError(f"grid must hold positive values of Lambda, got {list(grid)}.")
         X = as_rows(X)
         if len(target) != X.shape[0]:
-            raise ValueError(f"target must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
+            raise ValueError(f"target must have one entry per row of X, got {len(target)} for {X.shape[0]} rows.")
         Ensemble().check(family, moments.sample_weight)
         moments.require_informative()
         training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)

@@ -284,9 +284,9 @@ class LpSVM(BallLearner):
     Notes
     -----
     Newton's method over the weights (`kernels.solvers.minimax`), each machine solved to rounding by active sets from
-    its neighbour (`kernels.solvers.svm`). Several classes are set one against one; the objective sums over the pairs.
+    its neighbour (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
     On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, it learns on 5,000 of them, drawn at random,
-    with C larger by the ratio of both numbers; the certificate says so.
+    with C larger by the ratio of both numbers; the certificate reports it.
 
     References
     ----------
@@ -326,12 +326,12 @@ class L1SVM(LpSVM):
     Notes
     -----
     Newton's method over the weights (`kernels.solvers.minimax`), each machine solved to rounding by active sets from
-    its neighbour (`kernels.solvers.svm`). Several classes are set one against one; the objective sums over the pairs.
+    its neighbour (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
     The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the learned kernel.
     On more than some 11,600 rows it learns on a sample, as `LpSVM` does.
 
     Two classes on more rank-one kernels than Newton's method looks at are a linear machine with the squared 1-norm as
-    penalty, solved by interior points (`kernels.solvers.lasso`): twenty to forty factors of size m for any C.
+    penalty, solved by an interior-point method (`kernels.solvers.lasso`): twenty to forty factors of size m for any C.
 
     References
     ----------

@@ -81,11 +81,11 @@ class RFM(SearchingLearner):
         Whether features are in comparable units already, and are taken as they are in place of those of their spread.
     codes : tuple of int, default ()
         Columns of X that hold codes of levels, as tables have for categories of many levels. They have no part in the
-        metrics: beside the other base kernels stands one for each, which tells whether two rows have the same level.
+        metrics: next to the other base kernels stands one for each, which tells whether two rows have the same level.
     code_names : tuple of str, default ()
         Names of these columns; by default their positions.
     scores : bool or "auto", default "auto"
-        Whether each feature of more than two values stands beside its normal score, which tells its rank, as another
+        Whether each feature of more than two values stands next to its normal score, which tells its rank, as another
         one (`NormalScoresFamily`). With "auto" where there are no more than `COMPONENTS` of these.
 
     Notes

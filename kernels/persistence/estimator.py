@@ -135,7 +135,7 @@ def parameter_to_data(value: object, where: str) -> Any:
     Raises
     ------
     ValueError
-        It is, or holds, something other than a family, a learner, a predictor, text, numbers, truth values, None,
+        It is, or holds, something other than a family, a learner, a predictor, text, numbers, Booleans, None,
         lists, tuples and dictionaries.
     """
     if isinstance(value, np.generic):
@@ -164,7 +164,7 @@ def parameter_to_data(value: object, where: str) -> Any:
     if isinstance(value, Mapping):
         return {"pairs": [parameter_to_data(pair, where) for pair in value.items()]}
     raise ValueError(
-        f"{where} must be a family, text, numbers, truth values, lists, tuples or dictionaries of these to be saved, "
+        f"{where} must be a family, text, numbers, Booleans, lists, tuples or dictionaries of these to be saved, "
         f"got {type(value).__name__}; give it as one of them."
     )
 
@@ -230,7 +230,7 @@ def labels_to_data(classes: np.ndarray) -> dict[str, Any]:
     values = classes.tolist()
     if kind is None or (kind == "text" and not all(type(value) is str for value in values)):
         raise ValueError(
-            f"classes must be text, integers, numbers or truth values to be saved, got {classes.dtype} such as "
+            f"classes must be text, integers, numbers or Booleans to be saved, got {classes.dtype} such as "
             f"{classes[0]!r}; convert y to one of these."
         )
     return {"kind": kind, "dtype": "object" if classes.dtype == object else classes.dtype.str, "values": values}

@@ -186,7 +186,7 @@ class Auto(Predictor):
     Parameters
     ----------
     memory : int
-        Bytes that a fit may take beside the data set.
+        Bytes that a fit may take next to the data set.
     landmarks, sampling, loss
         Of `Nystrom`.
     tolerance : float or None, default None

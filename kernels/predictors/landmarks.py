@@ -63,7 +63,7 @@ def landmarks_for(
     n_columns : int
         Columns that are solved for at once: outputs times regularisations.
     memory : int
-        Bytes that the fit may take beside the data set.
+        Bytes that the fit may take next to the data set.
     held_features : bool, default False
         Whether all m by M features are held, as scikit-learn's linear models need them.
     n_threads : int, default 2
@@ -323,7 +323,7 @@ class RowPass:
     weights : ndarray of shape (m,) or None
     subspace : Subspace
     held : ndarray of shape (m, M) or None
-        The kernel between rows and landmarks; None where every pass forms it anew.
+        The kernel between rows and landmarks; None where every pass forms it again.
     formed : set of int
         First rows of the blocks whose kernel is held by now.
     """

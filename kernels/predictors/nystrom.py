@@ -78,11 +78,11 @@ class Nystrom(Predictor):
         Their number M; more than there are rows means all rows. None for as many as help and fit the memory, up to
         twice as many of one regularisation as of a path of them.
     memory : int
-        Bytes that the fit may take beside the data set.
+        Bytes that the fit may take next to the data set.
     sampling : {"uniform", "leverage"}, default "uniform"
         How landmarks are drawn: all rows alike, or by their ridge leverage scores.
     loss : {"squared", "hinge", "logistic"}, default "squared"
-        Of a classification: ridge regression on one column a class, or scikit-learn's `LinearSVC` (squared hinge, one
+        Of a classification: ridge regression on one column per class, or scikit-learn's `LinearSVC` (squared hinge, one
         class against the rest) or `LogisticRegression` on the landmarks' features, all of which are then held.
     tolerance : float or None, default None
         Largest relative residual of the normal equations in an orthonormal basis of the subspace; None for 1e-6 where

@@ -29,7 +29,7 @@ FINE_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SVM(ExactPredictor):
-    """Support vector machine; several classes one against one.
+    """Support vector machine; several classes one-vs-one.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class SVM(ExactPredictor):
 
 @dataclass(frozen=True)
 class _PairwiseSVM:
-    """Support vector classifiers of all pairs of classes, with the signed coefficients of one pair a column."""
+    """Support vector classifiers of all pairs of classes, with the signed coefficients of one pair per column."""
 
     C: float
     dual: np.ndarray

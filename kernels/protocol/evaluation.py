@@ -311,7 +311,7 @@ class Evaluation:
         Returns
         -------
         selection : Selection
-            Smoothed where what is chosen is fitted anew, see `best_on_grid`: elsewhere ties go to the smallest Lambda,
+            Smoothed where what is chosen is fitted again, see `best_on_grid`: elsewhere ties go to the smallest Lambda,
             the strongest regularisation, and among those to the first candidate. Ties of the alignment go to the first
             one.
 

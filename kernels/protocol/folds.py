@@ -27,7 +27,7 @@ class Trial:
     ordered : bool
         Whether the training folds are blocks of time, so that only earlier ones train for one that validates.
     refit : bool
-        Whether what the validation fold has chosen is fitted anew on that fold and those of training.
+        Whether what the validation fold has chosen is fitted again on that fold and those of training.
     """
 
     index: int
@@ -154,7 +154,7 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
     distinct, of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
     if len(distinct) < n_folds:
         raise ValueError(
-            f"rows of one time stay together, so there must be at least one time a fold, got {len(distinct)} for "
+            f"rows of one time stay together, so there must be at least one time per fold, got {len(distinct)} for "
             f"{n_folds} folds; use fewer folds."
         )
     folds = _parts(counts, len(target) * np.arange(1, n_folds + 1) / n_folds)[of_row]
@@ -201,7 +201,7 @@ def _require_classes(target: Target, training: np.ndarray, row: str = "training 
 
 
 def trials(n_folds: int) -> list[Trial]:
-    """Return one trial a fold: fold t tests, the next one validates, the others train.
+    """Return one trial per fold: fold t tests, the next one validates, the others train.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def assign_split(
     """
     sizes = {"train": train} if validation is None else {"train": train, "validation": validation}
     if times is not None and (held_out is not None or groups is not None):
-        raise ValueError("times say which rows train and test, got held_out or groups beside them; leave those out.")
+        raise ValueError("times say which rows train and test, got held_out or groups next to them; leave those out.")
     if held_out is None:
         if test is None:
             raise ValueError("test must be a number of rows where the data set does not say which rows test.")

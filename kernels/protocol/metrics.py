@@ -61,7 +61,7 @@ class Metric:
 
     @property
     def default(self) -> bool:
-        """Whether it is what a task is measured by where nobody says so."""
+        """Whether it is the default metric of a task."""
         return self.name == DEFAULT[self.task]
 
     @property
@@ -238,7 +238,7 @@ _RELATIVE = "mean absolute error as a share of the target"
 _R2 = "R2, the squared error over that of the mean of the test rows"
 
 _ALL = (
-    Metric("accuracy", "classification", "misclassification", "misclassified share", Target.error),
+    Metric("accuracy", "classification", "misclassification", "misclassification rate", Target.error),
     _score("balanced_accuracy", "the mean recall of the classes", _balanced),
     _score("roc_auc", "the area under the ROC curve", "roc_auc_score", needs=BOTH),
     _areas("roc_auc_ovr", "class", "ovr"),

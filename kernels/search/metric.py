@@ -44,7 +44,7 @@ RIDGES = tuple(4.0**exponent for exponent in range(-15, 1))
 
 COMPONENTS = 50
 """Most principal components that base kernels are taken of: of no more features there are none to leave out, and normal
-scores stand beside these."""
+scores stand next to these."""
 
 MEDIAN_ROWS = 500
 """Rows whose distances give the median where there are more."""
@@ -270,7 +270,7 @@ def learned_metrics(
 def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
     """Return A of shape (d, r) whose product ``A A^T`` is ``B M B^T``, but for directions that hardly count.
 
-    B holds one weight a feature, or is a matrix; in the latter case no matrix of d by d is formed.
+    B holds one weight per feature, or is a matrix; in the latter case no matrix of d by d is formed.
     """
     if B.ndim == 1:
         basis, M = None, B[:, None] * M * B
@@ -284,7 +284,7 @@ def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _diagonal(B: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Return the diagonal of ``B M B^T``, B being one weight a feature or a matrix."""
+    """Return the diagonal of ``B M B^T``, B being one weight per feature or a matrix."""
     diagonal = B * np.diag(M) * B if B.ndim == 1 else np.einsum("jk,jk->j", B @ M, B)
     return np.asarray(np.maximum(diagonal, 0.0))  # rounding may leave less
 

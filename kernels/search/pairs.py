@@ -235,7 +235,7 @@ def peaks(values: np.ndarray) -> np.ndarray:
 
 
 class FeaturePairs:
-    r"""Gaussians over all pairs of m rows with one bandwidth a feature, as functions of :math:`u = \log \sigma`.
+    r"""Gaussians over all pairs of m rows with one bandwidth per feature, as functions of :math:`u = \log \sigma`.
 
     .. math:: \kappa(x, z) = e^{-\sum_k (x_k - z_k)^2 / \sigma_k^2}
 

@@ -12,7 +12,7 @@ from scipy.linalg import blas, cho_solve
 from learnkernels.kernels.solvers.factor import Factor, factored
 
 RESTARTS = 4
-"""Times that the residual is computed anew and the search begun again from the solution so far."""
+"""Times that the residual is computed again and the search begun again from the solution so far."""
 
 STALLED = 40
 """Steps in which no column's least residual may fail to fall by a tenth before the search ends."""
@@ -141,7 +141,7 @@ def solve_shifted(
     Notes
     -----
     A step costs one product with the columns that are not done; columns are those of separate solves. The residual of
-    the recurrence drifts from the true one by rounding: it is computed anew at the end, and the search goes on from
+    the recurrence drifts from the true one by rounding: it is computed again at the end, and the search resumes from
     there while it helps.
 
     References

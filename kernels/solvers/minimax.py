@@ -23,7 +23,7 @@ from learnkernels.kernels.solvers.active_set import minimise_nonnegative, minimi
 from learnkernels.kernels.solvers.certificate import Certificate
 
 WORKING_SET = 256
-"""Base kernels of the largest forms whose Hessian is formed, beside those that carry weight."""
+"""Base kernels of the largest forms whose Hessian is formed, next to those that carry weight."""
 
 SUFFICIENT = 1e-4
 """Share of the decrease that the slope promises which a step must bring."""

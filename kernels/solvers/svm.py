@@ -66,7 +66,7 @@ class SupportVectorProblem:
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
-    Several classes are set one against one; J is then the sum over their pairs. On base kernels that are not centered
+    Several classes are handled one-vs-one; J is then the sum over their pairs. On base kernels that are not centered
     machines have no intercept, and coefficients need not be in balance.
 
     Attributes
@@ -143,7 +143,7 @@ class SupportVectorProblem:
 
 
 def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the rows of each pair of classes, one against one, and their signs: 1 for the second class, else -1."""
+    """Return the rows of each pair of classes, one-vs-one, and their signs: 1 for the second class, else -1."""
     pairs = []
     for first, second in combinations(np.unique(codes).tolist(), 2):
         rows = np.flatnonzero((codes == first) | (codes == second))

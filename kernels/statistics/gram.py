@@ -166,7 +166,7 @@ def gram_moments(
     X : ndarray or CSR matrix of shape (m, d)
         Rows, m >= 2. Not modified.
     Y : ndarray of shape (m,) or (m, q)
-        Numeric targets: one column an output, labels as plus and minus one, or one column a class. Not modified.
+        Numeric targets: one column an output, labels as plus and minus one, or one column per class. Not modified.
     groups : ndarray of int of shape (m,), optional
         Fold group of each row; None puts all rows into group 0.
     sample_weight : ndarray of shape (m,), optional
@@ -252,5 +252,5 @@ def paired(m: int, Y: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray
     if m < 2:
         raise ValueError(f"X must have at least two rows, got {m}.")
     if len(Y) != m or len(groups) != m:
-        raise ValueError(f"Y and groups must have one entry a row of X, got {len(Y)} and {len(groups)} for {m} rows.")
+        raise ValueError(f"Y and groups must have one entry per row of X, got {len(Y)} and {len(groups)} for {m} rows.")
     return Y[:, None] if Y.ndim == 1 else Y, groups

@@ -142,7 +142,7 @@ class ColumnEncoding(Value):
 
     @property
     def is_coded(self) -> bool:
-        """Whether levels are told apart by a code alone, or beside indicators."""
+        """Whether levels are told apart by a code alone, or next to indicators."""
         return any(view == "codes" for _, view in self.features)
 
     @abstractmethod

@@ -28,7 +28,7 @@ from learnkernels.kernels.tables.columns import (
 from learnkernels.kernels.tables.reading import CALENDAR, CYCLES, FIRSTS, MISSING, POINT, Column, Written, read_columns
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
-"""What a column can be said to be, besides a list of ordered levels."""
+"""What a column can be said to be, in addition to a list of ordered levels."""
 
 KINDS: tuple[str, ...] = get_args(Kind)
 

@@ -56,7 +56,7 @@ UNGROUPED: dict[Mark, re.Pattern[str]] = {
 }
 
 TRUTHS = {"false": 0.0, "true": 1.0}
-"""Texts, in small letters, of truth values."""
+"""Texts, in small letters, of Booleans."""
 
 NUMERALS = re.compile("[^0-9.,eE+-]")
 
@@ -69,7 +69,7 @@ class Written(NamedTuple):
     mark : {".", ","}
         What stands before the decimals.
     unit : str
-        Currency or unit that may stand beside a number; empty where none does.
+        Currency or unit that may stand next to a number; empty where none does.
     """
 
     mark: Mark = "."
@@ -86,7 +86,7 @@ class Read(NamedTuple):
     ----------
     value : float
     unit : str
-        The currency or unit beside it.
+        The currency or unit next to it.
     limit : bool
         Whether the text says that the number is below, or above, `value`.
     """

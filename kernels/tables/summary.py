@@ -1,7 +1,7 @@
 """What is known of the columns of a table: a summary of each block of rows, and these add up.
 
 The summary of a table in memory is that of one block. Of few rows, or few different values, all numbers are kept with
-their counts, and what follows from them is the same to the last bit however rows are divided into blocks. Of more, each
+their counts, and what follows from them is the same bit for bit however rows are divided into blocks. Of more, each
 block keeps quantiles.
 """
 
@@ -303,7 +303,7 @@ class ColumnSummary:
     civil : tuple of str
         Dates that decide what all of them begin with.
     numbers : mapping of Written to NumberSummary
-        Of the values that are numbers with this unit beside them.
+        Of the values that are numbers with this unit next to them.
     limits : int
         How many of these are limits of detection.
     dates : mapping of str to DaySummary

@@ -31,7 +31,7 @@ PARTS = "parts.json"
 """What says where the parts of a table lie, in place of its features."""
 
 BESIDE = ("held_out", "groups", "times", "weights")
-"""What a data set may say of each row beside features and target."""
+"""What a data set may say of each row next to features and target."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Dataset:
     class_weight : tuple of float or None
         What the rows of each class count in learning, times their weights; None where that is the same for all.
     raw : pyarrow.Table or None
-        The columns of a table as they are, where its encoding is learned anew in each trial.
+        The columns of a table as they are, where its encoding is learned again in each trial.
     by_training : str
-        The scale that each trial learns anew on its training rows; empty where that of all rows serves them all.
+        The scale that each trial learns again on its training rows; empty where that of all rows serves them all.
     """
 
     X: Rows
@@ -126,7 +126,7 @@ class Dataset:
 
     @property
     def beside(self) -> dict[str, Any]:
-        """What it says of each row beside features and target."""
+        """What it says of each row next to features and target."""
         said = {name: getattr(self, name) for name in BESIDE}
         return {name: values for name, values in said.items() if values is not None}
 
@@ -229,7 +229,7 @@ def stored_bytes(ref: DatasetRef) -> int:
 def dataset_digest(dataset: Dataset) -> str:
     """Return the digest of the content of a data set; not of where it came from.
 
-    Rows, target, names, scaling and task, and what the data set says of its rows beside these.
+    Rows, target, names, scaling and task, and what the data set says of its rows next to these.
     """
     X = dataset.X
     # The width of a CSR matrix's index integers is not content; writing and reading changes it.

@@ -157,7 +157,7 @@ def load_source(
 
 @dataclass(frozen=True)
 class _Known:
-    """What is asked for, and what is known of m rows beside their features: target, groups and the like."""
+    """What is asked for, and what is known of m rows next to their features: target, groups and the like."""
 
     config: DatasetConfig
     where: str

@@ -127,7 +127,7 @@ def _fetch(name: str, version: int, where: str, lacking: str, tell: Callable[[st
 
 @contextmanager
 def _patience() -> Iterator[None]:
-    """Let no request of scikit-learn, which sets no limit itself, wait for ever; one fetch at a time."""
+    """Let no request of scikit-learn, which sets no limit itself, wait forever; one fetch at a time."""
     with _FETCHING:
         before = socket.getdefaulttimeout()
         socket.setdefaulttimeout(SILENT_SECONDS if before is None else before)

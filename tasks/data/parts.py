@@ -132,7 +132,7 @@ class Part:
         TransferError
             It cannot be read for now.
         """
-        changed = InputError(f"{self.address}: has changed since the run began; start again, and it is read anew.")
+        changed = InputError(f"{self.address}: has changed since the run began; start again, and it is read again.")
         location = replace(locate(self.address), told=self.told)
         if stamp_of(location) != self.stamp:
             raise changed
@@ -283,7 +283,7 @@ class RowsOfParts:
     def learned(self, columns: Sequence[str], said: Said | None, scale: Scale) -> tuple[TableEncoding, dict[str, int]]:
         """Return what columns become, and how many values those lack that lack some, after one pass over the rows.
 
-        Of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, to the last bit.
+        Of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, bit for bit.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ from learnkernels.tasks.data.tables import Files, Table, held_texts
 from learnkernels.tasks.data.text import count_ngrams
 
 MOST_FEATURES = 1 << 24
-"""Features of a LIBSVM text: arrays of one number a feature stay small, and an index that was mistyped shows."""
+"""Features of a LIBSVM text: arrays of one number per feature stay small, and an index that was mistyped shows."""
 
 
 def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
@@ -42,7 +42,7 @@ def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
 
 
 def beside_of(table: Table, kept: np.ndarray | None, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
-    """Return what a table says of each row that is kept beside features and target.
+    """Return what a table says of each row that is kept next to features and target.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.nd
 def matrix_of(
     table: Table, columns: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
 ) -> tuple[Any, Sequence[str]]:
-    """Return counts of n-grams, or the bytes of a column and the numbers beside them, of the rows that are kept.
+    """Return counts of n-grams, or the bytes of a column and the numbers next to them, of the rows that are kept.
 
     Returns
     -------

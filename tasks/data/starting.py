@@ -26,7 +26,7 @@ from learnkernels.tasks.data.ingest import load_source, source_files
 from learnkernels.tasks.data.tables import FORMATS, Table
 
 MOST_ROWS = 10_000
-"""Rows up to which all of them are folds; of more, some are drawn anew in each of a few repeats."""
+"""Rows up to which all of them are folds; of more, some are drawn again in each of a few repeats."""
 
 TRAIN = 5000
 """Rows that train in each repeat of a larger table, so that the search over one Gaussian kernel takes minutes."""
@@ -75,7 +75,7 @@ BESIDE = {
     "groups": "rows of one {column} stay together: none is divided between training and test",
     "time": "rows in the order of {column}: earlier ones train, later ones test",
 }
-"""What is said of columns beside features and target."""
+"""What is said of columns next to features and target."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _task(dataset: Dataset, target: str, metric: str | None) -> str:
     of = dataset.target
-    by = metric or ("root mean squared error" if of.task == "regression" else "misclassified share")
+    by = metric or ("root mean squared error" if of.task == "regression" else "misclassification rate")
     if of.task == "regression":
         values = of.values
         return f"regression of {target}, from {values.min():g} to {values.max():g}, measured by: {by}"

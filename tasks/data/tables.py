@@ -500,7 +500,7 @@ def held_texts(column: Any) -> Any:
 
 
 def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of text without spaces around it; as numbers or truth values where it holds nothing else."""
+    """Return a column of text without spaces around it; as numbers or Booleans where it holds nothing else."""
     text = pc.utf8_trim_whitespace(column)
     held = held_texts(column)
     if held.null_count == len(held):

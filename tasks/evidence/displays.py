@@ -68,7 +68,7 @@ def _kernel_of(estimator: Any) -> LearnedKernel:
 
 @dataclass
 class KernelWeightsDisplay(_Display):
-    """What each base kernel has of a learned kernel, beside how well it alone is aligned with the target.
+    """What each base kernel has of a learned kernel, next to how well it alone is aligned with the target.
 
     Build it with `from_estimator`. A kernel that is well aligned and has no share adds nothing to the others.
 
@@ -285,7 +285,7 @@ class LearningHistoryDisplay(_Display):
 
 @dataclass
 class RegularisationDisplay(_Display):
-    """Shares of the base kernels along the regularisation, beside the score on rows that were left out.
+    """Shares of the base kernels along the regularisation, next to the score on rows that were left out.
 
     Build it with `from_estimator`. Weights of a two-stage learner do not depend on it: their lines are level.
 

@@ -38,7 +38,7 @@ def colors_of(table: pd.DataFrame) -> dict[str, str]:
 
 
 def panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """Return a figure of one panel a data set, a few side by side."""
+    """Return a figure of one panel per data set, a few side by side."""
     from matplotlib.figure import Figure  # here: most commands draw nothing
 
     columns = min(len(datasets), PANELS_A_ROW)
@@ -54,13 +54,13 @@ def panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
 
 
 def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Put one legend beside the panels, with each learner once, in the order of the run."""
+    """Put one legend next to the panels, with each learner once, in the order of the run."""
     entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(list(entries.values()), list(entries), loc="outside right upper")
 
 
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *alignment against error*: a panel a data set, a color a learner, each trial and the mean.
+    """Return the figure *alignment against error*: a panel per data set, a color per learner, each trial and the mean.
 
     The title of a panel names the learner of the lowest mean error, and a ring marks it, if it has a kernel.
     """
@@ -94,7 +94,7 @@ def by_learner(
     draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
     **labels: Any,
 ) -> Figure | None:
-    """Return a figure of a panel a data set, in which `draw` shows the trials of each learner; None of no trials.
+    """Return a figure of a panel per data set, in which `draw` shows the trials of each learner; None of no trials.
 
     `draw` is given the axes, the trials, and color and label of the learner; `labels` are properties of the axes.
     """
@@ -113,7 +113,7 @@ def by_learner(
 
 
 def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of iterative learners: what is left of the objective after each iteration, a line a trial.
+    """Return the figure of iterative learners: what is left of the objective after each iteration, a line per trial.
 
     None where no learner iterates.
     """
@@ -129,7 +129,7 @@ def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure
 
 
 def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of alignments on the way to base kernels, a line a learner; None where no learner tells."""
+    """Return the figure of alignments on the way to base kernels, a line per learner; None where no learner tells."""
 
     def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
         history = tables.mean_history(trials)
@@ -141,9 +141,9 @@ def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | N
 
 
 def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of found base kernels: sigma against share, a color a learner; None where none was found.
+    """Return the figure of found base kernels: sigma against share, a color per learner; None where none was found.
 
-    A kernel with a sigma a feature is a line of dots at its share.
+    A kernel with a sigma per feature is a line of dots at its share.
     """
 
     def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
@@ -161,7 +161,7 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
 
 
 def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of the features that count most, a color a learner; None where no learner tells."""
+    """Return the figure of the features that count most, a color per learner; None where no learner tells."""
     told = list(tables.mean_relevance(folds))
     if not told:
         return None

@@ -86,7 +86,7 @@ def result_note(what: str, links: Mapping[str, str], train: str) -> str:
 
 
 def cut(note: str) -> str:
-    """Return a note that MLflow keeps whole: cut at the end of a line, which then says so."""
+    """Return a note that MLflow keeps whole: cut at the end of a line, which then reports it."""
     if len(note) <= NOTE_CHARACTERS:
         return note
     rest = "\n\n... the whole report is among the artifacts."

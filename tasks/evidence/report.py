@@ -43,7 +43,7 @@ SHOWN_NOTES = 2
 """Sentences of a predictor in the report: one that is fitted for each Lambda has some for each."""
 
 LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
-"""Whose versions are told beside those that numbers depend on."""
+"""Whose versions are told next to those that numbers depend on."""
 
 BASELINES = {
     CONSTANT: (

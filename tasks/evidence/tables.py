@@ -1,4 +1,4 @@
-"""Tables of a run: trials, one row a (data set, learner), and what people read of them."""
+"""Tables of a run: trials, one row per (data set, learner), and what people read of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SHOWN_KERNELS = 24
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
-    """Return the fold results of references, one row a fold.
+    """Return the fold results of references, one row per fold.
 
     Beside the columns of the store, `stored` says when an earlier run computed them; null where this one has.
 
@@ -78,7 +78,7 @@ def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
 
 
 def summarise(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return one row a (data set, learner), in the order of the run.
+    """Return one row per (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
     best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, on which
@@ -185,7 +185,7 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def stored_line(summary: pd.DataFrame) -> str:
-    """Return what the mark beside seconds means; nothing where no results are from the store."""
+    """Return what the mark next to seconds means; nothing where no results are from the store."""
     times = sorted(map(str, summary[STORED].dropna()))
     if not times:
         return ""
@@ -194,7 +194,7 @@ def stored_line(summary: pd.DataFrame) -> str:
 
 
 def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row a (data set, learner) that solves an optimisation problem."""
+    """Return one row per (data set, learner) that solves an optimisation problem."""
     return [
         {
             "dataset": row.dataset,
@@ -210,7 +210,7 @@ def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row a (data set, learner) that finds its base kernels: how many, and those of the first fold."""
+    """Return one row per (data set, learner) that finds its base kernels: how many, and those of the first fold."""
     rows = []
     for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
         if not kernels_found(group):
@@ -243,7 +243,7 @@ def mean_history(folds: pd.DataFrame) -> list[float]:
 
 
 def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row a (data set, learner) with the alignment on the way to its base kernels, where it tells."""
+    """Return one row per (data set, learner) with the alignment on the way to its base kernels, where it tells."""
     rows = []
     for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
         if history := mean_history(group):
@@ -275,7 +275,7 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row a feature, one column a learner that tells its share."""
+    """Return one row per feature, one column per learner that tells its share."""
     rows = []
     for dataset, shares in mean_relevance(folds):
         for feature, of in shares.groupby("feature", sort=False):

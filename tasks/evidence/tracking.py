@@ -73,16 +73,16 @@ PARAM_CHARACTERS = 6_000
 """MLflow refuses a longer parameter."""
 OWNER = "learnkernels.owner"
 RESULTS = "learnkernels.results"
-"""Tag of a run: its folder below `results/`, as seen from the working folder."""
+"""Tag of a run: its folder below `results/`, as seen from the working directory."""
 DEPLOYMENT = "learnkernels.deployment"
 """Tag of a run that a deployment has started: the deployment's name."""
 Level = Literal["sweep", "result", "model", "decision"]
 """What an MLflow run is: a comparison, a learner on a data set in it, a trained model, a challenge of the champion."""
 TRIES = 5
 """How often what two runs add at once is tried."""
-ABANDONED = "The process of this run ended without a word; start the same command again and it goes on from there."
+ABANDONED = "The process of this run ended without a word; start the same command again and it resumes from there."
 PREFECT_UI = "http://127.0.0.1:4200"
-"""Where `learnkernels ui` shows the flow runs of the working folder, unless it is told otherwise."""
+"""Where `learnkernels ui` shows the flow runs of the working directory, unless it is told otherwise."""
 
 
 class Tracked(Protocol):

@@ -96,7 +96,7 @@ COLUMNS = pa.schema([*FIRST_COLUMNS, *LATER_COLUMNS])
 kernels as normalised; `learner` is the name in reports and `algorithm` that of the table; `params` is JSON. `alignment`
 is that of the learned kernel on the training rows, `test_alignment` on the test rows, at most a thousand of them.
 `candidate_errors` are validation errors, a row a combination of `tune`, along the grid. `parameters` holds the sigma of
-each base kernel that a continuous learner found. `certificate` is the relative residual of the measure beside it, null
+each base kernel that a continuous learner found. `certificate` is the relative residual of the measure next to it, null
 where nothing is iterated; for a learner that is solved for each Lambda all belong to the chosen one. Where base kernels
 were measured on a sample, `n_sampled` are its rows among those that train. `predictor_reason` says why ``auto`` took
 that predictor, and `notes` what the predictor has to say of its solution. `relevance` is how much each of the

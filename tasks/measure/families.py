@@ -19,7 +19,7 @@ from learnkernels.tasks.measure.matrices import StoredMatrices
 from learnkernels.tasks.own import own_family
 
 MOST_FEATURES_BY_TILES = 1000
-"""Rank-one kernels beside other families, whose statistics come from tiles and hold a matrix a pair of folds."""
+"""Rank-one kernels next to other families, whose statistics come from tiles and hold a matrix a pair of folds."""
 
 
 def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels") -> KernelFamily:
@@ -28,7 +28,7 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
     Raises
     ------
     InputError
-        A family names a column that is not a feature, or too many features are kernels beside other families.
+        A family names a column that is not a feature, or too many features are kernels next to other families.
     """
     position = positions_of(features)
     for config in configs:
@@ -122,7 +122,7 @@ def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelF
     seen = [features[c] for c in _seen(config, features)]
     if len(seen) > MOST_FEATURES_BY_TILES:
         raise InputError(
-            f"{where}: family feature beside other families takes at most {MOST_FEATURES_BY_TILES} columns, got "
+            f"{where}: family feature next to other families takes at most {MOST_FEATURES_BY_TILES} columns, got "
             f"{len(seen)}; name fewer 'columns', or compare it in a run of its own, where any number works."
         )
     return _features(config)(seen)

@@ -52,7 +52,7 @@ Advance = Callable[[float], None]
 
 
 class MatrixIndex(BaseModel, frozen=True):
-    """What a folder of matrices holds, written beside them as JSON.
+    """What a folder of matrices holds, written next to them as JSON.
 
     Attributes
     ----------
@@ -387,7 +387,7 @@ def _only_writer(folder: Path) -> Iterator[None]:
 
 
 def _whole_strips(folder: Path, index: MatrixIndex) -> dict[int, str]:
-    """Return the finished strips of an index whose values are whole; files that are none of it are made anew."""
+    """Return the finished strips of an index whose values are whole; files that are none of it are made again."""
     try:
         if any(path.is_symlink() for path in index.files(folder)):
             raise _damaged(folder, "a file is a link")

@@ -38,7 +38,7 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> float | None:
     """Return the p-value of the corrected resampled t-test: the variance allows for training rows that trials share.
 
-    It decides what is called significant; `paired_p` stands beside it.
+    It decides what is called significant; `paired_p` stands next to it.
 
     Parameters
     ----------

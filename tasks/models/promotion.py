@@ -383,7 +383,7 @@ def describe_decision(decision: Decision, links: dict[str, str]) -> str:
 
 
 def _trials(defender: Contender, challenger: Contender) -> list[dict[str, str]]:
-    """Return one row a trial, and one of the means."""
+    """Return one row per trial, and one of the means."""
     sides = {
         f"{role}, version {of.version} ({of.learner})": [*(f"{error:.4g}" for error in of.errors), of.shown]
         for role, of in (("champion", defender), ("challenger", challenger))

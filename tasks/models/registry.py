@@ -200,7 +200,7 @@ def signature_of(model: Model) -> ModelSignature:
     """Return the columns that a model gives, as MLflow names their types.
 
     Those that it takes are left open, and checked by the model: MLflow would refuse whole numbers where numbers were
-    declared, and dates, categories and truth values where texts were.
+    declared, and dates, categories and Booleans where texts were.
     """
     return ModelSignature(
         outputs=Schema([ColSpec(_type_of(dtype), name) for name, dtype in model.column_types.items()])

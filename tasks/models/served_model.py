@@ -1,4 +1,4 @@
-"""What MLflow runs to serve a model: this script, logged as code beside the model's file and the package `kernels`.
+"""What MLflow runs to serve a model: this script, logged as code next to the model's file and the package `kernels`.
 
 It imports nothing of this project but `kernels`, so a model is served wherever MLflow and NumPy are.
 """

@@ -73,7 +73,7 @@ class Plan:
     pool : str
         Work pool of Prefect's; that of `learnkernels up` by default.
     job_variables : mapping
-        Job variables of the pool, beside those that runs need.
+        Job variables of the pool, next to those that runs need.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""The servers of a working folder, and the worker that runs its schedules: Prefect's and MLflow's own commands.
+"""The servers of a working directory, and the worker that runs its schedules: Prefect's and MLflow's own commands.
 
 They listen on loopback and ask for the key of the folder. A child ends with the process that started it, and what
 started several ends when one of them does; systemd, compose or Kubernetes starts it again.
@@ -61,7 +61,7 @@ END_WITH_PARENT = 1
 
 MLFLOW_USERS = "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///mlflow-users.db\n"
 MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
-"""Settings of MLflow's authentication, beside the first user: a password is checked once in ten minutes."""
+"""Settings of MLflow's authentication, next to the first user: a password is checked once in ten minutes."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def prefect_server(port: int) -> Service:
 
 
 def mlflow_server(port: int) -> Service:
-    """Return the MLflow server over the store of the working folder, or MLFLOW_TRACKING_URI.
+    """Return the MLflow server over the store of the working directory, or MLFLOW_TRACKING_URI.
 
     What may hold a password is on no command line.
     """

@@ -18,7 +18,7 @@ from learnkernels.tasks.store import DAMAGED, TEMPORARY, atomic_path
 DAY = 86_400
 
 LOG_BYTES = 8 << 20
-"""A log that has become larger is begun anew; what it held is kept beside it, once."""
+"""A log that has become larger is begun again; what it held is kept next to it, once."""
 
 EVENT_DAYS = 1
 """How long Prefect keeps its events, by far the most of its rows; nothing here asks for them later."""
@@ -48,7 +48,7 @@ def retention(keep_days: float) -> dict[str, str]:
     Parameters
     ----------
     keep_days : float
-        How long runs are kept; 0 is for ever.
+        How long runs are kept; 0 is forever.
     """
     if not keep_days:
         return {}
@@ -124,9 +124,9 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
     Parameters
     ----------
     keep_days : float
-        For how many days what can be made again is kept after its last use; 0 is for ever.
+        For how many days what can be computed again is kept after its last use; 0 is forever.
     keep_runs : float
-        For how many days the results and MLflow runs are kept that deployments have made; 0 is for ever.
+        For how many days the results and MLflow runs are kept that deployments have made; 0 is forever.
     yes : bool
         Whether to remove it.
 
@@ -151,7 +151,7 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
 
 
 def cut_logs() -> None:
-    """Begin logs anew that have become too long; who writes them appends, and so goes on at the beginning."""
+    """Begin logs again that have become too long; who writes them appends, and so goes on at the beginning."""
     for log in state_dir().glob("*.log"):
         with suppress(OSError):
             if log.stat().st_size > LOG_BYTES:
@@ -161,7 +161,7 @@ def cut_logs() -> None:
 
 
 def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> threading.Event:
-    """Cut logs and, once a day, clean as `clean` does, beside the servers in a thread of its own.
+    """Cut logs and, once a day, clean as `clean` does, next to the servers in a thread of its own.
 
     `say` is told once what fails. The event that is returned ends it when set, as the end of the process does.
     """

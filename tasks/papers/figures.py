@@ -136,7 +136,7 @@ def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | Non
 
 
 def ranks_figure(folds: pd.DataFrame) -> Figure:
-    """Return test error ± deviation of each learner, a row a data set."""
+    """Return test error ± deviation of each learner, a row per data set."""
     datasets, colors = list(folds["dataset"].unique()), colors_of(folds)
     figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(datasets)), layout="constrained")
     axis = figure.subplots()

@@ -106,7 +106,7 @@ class Verdict:
 
 
 def measured(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
-    """Return one number a trial, indexed by (repeat, fold), without those that are missing."""
+    """Return one number per trial, indexed by (repeat, fold), without those that are missing."""
     of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
     of = of.assign(seconds=seconds(of)).set_index(["repeat", "fold"])
     return of[measure].astype(float).sort_index().dropna()
@@ -134,7 +134,7 @@ def ranked(item: PaperItem, folds: pd.DataFrame) -> list[str]:
 
 
 def cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
-    """Return every printed cell of an item beside what was measured."""
+    """Return every printed cell of an item next to what was measured."""
     rank = pd.DataFrame() if folds is None else ranks(folds, ranked(item, folds))
     rows = []
     for cell in item.printed:
@@ -344,7 +344,7 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def worth(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the learner of the lowest mean error beside the search over one kernel, a row a data set that has one.
+    """Return the learner of the lowest mean error next to the search over one kernel, a row per data set that has one.
 
     ``p`` is that of the corrected test that the learner has the lower error, ``p_search`` that the search has it;
     seconds are means over trials, the share of the pass over the base kernels included.
@@ -458,7 +458,7 @@ class Kept:
         return self.result.values | ({} if folds is None else derived(self.item, folds))
 
     def cells(self) -> list[Cell]:
-        """Return the paper's numbers beside ours; of a reduced form those that it has."""
+        """Return the paper's numbers next to ours; of a reduced form those that it has."""
         found = cells(self.item, self.result.folds, self.values)
         return [cell for cell in found if cell.here is not None or not self.facts["quick"]]
 

@@ -84,7 +84,7 @@ def minutes(seconds: float) -> str:
 
 
 def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> list[tuple[str, Rows, str]]:
-    """Return the item's tables, each with what stands before and after it: the paper's numbers beside ours."""
+    """Return the item's tables, each with what stands before and after it: the paper's numbers next to ours."""
     tables: list[tuple[str, Rows, str]] = []
     if result.folds is not None and item.figure.kind == "curves":
         along = f"test error along {item.figure.x or 'the data sets'}"
@@ -108,7 +108,7 @@ def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> l
 
 
 def _curve_tables(folds: pd.DataFrame) -> list[tuple[str, Rows]]:
-    """Return a table a panel: a row a place, a column a learner."""
+    """Return a table a panel: a row a place, a column per learner."""
     tables = []
     for name, group in placed(folds).groupby("panel", sort=False):
         rows = []
@@ -121,7 +121,7 @@ def _curve_tables(folds: pd.DataFrame) -> list[tuple[str, Rows]]:
 
 
 def _full_table(folds: pd.DataFrame, compared: Sequence[Cell]) -> Rows:
-    """Return one row a (data set, learner): each measure of the paper, printed and measured, and the seconds."""
+    """Return one row per (data set, learner): each measure of the paper, printed and measured, and the seconds."""
     cells = {(cell.dataset, cell.learner, cell.measure): cell for cell in compared}
     printed = {cell.measure for cell in compared}
     apart = {cell.measure for cell in compared if cell.apart is not None}
@@ -201,7 +201,7 @@ def evidence_line(one: Evidence) -> str:
 
 
 def worth_table(folds: pd.DataFrame) -> Rows:
-    """Return one row a data set with the search over one Gaussian kernel."""
+    """Return one row per data set with the search over one Gaussian kernel."""
     return [
         {
             "data set": one["dataset"],

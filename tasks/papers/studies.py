@@ -99,7 +99,7 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, pool: DaskPool, 
 
     Notes
     -----
-    Accuracy is one less the test error: the misclassified share or, in regression, the root mean squared error.
+    Accuracy is one less the test error: the misclassification rate or, in regression, the root mean squared error.
     Alignments are those on the training folds. What the store has is not computed again.
 
     References
@@ -135,7 +135,7 @@ def _trials_path(job: RepeatJob) -> Path:
 
 
 def measure_base_kernels(job: RepeatJob) -> list[dict[str, Any]]:
-    """Return one row a base kernel and trial of one drawing of the folds.
+    """Return one row per base kernel and trial of one drawing of the folds.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def _one_by_one(
     trial: Trial,
     grid: Sequence[float],
 ) -> list[dict[str, Any]]:
-    """Return one row a base kernel of one trial."""
+    """Return one row per base kernel of one trial."""
     training, target = moments.restrict(trial.training), dataset.target
     training.require_informative()
     problem = Problem(family, dataset.X, training)
@@ -223,7 +223,7 @@ def correlation(a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series) 
 
 
 def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
-    """Return both alignments against accuracy, a panel a data set and a point a base kernel."""
+    """Return both alignments against accuracy, a panel per data set and a point per base kernel."""
     names = list(measured["dataset"].unique())
     figure, axes = panels(names)
     for axis, name in zip(axes, names, strict=False):

@@ -273,7 +273,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def n_workers(self) -> int:
-        """Worker processes: those of the local cluster, even while one is started anew, or those connected now.
+        """Worker processes: those of the local cluster, even while one is started again, or those connected now.
 
         Raises
         ------
@@ -286,7 +286,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return max(1, len(self._known))
 
     def has_room_for(self, n_bytes: int) -> bool:
-        """Return whether each worker can hold so many bytes twice beside all else that it does."""
+        """Return whether each worker can hold so many bytes twice next to all else that it does."""
         if self.config.elsewhere:
             workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
             limit = min((worker["memory_limit"] or math.inf for worker in workers), default=0)

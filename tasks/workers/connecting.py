@@ -30,10 +30,10 @@ are given back.
 
 NEVER_PAUSED = {"distributed.worker.memory.pause": False}
 """A worker that Dask pauses, at 80 % of its memory, waits for that to fall; what libraries and the C library keep does
-not, and the run would wait for ever. At 95 % it is ended, and a sentence says so."""
+not, and the run would wait forever. At 95 % it is ended, and a sentence reports it."""
 
 LEFT_TO_ITS_NANNY = {"distributed.deploy.lost-worker-timeout": "1 day"}
-"""A worker of this machine that ends is started anew by its nanny. Dask's cluster looks once, 15 s after an end, and
+"""A worker of this machine that ends is started again by its nanny. Dask's cluster looks once, 15 s after an end, and
 closes that nanny where no process of it is up at that moment, which may have ended like the one before."""
 
 SELDOM_WATCHED: dict[str, str | bool] = {

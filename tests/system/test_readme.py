@@ -25,7 +25,8 @@ PAGES = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
 FOLLOWED = [README, *(PAGES[name] for name in ("start", "configurations", "lifecycle", "papers", "tile-store"))]
 """Pages whose commands are run, in the order in which a stranger comes to them."""
 
-RUN_ELSEWHERE = {"operations": "tests/system/test_operations.py", "extending": "tests/service/flows/test_extending.py"}
+RUN_ELSEWHERE = {"operations": "tests/system/test_operations.py", "stack": "tests/system/test_operations.py"}
+RUN_ELSEWHERE |= {"extending": "tests/service/flows/test_extending.py"}
 PYTHON = {
     block: f"{page.stem}-{number}"
     for page in [*PAGES.values(), README]
@@ -162,7 +163,7 @@ def test_up_takes_the_deployment(stranger: Path, ports: tuple[int, int]):
             assert run.returncode == 0, run.stderr
             for step in ("compare-kernel-learners", "train-kernel-model", "promote-challenger", "score-rows"):
                 assert f"{step}/tumours" in run.stdout
-            assert "03:00" in run.stdout
+            assert "0 3 * * *" in run.stdout
         finally:
             up.send_signal(signal.SIGINT)
             up.wait(timeout=120)

@@ -77,7 +77,7 @@ def test_no_group_is_divided_and_parts_of_a_split_are_of_nearly_the_size_asked_f
 @given(st.lists(st.integers(0, 30), min_size=12, max_size=80), st.integers(3, 8))
 def test_blocks_follow_time_and_nothing_later_ever_trains(times, n_folds):
     times, target = np.array(times), Target.of(np.linspace(0, 1, len(times)))
-    said = "rows of one time stay together, so there must be at least one time a f"
+    said = "rows of one time stay together, so there must be at least one time per f"
     folds = drawn_or_refused(lambda: assign_blocks(target, n_folds, times), said)
     assert (folds is None) == (len(np.unique(times)) < n_folds)
     if folds is None:
@@ -160,7 +160,7 @@ def test_what_groups_or_time_do_not_allow_is_refused():
         ),
         "train and validation and test need a group each, got 2 in all": partial(split, 4, 0, groups=i // 10),
         "a group must be held out whole, got 1 with rows that test and": partial(split, None, 0, i > 11, i // 5),
-        "times say which rows train and test, got held_out or groups b": partial(split, 4, 0, i > 11, times=i),
+        "times say which rows train and test, got held_out or groups n": partial(split, 4, 0, i > 11, times=i),
         "stay together, so .* test need a time each, got 2 in all": partial(split, 4, 0, times=i // 10),
         r"at most the 20 rows there are, got 10 \+ 4 \+ 8 = 22": partial(split, 8, 0, times=i),
         "one row in the first block of time, which trains alone once, got none of class 'b', 10 of 20 rows, among 4": (

@@ -240,7 +240,7 @@ def test_the_size_of_the_tiles_changes_nothing(monkeypatch, family):
 def test_what_does_not_fit_is_refused():
     data = of_gaussians([0.4])
     fewer = data.target.take(np.arange(47))
-    grids, one_entry = ([], [1.0, 0.0], [-1.0], [np.inf], [np.nan]), "one entry a row of X, got 47 for 48 rows"
+    grids, one_entry = ([], [1.0, 0.0], [-1.0], [np.inf], [np.nan]), "one entry per row of X, got 47 for 48 rows"
     table = [
         (lambda: data.fit(normalise="length"), "normalise must be one of"),
         (lambda: KernelEnsemble.fit(data.family, X, data.moments, fewer, GRID), one_entry),

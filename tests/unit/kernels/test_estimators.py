@@ -801,7 +801,7 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
 def test_weights_that_are_none_or_not_served_are_refused():
     ones, seventh = np.ones(60), np.arange(60) == 7
     table = [
-        ({}, np.ones(5), r"sample_weight must have one entry a row, got shape \(5,\) for 60 rows"),
+        ({}, np.ones(5), r"sample_weight must have one entry per row, got shape \(5,\) for 60 rows"),
         ({}, ones[:, None], r"got shape \(60, 1\)"),
         ({}, np.where(seventh, -1.0, 1.0), "sample_weight must be finite and not negative, got -1 for row 7"),
         ({}, np.where(seventh, np.nan, 1.0), "sample_weight must be finite and not negative, got nan for row 7"),

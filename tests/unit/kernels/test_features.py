@@ -262,7 +262,7 @@ def test_features_that_do_not_fit_are_refused():
     table = [
         (lambda: FeatureFamily(0), "features must name at least one feature"),
         (lambda: FeatureFamily(["a", "b", "a"]), "features must have distinct names, got 'a' more than once"),
-        (lambda: FeatureFamily(3, columns=[0, 1]), "columns must have one entry a feature, got 2 for 3"),
+        (lambda: FeatureFamily(3, columns=[0, 1]), "columns must have one entry per feature, got 2 for 3"),
         (lambda: gram_moments(FeatureFamily(4), np.eye(3), y), columns),
         (lambda: learn_kernel("align", FeatureFamily(2), np.ones((3, 2)), y), none),
         (lambda: gram_moments(FeatureFamily(3), np.eye(3), y).restrict([1]), "groups must be some of [0]"),

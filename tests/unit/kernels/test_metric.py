@@ -282,7 +282,7 @@ def test_a_metric_is_the_base_kernels_on_mapped_rows():
         assert MetricFamily.from_dict(family.to_dict()) == family
     refused = [(partial(family.tile, X[:, :2], X[:, :2]), "the 3 features that the metric is for, got 2")]
     for map_ in ([0.0, 0.0], [np.nan, 1.0], [[[1.0]]]):
-        refused.append((partial(MetricFamily, base, map_), "map must hold one finite weight a feature"))
+        refused.append((partial(MetricFamily, base, map_), "map must hold one finite weight per feature"))
     require_refusals(refused)
 
 

@@ -326,7 +326,7 @@ def test_statistics_of_older_files_are_read_and_older_names_warn():
 
 
 def test_data_that_do_not_fit_together_are_refused():
-    family, four, lengths = GaussianFamily([1.0]), np.ones(4), "Y and groups must have one entry a row of X, got"
+    family, four, lengths = GaussianFamily([1.0]), np.ones(4), "Y and groups must have one entry per row of X, got"
     refused = [
         (1, np.ones(1), None, "X must have at least two rows, got 1"),
         (4, np.ones(3), None, f"{lengths} 3 and 4 for 4 rows"),

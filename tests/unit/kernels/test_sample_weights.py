@@ -257,7 +257,7 @@ def test_saved_weights_of_another_kind_or_number_are_refused():
     arrays, w = kernel_to_arrays(kernel), kernel.sample_weight
     wrong = [(with_one(w, value), f"be finite and positive, got {value:g} for ro") for value in WRONG]
     refused = [(partial(files.saved, replace(kernel, sample_weight=of)), "be finite and positive") for of, _ in wrong]
-    wrong += [(np.ones(39), "have one entry a row"), (np.ones((40, 1)), "have one entry a row")]
+    wrong += [(np.ones(39), "have one entry per row"), (np.ones((40, 1)), "have one entry per row")]
     wrong += [(np.full(40, "1"), "hold numbers")]
     refused += [(files.of_arrays({**arrays, "sample_weight": of}), f"sample_weight must {said}") for of, said in wrong]
     without = {name: array for name, array in arrays.items() if name != "sample_weight"}
@@ -283,7 +283,7 @@ def test_weights_must_be_finite_and_positive_and_one_a_row():
     ]
     said = "^sample_weight must be finite and positive, got"
     wrong = [(with_one(np.ones(40), value), rf"{said} {value:g} for row \d+; drop") for value in WRONG]
-    said = "^sample_weight must have one entry a row, got shape .* for 40 rows; "
+    said = "^sample_weight must have one entry per row, got shape .* for 40 rows; "
     wrong += [(np.ones(shape), said) for shape in ((39,), (41,), (40, 1), ())]
     require_refusals((partial(use, w), said) for use in uses for w, said in wrong)
 

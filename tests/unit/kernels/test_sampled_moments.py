@@ -206,7 +206,7 @@ def test_what_cannot_be_sampled_is_refused_in_one_sentence():
         ({"sample": 255}, "sample must be 'auto' or a number of rows of at least 256, got 255"),
         ({"sample": "all"}, "sample must be 'auto' or a number of rows of at least 256, got 'all'"),
         ({"groups": groups - 1}, "groups must not be negative, got -1; leave those rows out"),
-        ({"groups": np.zeros(5)}, "Y and groups must have one entry a row of X, got 600 and 5 for 600 rows"),
+        ({"groups": np.zeros(5)}, "Y and groups must have one entry per row of X, got 600 and 5 for 600 rows"),
         ({"X": np.zeros((1, 5)), "Y": np.zeros(1), "groups": None}, "X must have at least two rows, got 1"),
         ({"family": FeatureFamily(["a"])}, "family must not be of rank-one features to be sampled; gram_moments takes"),
     ]

@@ -71,7 +71,7 @@ def test_features_beside_other_families_keep_their_names_and_columns():
 def test_thousands_of_features_beside_other_families_are_refused():
     features = [f"f{c}" for c in range(MOST_FEATURES_BY_TILES + 1)]
     assert build_family([parsed(family="feature")], features).n_kernels == len(features)
-    with pytest.raises(InputError, match="family feature beside other families takes at most 1000 columns, got 1001"):
+    with pytest.raises(InputError, match="family feature next to other families takes at most 1000 columns, got 1001"):
         build_family([parsed(family="feature"), parsed(family="linear")], features)
 
 

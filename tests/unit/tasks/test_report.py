@@ -93,7 +93,7 @@ def test_a_result_is_told_beside_the_best_of_its_own_data_set():
     easy, hard = folds(), folds({"unif": [0.5], "alignf": [0.4]}, "hard")
     hard["alignment"] = [0.1, 0.2]
     summary = summarise(pd.concat([easy, hard.assign(metric="rmse")]))
-    assert describe_measures(summary) == "misclassified share (d); root mean squared error (hard)"
+    assert describe_measures(summary) == "misclassification rate (d); root mean squared error (hard)"
     rows = summary.set_index(["dataset", "learner"])
     assert rows["percent_above_best"]["hard"].to_dict() == {"unif": pytest.approx(25.0), "alignf": 0.0}
     assert rows["alignment_over_best"]["hard"].to_dict() == {"unif": 0.5, "alignf": 1.0}

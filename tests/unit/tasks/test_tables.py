@@ -153,7 +153,7 @@ def test_a_table_and_a_target_are_enough(table: Path):
     for part in (
         "200 rows, 4 columns", "numbers: age", "categories: city", "categories of many levels: shop", "dates: joined",
         "gaps, filled and told by a feature of their own: age, city", "left out: customer id, as it numbers the rows",
-        "classification of churn, no (", "misclassified share",
+        "classification of churn, no (", "misclassification rate",
     ):  # fmt: skip
         assert part in said
     config = config_of_text(found.text, Path("data.csv"))
