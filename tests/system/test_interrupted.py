@@ -16,7 +16,7 @@ from tests.user import COMMAND, User, environment
 from tools.forked import Started
 from tools.waiting import within
 
-STOPPED = "stopped; what was computed is kept, the same command goes on from there."
+STOPPED = "stopped; what was computed is kept, the same command resumes from there."
 CONFIG = {
     "datasets": [{"source": "sklearn", "name": "diabetes", "task": "regression", "scale": "standard"}],
     "kernels": [{"family": "gaussian", "gammas": {"base": 2, "from": -6, "to": -5}}],
