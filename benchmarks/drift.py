@@ -3,7 +3,7 @@
 `python -m benchmarks.drift` prints, for two learners on 1,000 rows of ten columns of which five matter (Friedman 1991),
 how often the test by the kernel, those of the columns and both together say that a batch of 500 rows has drifted: of
 400 clean batches, and of 100 batches that have drifted in one way each, with 20 models. Then it prints what the
-comparison takes beside scoring.
+comparison takes relative to scoring.
 """
 
 from __future__ import annotations

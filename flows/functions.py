@@ -75,7 +75,7 @@ def compare(
         config = _configuration(table, target, {"groups": group, "time": time}, metric, without, minutes, changes)
         from learnkernels.flows.compare import compare as flow
 
-        with prefect_runs(config.name, anew=True), _script_unseen():
+        with _runs(config.name):
             result = flow(config)
         import pandas as pd
 
@@ -128,7 +128,7 @@ def train(
         from learnkernels.tasks.models.registry import as_served, find_version
 
         name = register or config.name
-        with prefect_runs(name, anew=True), _script_unseen():
+        with _runs(name):
             result = flow(config, name, dataset)
         return as_served(find_version(result["uri"]))
 
@@ -168,7 +168,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
         else:
             rows = str(table)
         find_version(model)
-        with prefect_runs(model, anew=True), _script_unseen():
+        with _runs(model):
             drift = flow(model, rows, predictions, list(id))["drift"]
         for sentence in drift["warnings"]:
             warnings.warn(f"drift: {sentence}", stacklevel=2)
@@ -273,7 +273,7 @@ def set_up(verbose: bool = False, deploy: bool = False) -> None:
     What is deployed goes to a server that stays.
     """
     prepare_environment()
-    from learnkernels.tasks.operate.servers import temporary_prefect  # brings MLflow along
+    from learnkernels.tasks.operate.servers import temporary_prefect
 
     _servers.clear()
     if not verbose:
@@ -340,12 +340,16 @@ def _own_environment() -> Iterator[None]:
 
 
 @contextmanager
-def _script_unseen() -> Iterator[None]:
-    """Have worker processes not run the user's script, as Python does where `__main__` says which file it is."""
+def _runs(label: str) -> Iterator[None]:
+    """Enter `prefect_runs` from a user's script, which worker processes do not run as long.
+
+    Python runs it in each of them where `__main__` says which file it is.
+    """
     main = vars(sys.modules["__main__"])
     file = main.pop("__file__", None)
     try:
-        yield
+        with prefect_runs(label, anew=True):
+            yield
     finally:
         if file is not None:
             main["__file__"] = file

@@ -152,6 +152,11 @@ def center_in_place(K: np.ndarray) -> np.ndarray:
     return K
 
 
+def centered_diagonals(diagonals: np.ndarray, row_means: np.ndarray) -> np.ndarray:
+    """Return the diagonals of centered kernels, of those and the row means of kernels as they are, shape (p, m)."""
+    return np.asarray(diagonals - 2 * row_means + row_means.mean(axis=1, keepdims=True))
+
+
 def mirror(K: np.ndarray) -> np.ndarray:
     """Write the part of a square matrix above its diagonal below it, in place, and return the matrix.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
 
-from learnkernels.kernels.centering import center_cross_gram, center_gram, require_gram_matrices
+from learnkernels.kernels.centering import center_cross_gram, center_gram, centered_diagonals, require_gram_matrices
 from learnkernels.kernels.engine.operators import gram_operator
 from learnkernels.kernels.engine.workers import spans
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
@@ -49,8 +50,7 @@ class AlignmentTest(Value):
     p_values: np.ndarray
 
 
-@dataclass(frozen=True)
-class IndependenceTest:
+class IndependenceTest(NamedTuple):
     """Result of a test of independence.
 
     Attributes
@@ -249,7 +249,7 @@ def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndar
     p = statistics.n_kernels
     means = np.array([statistics.combined_row_means(indicator) for indicator in np.eye(p)])
     Y = statistics.targets - statistics.targets.mean(axis=0)
-    centered = diagonals[:, statistics.rows] - 2 * means + means.mean(axis=1, keepdims=True)
+    centered = centered_diagonals(diagonals[:, statistics.rows], means)
     M = np.empty((p + 1, p + 1))
     M[:p, :p], M[p, p] = statistics.products(), statistics.target_norm() ** 2
     M[p, :p] = M[:p, p] = statistics.target_products()

@@ -57,7 +57,7 @@ def learn_kernel(
         Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
         predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place; with
         "target" it is the mean of the targets. For learners of a predictor's own objective (`l1-krr`, `l2-krr`,
-        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif` and those of uncentered alignments.
+        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif`, `align` and those of uncentered alignments.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def learn_from_moments(
         Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
         predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place; with
         "target" it is the mean of the targets. For learners of a predictor's own objective (`l1-krr`, `l2-krr`,
-        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif` and those of uncentered alignments.
+        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif`, `align` and those of uncentered alignments.
 
     Returns
     -------

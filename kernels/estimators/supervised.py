@@ -318,7 +318,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     centering : {"center", "target", "none"}, default "center"
         Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
         no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
-        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
+        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif and align.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
         learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
@@ -587,7 +587,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     centering : {"center", "target", "none"}, default "center"
         Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
         no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
-        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
+        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif and align.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
         learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as

@@ -49,7 +49,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     centering : {"center", "target", "none"}, default "center"
         Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
         no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
-        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
+        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif and align.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto", or all of them.
         None takes all rows up to 20,000; beyond, it acts as "auto" and warns. Landmarks are drawn from the same rows.

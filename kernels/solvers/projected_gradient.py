@@ -81,9 +81,7 @@ class ProjectedGradient:
         first_gradient = g = point.gradient()
         values, evaluations, step = [point.value], 1, self._step(1.0, g)
         while True:
-            # How far the linear model falls within the ball, relative to the value.
-            lowest = minimise_linear(g, self.mu_0, self.radius, self.norm)
-            gap = max(float(g @ (point.mu - lowest)), 0.0) / point.value
+            gap = self._gap(point, g)
             if gap <= self.tolerance or evaluations >= self.max_evaluations:
                 break
             new, tried = self._search(point, g, step, values, self.max_evaluations - evaluations)
@@ -114,8 +112,7 @@ class ProjectedGradient:
         first_gradient = g = point.gradient()
         values, evaluations, eta = [point.value], 1, 1.0
         while True:
-            lowest = minimise_linear(g, self.mu_0, self.radius, self.norm)
-            gap = max(float(g @ (point.mu - lowest)), 0.0) / point.value
+            gap = self._gap(point, g)
             if gap <= self.tolerance or evaluations >= self.max_evaluations or eta < SHORTEST_STEP:
                 return Descent(point.mu, point.value, gap, evaluations, tuple(values), first_gradient)
             nu = project(point.mu - self.mu_0 - eta * g, self.radius, self.norm)
@@ -126,6 +123,11 @@ class ProjectedGradient:
                 continue
             point, g = new, new.gradient()
             values.append(point.value)
+
+    def _gap(self, at: Fit, g: np.ndarray) -> float:
+        """Return how far the linear model falls within the ball, relative to the value."""
+        lowest = minimise_linear(g, self.mu_0, self.radius, self.norm)
+        return max(float(g @ (at.mu - lowest)), 0.0) / at.value
 
     def _search(self, at: Fit, g: np.ndarray, step: float, values: list[float], most: int) -> tuple[Fit | None, int]:
         """Return the first point towards the projected step that is low enough, or None, and how many were tried."""

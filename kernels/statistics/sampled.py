@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from learnkernels.kernels.centering import centered_diagonals
 from learnkernels.kernels.families.base import KernelFamily, Rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.statistics.base import AlignmentStatistics
@@ -114,8 +115,7 @@ class SampledStatistics(AlignmentStatistics):
         """Return the diagonal of each base kernel, centered on the sample or as given, shape (p, n)."""
         if not centered:
             return self.diagonals + self.shift[:, None]
-        means = self.sample.row_means
-        return np.asarray(self.diagonals - 2 * means + means.mean(axis=1, keepdims=True))
+        return centered_diagonals(self.diagonals, self.sample.row_means)
 
     def _target_diagonal(self, centered: bool) -> np.ndarray:
         Y = self._targets(centered)
