@@ -53,7 +53,7 @@ ui: install ## Show the runs of this folder in Prefect and MLflow.
 	@$(BIN)/learnkernels ui
 
 bench: install ## Time engine, one-stage learners and predictors of many rows against what else there is.
-	@$(BIN)/python -m benchmarks.moments
+	@$(BIN)/python -m benchmarks.alignment_statistics
 	@$(BIN)/python -m benchmarks.learners
 	@$(BIN)/python -m benchmarks.scale
 	@$(BIN)/python -m benchmarks.predictions

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels import GaussianFamily, gram_moments
+from learnkernels import GaussianFamily, gram_statistics
 
 Answer = tuple[np.ndarray, np.ndarray]
 
@@ -86,8 +86,8 @@ def tiled(X: np.ndarray, y: np.ndarray, gammas: list[float]) -> Answer:
 
 def engine(X: np.ndarray, y: np.ndarray, gammas: list[float], **options: object) -> Answer:
     """Run the engine of this project, for five folds at once."""
-    moments = gram_moments(GaussianFamily(gammas), X, y, np.arange(len(X)) % 5, **options)  # type: ignore[arg-type]
-    return moments.products(), moments.target_products()
+    stats = gram_statistics(GaussianFamily(gammas), X, y, np.arange(len(X)) % 5, **options)  # type: ignore[arg-type]
+    return stats.products(), stats.target_products()
 
 
 def mklpy(X: np.ndarray, y: np.ndarray, gammas: list[float]) -> Answer:

@@ -25,9 +25,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
+from benchmarks.alignment_statistics import REPEATS, problem, timed
 from benchmarks.history import tell
-from benchmarks.moments import REPEATS, problem, timed
-from learnkernels import FeatureFamily, GaussianFamily, gram_moments
+from learnkernels import FeatureFamily, GaussianFamily, gram_statistics
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, TiledGrams, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import move
@@ -38,7 +38,7 @@ from learnkernels.kernels.learners import (
     NKRR,
     Alignf,
     EasyMKL,
-    OneStageLearner,
+    JointLearner,
     as_learner,
 )
 from learnkernels.kernels.learners.base import Solution
@@ -84,34 +84,32 @@ GAP = 1e-4
 SCALED_ON = 4000
 """Rows of them on which the mean diagonal of base kernels is taken."""
 
-REGULARISATIONS = [2.0**-3, 2.0**3, 2.0**9]
+C_VALUES = [2.0**-3, 2.0**3, 2.0**9]
 
 
 def operator(X: np.ndarray, target: Target, gammas: list[float]) -> tuple[GramOperator, Target]:
     """Return the base kernels in memory, of mean diagonal one, and the target in their order."""
     family = GaussianFamily(gammas)
-    moments = gram_moments(family, X, target.Y)
-    scales = moments.traces() / len(X)
-    grams = gram_operator(
-        family, move(X[moments.rows], moments.origin), shift=moments.shift, scales=scales, in_memory=2**40
-    )
-    return grams, target.take(moments.rows)
+    stats = gram_statistics(family, X, target.Y)
+    scales = stats.traces() / len(X)
+    grams = gram_operator(family, move(X[stats.rows], stats.origin), shift=stats.shift, scales=scales, in_memory=2**40)
+    return grams, target.take(stats.rows)
 
 
 def speed(m: int, p: int, name: str, repeats: int) -> list[dict[str, Any]]:
-    """Compare a learner with the fit of its predictor on the uniform combination, at several regularisations."""
+    """Compare a learner with the fit of its predictor on the uniform combination, at several regularizations."""
     X, y, gammas = problem(m, p, 8)
     grams, target = operator(X, Target.of(y, "classification"), gammas)
     uniform = np.full(p, 1 / p)
     K, labels = grams.combine(uniform), target.Y[:, 0]
     rows = []
-    for value in REGULARISATIONS:
+    for value in C_VALUES:
         if LEARNERS[name].predictor == "svm":
             plain = {"SVC": lambda C=value: SVC(kernel="precomputed", C=C).fit(K, labels)}
         else:
             plain = {
                 "KernelRidge": lambda C=value: KernelRidge(kernel="precomputed", alpha=1 / C).fit(K, labels),
-                "ridge_path": lambda: ridge_path(K, target, REGULARISATIONS),
+                "ridge_path": lambda: ridge_path(K, target, C_VALUES),
             }
         # As the project runs them: BLAS has one thread on so few rows.
         with blas_threads_for(m):
@@ -133,17 +131,17 @@ def speed(m: int, p: int, name: str, repeats: int) -> list[dict[str, Any]]:
 
 
 def iterations(data_dir: Path | None, m: int) -> list[dict[str, Any]]:
-    """Count the iterations of every iterative learner that serves each set, at several regularisations."""
+    """Count the iterations of every iterative learner that serves each set, at several regularizations."""
     rows = []
     for data, (X, target, gammas) in _sets(data_dir, m).items():
         grams, training = operator(X, target, gammas)
         names = [
             name
             for name, learner in LEARNERS.items()
-            if issubclass(learner, OneStageLearner) and learner not in (NKRR, EasyMKL) and target.task in learner.tasks
+            if issubclass(learner, JointLearner) and learner not in (NKRR, EasyMKL) and target.task in learner.tasks
         ]
         for name in names:
-            for value in REGULARISATIONS:
+            for value in C_VALUES:
                 with blas_threads_for(m):
                     certificate = solve(name, grams, training, value).certificate
                 found = {"iterations": certificate.iterations, "residual": certificate.residual}
@@ -161,8 +159,8 @@ def continuous(data_dir: Path | None, sizes: list[int], repeats: int) -> list[di
             part, labels = X[:m], target.take(np.arange(m))
 
             def by_alignf(part: np.ndarray = part, Y: np.ndarray = labels.Y) -> Any:
-                moments = gram_moments(family, part, Y)  # noqa: B023
-                return Alignf().weigh(moments.products(), moments.target_products())
+                stats = gram_statistics(family, part, Y)  # noqa: B023
+                return Alignf().fit_weights(stats.products(), stats.target_products())
 
             cases: dict[str, Callable[[], Any]] = {
                 "alignf, 20 kernels": by_alignf,
@@ -188,11 +186,11 @@ def rank_one(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
     X = sparse.random_array((m, p), density=0.01, rng=rng, data_sampler=lambda size: rng.integers(1, 4, size)).tocsr()
     target = Target.of(X @ (rng.normal(size=p) * (rng.random(p) < 0.05)) + rng.normal(size=m) > 0, "classification")
     family = FeatureFamily([f"f{k}" for k in range(p)])
-    moments = gram_moments(family, X, target.Y)
-    varying = np.flatnonzero(~moments.constant)
-    scales = moments.traces()[varying] / m
-    grams = gram_operator(family.subset(varying.tolist()), X[moments.rows], shift=moments.shift[varying], scales=scales)
-    target, rows = target.take(moments.rows), []
+    stats = gram_statistics(family, X, target.Y)
+    varying = np.flatnonzero(~stats.constant)
+    scales = stats.traces()[varying] / m
+    grams = gram_operator(family.subset(varying.tolist()), X[stats.rows], shift=stats.shift[varying], scales=scales)
+    target, rows = target.take(stats.rows), []
     for value in (0.125, 1.0, 8.0, 100.0):
         taken = {}
         with blas_threads_for(m):
@@ -245,7 +243,7 @@ def routes(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def streamed(
-    name: str, m: int, p: int, repeats: int, values: Sequence[float] = REGULARISATIONS, beside: bool = True
+    name: str, m: int, p: int, repeats: int, values: Sequence[float] = C_VALUES, beside: bool = True
 ) -> list[dict[str, Any]]:
     """Time a learner without matrices of all pairs of rows: beside the one that forms them, or alone and once.
 
@@ -259,8 +257,8 @@ def streamed(
     target = Target.of(y, "regression") if name == "l2-krr" else Target.of(y > np.median(y), "classification")
     without = f"{name}, tiles" if name == "l2-krr" else f"{name}, sample"
     some = np.sort(np.random.default_rng(0).choice(m, min(m, SCALED_ON), replace=False))
-    moments = gram_moments(family, X[some], target.Y[some])
-    X = move(X, moments.origin)
+    stats = gram_statistics(family, X[some], target.Y[some])
+    X = move(X, stats.origin)
     found = []
     for value in values:
         kinds = {f"{name}, matrices": 2**40, without: 0} if beside else {without: 0}
@@ -269,8 +267,8 @@ def streamed(
         for case, in_memory in kinds.items():
 
             def fit(in_memory: int = in_memory, value: float = value) -> tuple[np.ndarray, Certificate]:
-                scales = moments.traces() / len(some)
-                grams = gram_operator(family, X, shift=moments.shift, scales=scales, in_memory=in_memory)
+                scales = stats.traces() / len(some)
+                grams = gram_operator(family, X, shift=stats.shift, scales=scales, in_memory=in_memory)
                 if name != "l2-krr":
                     learner, of, C = as_learner(name, tolerance=GAP), (grams, target), value
                     if beside and isinstance(grams, TiledGrams):
@@ -317,11 +315,11 @@ def _binary_problems(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarra
     return found
 
 
-def solve(name: str, grams: GramOperator, target: Target, regularisation: float) -> Any:
+def solve(name: str, grams: GramOperator, target: Target, C: float) -> Any:
     """Return the solution of a learner; that it did not converge shows in its residual."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return as_learner(name).solve(grams, target, regularisation)
+        return as_learner(name).solve(grams, target, C)
 
 
 def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, list[float]]]:
@@ -343,12 +341,10 @@ def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, 
     return sets
 
 
-def row(
-    table: str, case: str, data: str, m: int, p: int, regularisation: float | None, **others: Any
-) -> dict[str, Any]:
+def row(table: str, case: str, data: str, m: int, p: int, C: float | None, **others: Any) -> dict[str, Any]:
     """Return one row of the result; what was not measured is empty."""
     return dict.fromkeys(COLUMNS) | {
-        "table": table, "case": case, "data": data, "m": m, "p": p, "regularisation": regularisation, **others,
+        "table": table, "case": case, "data": data, "m": m, "p": p, "regularisation": C, **others,
     }  # fmt: skip
 
 
@@ -391,20 +387,20 @@ def main() -> None:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Print the tables; of the iterations the median over sets and regularisations."""
-    print(f"{'case':<24}{'m':>6}{'Lambda':>9}{'seconds':>10}{'ratio':>8}{'iterations':>12}{'gap':>10}{'matrices':>10}")  # noqa: T201
+    """Print the tables; of the iterations the median over sets and regularizations."""
+    print(f"{'case':<24}{'m':>6}{'C':>9}{'seconds':>10}{'ratio':>8}{'iterations':>12}{'gap':>10}{'matrices':>10}")  # noqa: T201
     for r in (r for r in rows if r["table"] in ("speed", "rank one", "routes")):
         gap = "" if r["residual"] is None else f"{r['residual']:.0e}"
         other = "" if r["apart"] is None else f"{r['apart']:.0e}"  # the gap of the general route
         matrices = other if r["matrices"] is None else f"{r['matrices']:.1f}"
         print(  # noqa: T201
-            f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.4f}{r['ratio']:>8.2f}"
+            f"{r['case']:<24}{r['m']:>6}{r['C']:>9g}{r['seconds']:>10.4f}{r['ratio']:>8.2f}"
             f"{r['iterations'] or '':>12}{gap:>10}{matrices:>10}"
         )
-    print(f"\n{'no matrices':<24}{'m':>6}{'Lambda':>9}{'seconds':>10}{'ratio':>8}{'gap':>10}{'apart':>8}{'GiB':>6}")  # noqa: T201
+    print(f"\n{'no matrices':<24}{'m':>6}{'C':>9}{'seconds':>10}{'ratio':>8}{'gap':>10}{'apart':>8}{'GiB':>6}")  # noqa: T201
     for r in (r for r in rows if r["table"] == "streamed"):
         print(  # noqa: T201
-            f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.1f}{r['ratio']:>8.2f}"
+            f"{r['case']:<24}{r['m']:>6}{r['C']:>9g}{r['seconds']:>10.1f}{r['ratio']:>8.2f}"
             f"{r['residual']:>10.0e}{r['apart']:>8.0e}{r['gib']:>6.1f}"
         )
     print(f"\n{'from rows to weights':<24}{'data':>12}{'m':>6}{'seconds':>10}{'ratio':>8}")  # noqa: T201

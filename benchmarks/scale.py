@@ -23,15 +23,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
+from benchmarks.alignment_statistics import REPEATS, timed
 from benchmarks.history import tell
-from benchmarks.moments import REPEATS, timed
-from learnkernels import GaussianFamily, gram_moments, learn_kernel
+from learnkernels import GaussianFamily, gram_statistics, learn_kernel
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learning import learn_from_moments
+from learnkernels.kernels.learning import learn_from_statistics
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.statistics.gram import GramStatistics
-from learnkernels.kernels.statistics.sampled import SAMPLE_ROWS, SampledStatistics, sample_moments
+from learnkernels.kernels.statistics.sampled import SAMPLE_ROWS, SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.synthetic import friedman
 
@@ -70,19 +70,17 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
     """Compare one bandwidth and one ridge with scikit-learn on the same landmarks, fit and prediction, in turns."""
     X, y = rows_and_target(m, 0)
     X_new, y_new = rows_and_target(m // 5, 1)
-    gamma, Lambda, target = 0.25, 1024.0, Target.of(y)
+    gamma, C, target = 0.25, 1024.0, Target.of(y)
     sample = np.arange(0, m, max(1, m // 2000))
-    learned = learn_kernel("unif", GaussianFamily([gamma]), X[sample], y[sample], normalise="none")
+    learned = learn_kernel("unif", GaussianFamily([gamma]), X[sample], y[sample], normalize="none")
     kernel = replace(learned, rows=sample[learned.rows])
 
     def fit(seed: int = 0) -> KernelPredictors:
-        return KernelPredictors(
-            (kernel,), target, Nystrom(landmarks=M, seed=seed), [Lambda], X=X, training=np.arange(m)
-        )
+        return KernelPredictors((kernel,), target, Nystrom(landmarks=M, seed=seed), [C], X=X, training=np.arange(m))
 
     Z = fit().paths[0].kernel.rows  # type: ignore[union-attr]
     unit = np.trace(learned.gram()) / len(sample)  # about that of all rows
-    ridge = unit / Lambda / float(kernel.combination.coefficients[0])
+    ridge = unit / C / float(kernel.combination.coefficients[0])
 
     def theirs() -> np.ndarray:
         features = Nystroem(gamma=gamma, n_components=M).fit(X[Z])
@@ -120,11 +118,11 @@ def pipeline(m: int, M: int, p: int, top: int) -> list[dict[str, Any]]:
     held_out = rows_and_target(m // 10, 2), rows_and_target(m // 5, 1)
     family, target, grid = GaussianFamily(bandwidths(p, top)), Target.of(y), f"grid to 2^{top}"
     rows, started = [], time.perf_counter()
-    moments = gram_moments(family, X, y)
+    stats = gram_statistics(family, X, y)
     rows.append(row("pipeline", f"{grid}: statistics", m, p, seconds=time.perf_counter() - started, note=peak()))
     for name in ("align", "alignf"):
         begun = time.perf_counter()
-        kernel = learn_from_moments(name, family, X, moments)
+        kernel = learn_from_statistics(name, family, X, stats)
         fitted = KernelPredictors((kernel,), target, Nystrom(landmarks=M), GRID)
         measured = {"error": _test_error(fitted, *held_out), "seconds": time.perf_counter() - begun}
         rows.append(row("pipeline", f"{grid}: {name}, nystrom", m, p, landmarks=M, **measured, note=peak()))
@@ -143,7 +141,7 @@ Drawn = tuple[np.ndarray, np.ndarray]
 
 
 def _test_error(fitted: KernelPredictors, validation: Drawn, test: Drawn) -> float:
-    """Return the test error at the regularisation of the lowest validation error."""
+    """Return the test error at the regularization of the lowest validation error."""
     best = int(np.argmin([rmse(one, validation[1]) for one in fitted.predict(validation[0])]))
     return rmse(fitted.predict(test[0])[best], test[1])
 
@@ -155,13 +153,13 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
     for case, gammas in (("gamma 2^-12", [2.0**-12]), ("grid", bandwidths(10))):
         kernel, target = learn_kernel("unif", GaussianFamily(gammas), X, y), Target.of(y)
         for predictor, used in ((ConjugateGradients(), None), (Nystrom(landmarks=M), M)):
-            for Lambda in (1.0, 2.0**12, 2.0**24):
-                fitted, seconds = _fitted(kernel, target, predictor, Lambda)
+            for C in (1.0, 2.0**12, 2.0**24):
+                fitted, seconds = _fitted(kernel, target, predictor, C)
                 ended = fitted.paths[0].solutions
                 assert ended is not None
                 rows.append(
                     row(
-                        "residuals", f"{predictor.name}, {case}, Lambda {Lambda:g}", m, len(gammas), seconds=seconds,
+                        "residuals", f"{predictor.name}, {case}, C {C:g}", m, len(gammas), seconds=seconds,
                         landmarks=used, steps=ended.iterations,
                         residual=float(ended.residuals.max()), note="" if ended.converged else "warned",
                     )
@@ -169,13 +167,11 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _fitted(
-    kernel: LearnedKernel, target: Target, predictor: Predictor, Lambda: float
-) -> tuple[KernelPredictors, float]:
+def _fitted(kernel: LearnedKernel, target: Target, predictor: Predictor, C: float) -> tuple[KernelPredictors, float]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = KernelPredictors((kernel,), target, predictor, [Lambda])
+        fitted = KernelPredictors((kernel,), target, predictor, [C])
     return fitted, time.perf_counter() - started
 
 
@@ -184,10 +180,10 @@ def sampled(m: int, p: int) -> list[dict[str, Any]]:
     X, y = rows_and_target(m, 0)
     family = GaussianFamily(bandwidths(p, 2))
     started = time.perf_counter()
-    moments = sample_moments(family, X, y)
-    kernels = [learn_from_moments(name, family, X, moments) for name in ("align", "alignf")]
+    stats = sample_statistics(family, X, y)
+    kernels = [learn_from_statistics(name, family, X, stats) for name in ("align", "alignf")]
     seconds = time.perf_counter() - started
-    note = f"{moments.n_rows:,} rows; alignf {kernels[1].alignment:.4f}; {peak()}"
+    note = f"{stats.n_rows:,} rows; alignf {kernels[1].alignment:.4f}; {peak()}"
     return [row("sampled", "align, alignf", m, p, seconds=seconds, note=note)]
 
 
@@ -196,12 +192,12 @@ def spread(m: int, p: int, trials: int, n: int) -> list[dict[str, Any]]:
     X, y = rows_and_target(m, 0)
     family, learners = GaussianFamily(bandwidths(p, 2)), ("align", "alignf")
 
-    def learned(moments: GramStatistics | SampledStatistics) -> np.ndarray:
-        kernels = [learn_from_moments(name, family, X, moments) for name in learners]
-        return np.concatenate([moments.alignments, *([one.alignment, *one.weights] for one in kernels)])
+    def learned(stats: GramStatistics | SampledStatistics) -> np.ndarray:
+        kernels = [learn_from_statistics(name, family, X, stats) for name in learners]
+        return np.concatenate([stats.alignments, *([one.alignment, *one.weights] for one in kernels)])
 
-    exact = learned(gram_moments(family, X, y))
-    off = [learned(sample_moments(family, X, y, sample=n, seed=seed)) - exact for seed in range(trials)]
+    exact = learned(gram_statistics(family, X, y))
+    off = [learned(sample_statistics(family, X, y, sample=n, seed=seed)) - exact for seed in range(trials)]
     errors = np.sqrt(np.mean(np.square(off), axis=0))
     of = {"largest of an alignment of a base kernel": errors[:p].max()}
     for i, name in enumerate(learners):
@@ -232,7 +228,7 @@ def main() -> None:
         "sampled": lambda: sampled(5000 if fast else 1_000_000, 10),
         "spread": lambda: spread(*((1500, 4, 3, 300) if fast else (40_000, 10, 20, SAMPLE_ROWS))),
     }
-    timed(lambda: gram_moments(GaussianFamily([0.5]), np.eye(60), np.arange(60.0)), 1)  # loads and compiles
+    timed(lambda: gram_statistics(GaussianFamily([0.5]), np.eye(60), np.arange(60.0)), 1)  # loads and compiles
     rows = []
     for table in options.tables:
         found = work[table]()

@@ -60,7 +60,7 @@ def measure(workers: int, m: int, M: int, pair_ns: float) -> dict[str, Any]:
         pool.client.wait_for_workers(workers)
         spans, V, seconds = pool.workers.spans(m, BLOCK), np.ones((M, 1)), []
         for cost in [0.0] * 3 + [M * pair_ns * 1e-9]:
-            shared, started = pool.workers.share(cost), time.perf_counter()
+            shared, started = pool.workers.broadcast(cost), time.perf_counter()
             pool.workers.total(asleep, shared, V, spans)
             seconds.append(time.perf_counter() - started)
         empty, found = statistics.median(seconds[1:3]), seconds[3]

@@ -19,7 +19,7 @@ from benchmarks.board.tables import raw_tables
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure.evaluation import predictor_for
-from learnkernels.tasks.measure.moments import compute_moments, planned_trials, rows_of_trial
+from learnkernels.tasks.measure.statistics import compute_statistics, planned_trials, rows_of_trial
 from learnkernels.tasks.measure.t_tests import corrected_p
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.workers.cluster import DaskPool
@@ -59,13 +59,13 @@ def errors(data: dict[str, Any], folder: Path, learner: str) -> np.ndarray:
         ref = ingest.fn(config.datasets[0], config.data_dir, protocol.seed)
         predictor = predictor_for(config, config.learners[0], ref).predictor.name
         for repeat in range(REPEATS):
-            whole = None if ref.by_training else compute_moments.fn(ref, config, repeat, pool, lambda share: None)
+            whole = None if ref.by_training else compute_statistics.fn(ref, config, repeat, pool, lambda share: None)
             for trial in planned_trials(protocol):
-                rows, moments = ref, whole
-                if moments is None:
+                rows, stats = ref, whole
+                if stats is None:
                     rows = rows_of_trial.fn(ref, protocol, repeat, trial)
-                    moments = compute_moments.fn(rows, config, repeat, pool, lambda share: None, trial)
-                of = (rows, moments, trial, config.kernels, config.learners[0], "trace", predictor)
+                    stats = compute_statistics.fn(rows, config, repeat, pool, lambda share: None, trial)
+                of = (rows, stats, trial, config.kernels, config.learners[0], "trace", predictor)
                 found.append(run_trial(TrialJob(*of, tuple(4.0**k for k in range(-3, 6))))["error"])
     return np.array(found)
 

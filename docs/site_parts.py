@@ -87,7 +87,7 @@ PARTS = {
     "ChooseConfig": "`choose` of a protocol",
     "LearnerConfig": "An entry of `learners`",
     "PredictorConfig": "`predictor`",
-    "MomentsConfig": "`moments`",
+    "StatisticsConfig": "`statistics`",
     "BaselineConfig": "`baseline`",
     "DaskConfig": "`dask`",
     "TrackingConfig": "`tracking`",

@@ -223,7 +223,7 @@ PAGES = (
     ),
     Shot(
         "prefect-log", lambda at: at.flow_run("compare-kernel-learners"), "text=Beginning flow run",
-        ("moments of 7 kernels",), "The log of a run tells who won",
+        ("statistics of 7 kernels",), "The log of a run tells who won",
     ),
     Shot(
         "prefect-report", lambda at: at.artifact("comparison-report"), "img[alt='alignment against error']",

@@ -21,7 +21,7 @@ from learnkernels import (
     LaplacianFamily,
     PolynomialFamily,
     center_gram,
-    gram_moments,
+    gram_statistics,
 )
 
 X, y = load_breast_cancer(return_X_y=True)
@@ -30,7 +30,7 @@ X, X_test, y, y_test = train_test_split(
 )
 
 # %%
-# Twenty base kernels of three families. ``gram_moments`` takes all their alignments in
+# Twenty base kernels of three families. ``gram_statistics`` computes all alignments in
 # one pass over pairs of rows.
 families = {
     "gaussian": GaussianFamily([2.0**exponent for exponent in range(-10, 1)]),
@@ -39,7 +39,7 @@ families = {
 }
 points = {}
 for name, family in families.items():
-    alignments = gram_moments(family, X, y).alignments
+    alignments = gram_statistics(family, X, y).alignments
     errors = []
     for k in range(family.n_kernels):
         one = family.subset([k])

@@ -40,7 +40,7 @@ print(f"most frequent class: {guess:.3f}")
 
 # %%
 # In a configuration it is one key, ``groups: patient``, and on the command line
-# ``--group patient``; folds, splits and the choice of the regularisation then keep
+# ``--group patient``; folds, splits and the choice of the regularization then keep
 # patients whole.
 plt.boxplot(errors.values(), tick_labels=list(errors))
 plt.axhline(guess, color="gray", linestyle="--", label="most frequent class")

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, learn_kernel
-from learnkernels.kernels.learners import Solution, TwoStageLearner
+from learnkernels.kernels.learners import AlignmentLearner, Solution
 
 
 # %%
@@ -24,12 +24,12 @@ from learnkernels.kernels.learners import Solution, TwoStageLearner
 # with the target. This one takes the few kernels that align best, in equal parts. Its
 # fields are its parameters.
 @dataclass(frozen=True, eq=False, repr=False)
-class BestFew(TwoStageLearner):
+class BestFew(AlignmentLearner):
     """Equal weights for the kernels that align best."""
 
     count: int = 2
 
-    def weigh(self, M, a):
+    def fit_weights(self, M, a):
         alignments = a / np.sqrt(M.diagonal())
         weights = np.zeros(len(a))
         weights[np.argsort(-alignments)[: self.count]] = 1.0

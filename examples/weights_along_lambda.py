@@ -1,9 +1,9 @@
 """
-Weights along Lambda
-====================
+Weights along C
+===============
 
-One-stage learners find weights and predictor together, anew for each Lambda. How do the
-weights move from strong to weak regularisation, with a norm that leaves few of them and
+One-stage learners find weights and predictor together, again for each C. How do the
+weights move from strong to weak regularization, with a norm that leaves few of them and
 with one that keeps many?
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import StandardScaler
 
-from learnkernels import GaussianFamily, gram_moments
+from learnkernels import GaussianFamily, gram_statistics
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.targets import Target
 
@@ -24,9 +24,9 @@ GRID = [2.0**exponent for exponent in range(-6, 9)]
 # %%
 # ``learn_path`` solves the grid from one end to the other, each problem from the
 # weights of the one before, and says for each how far from the optimum it stopped.
-moments = gram_moments(family, X, y)
+statistics = gram_statistics(family, X, y)
 paths = {
-    name: learn_path(name, family, X, moments, Target.of(y), GRID)
+    name: learn_path(name, family, X, statistics, Target.of(y), GRID)
     for name in ("l1-krr", "l2-krr")
 }
 for name, kernels in paths.items():
@@ -34,7 +34,7 @@ for name, kernels in paths.items():
     print(f"{name}: largest duality gap {gap:.1e}")
 
 # %%
-# Weak regularisation wants narrow kernels, strong regularisation wide ones; the norm of
+# Weak regularization wants narrow kernels, strong regularization wide ones; the norm of
 # one passes from one bandwidth to the next, the norm of two keeps all.
 fig, axes = plt.subplots(1, 2, sharey=True, figsize=(9, 3.6))
 for ax, (name, kernels) in zip(axes, paths.items(), strict=True):
@@ -42,7 +42,7 @@ for ax, (name, kernels) in zip(axes, paths.items(), strict=True):
     ax.stackplot(GRID, shares.T, labels=family.names)
     ax.set_xscale("log", base=2)
     ax.set_title(name)
-    ax.set_xlabel("Lambda, one over the ridge")
+    ax.set_xlabel("C, one over the ridge")
 axes[0].set_ylabel("weights, shares of one")
 axes[1].legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
 fig.tight_layout()

@@ -151,9 +151,11 @@ def compare(
     again = ""
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
         if is_table(conf):
-            beside = {"groups": group, "time": time}
+            sample_columns = {"groups": group, "time": time}
             left_out = _separate(without)
-            config = config_of_table(conf, target, beside, metric, left_out, minutes, changes or (), verbose, _report)
+            config = config_of_table(
+                conf, target, sample_columns, metric, left_out, minutes, changes or (), verbose, _report
+            )
             again = shlex.join(["learnkernels", "init", *conf, *(part for pair in given for part in pair)])
         else:
             refuse_options(conf, options)
@@ -313,7 +315,7 @@ def train(
 ) -> None:
     """Train a model on all rows and register it in MLflow, as *challenger*.
 
-    The validation folds choose learner, parameters and regularisation, among all learners of the configuration.
+    The validation folds choose learner, parameters and regularization, among all learners of the configuration.
     """
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
         config = prepare(conf, changes or (), verbose)
@@ -328,7 +330,7 @@ def train(
     name, version = result["model"], result["version"]
     _say(
         f"{name} version {version}{'' if result['new'] else ' (unchanged)'}: {result['learner']}, "
-        f"Lambda = {result['regularisation']:g}, expected test error {result['test_error']:.4g}, "
+        f"C = {result['C']:g}, expected test error {result['test_error']:.4g}, "
         f"alignment {result['alignment']:.3f}",
         "",
         f"next:    learnkernels promote {name}     makes it champion, if it is fit to replace the one in use",

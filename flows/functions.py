@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from learnkernels.conf.schema import CompareConfig
     from learnkernels.tasks.models.registry import PyFuncModel
-    from learnkernels.tasks.operate.servers import Child
+    from learnkernels.tasks.operate.servers import ServerProcess
 
 TABLES = (".csv", ".parquet", ".arrow", ".feather")
 """Endings of tables."""
 
-_servers: list[Child] = []
+_servers: list[ServerProcess] = []
 """The Prefect server of this process, where it has one of its own."""
 
 
@@ -178,7 +178,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
 def _configuration(
     table: str | Path | Sequence[str | Path],
     target: str | Sequence[str] | None,
-    beside: dict[str, str | None],
+    sample_columns: dict[str, str | None],
     metric: str | None,
     without: Sequence[str],
     minutes: float | None,
@@ -188,8 +188,10 @@ def _configuration(
     files = [str(table)] if isinstance(table, str | Path) else list(map(str, table))
     targets = [target] if isinstance(target, str) else target
     if is_table(files):
-        return config_of_table(files, targets, beside, metric, without, minutes, changes)
-    refuse_options(files, {"target": targets, **beside, "metric": metric, "without": without, "minutes": minutes})
+        return config_of_table(files, targets, sample_columns, metric, without, minutes, changes)
+    refuse_options(
+        files, {"target": targets, **sample_columns, "metric": metric, "without": without, "minutes": minutes}
+    )
     return prepare(Path(files[0]), changes)
 
 
@@ -220,7 +222,7 @@ def refuse_options(conf: Sequence[str], options: Mapping[str, object]) -> None:
 def config_of_table(
     table: Sequence[str],
     target: Sequence[str] | None,
-    beside: dict[str, str | None],
+    sample_columns: dict[str, str | None],
     metric: str | None,
     without: Sequence[str],
     minutes: float | None,
@@ -244,7 +246,7 @@ def config_of_table(
     set_up(verbose)
     from learnkernels.tasks.data.starting import start
 
-    found = start(table, target, beside, metric, without, minutes)
+    found = start(table, target, sample_columns, metric, without, minutes)
     for line in found.lines:
         say(line)
     return config_of_text(found.text, Path(table[0]), list(changes))

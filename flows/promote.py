@@ -15,7 +15,7 @@ from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_for
-from learnkernels.tasks.measure.moments import require_feasible
+from learnkernels.tasks.measure.statistics import require_feasible
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.models.lifecycle import contender, record_decision, require_model_name, rivals
 from learnkernels.tasks.models.promotion import Challenge, decide, on_the_same_folds, require_same_rows

@@ -26,7 +26,7 @@ class Trained(TypedDict):
     digest: str
     new: bool
     learner: str
-    regularisation: float
+    C: float
     test_error: float
     alignment: float
     results: str
@@ -55,7 +55,7 @@ def train(
     1. Open the run in MLflow; an error from here on marks it failed.
     2. Ingest the data set; refuse what cannot work before any long work.
     3. Run the protocol: statistics of the base kernels on Dask, then every learner in every trial.
-    4. Take the learner, its parameters and Lambda of the lowest mean *validation* error; what the trials measured on
+    4. Take the learner, its parameters and C of the lowest mean *validation* error; what the trials measured on
        their test folds is what to expect of the model.
     5. Learn kernel and predictor on all rows.
     6. Log the model in MLflow with signature, example and environment, and register a version, unless the newest one is
@@ -74,11 +74,11 @@ def train(
     ):
         (ref,) = prepare(config, pool, progress).refs
         require_columns(ref, config.drift.ignore)
-        moments = measure_kernels(ref, config, pool, progress)
-        results = list(measure_learners(ref, moments, config, pool, progress))
+        statistics = measure_kernels(ref, config, pool, progress)
+        results = list(measure_learners(ref, statistics, config, pool, progress))
         choice = choose(config, results)
         progress.start(f"{ref.name}: {choice.learner.title} on all rows")
-        fitted = fit_on_all_rows(ref, moments[0], choice, config, pool, progress.advance)
+        fitted = fit_on_all_rows(ref, statistics[0], choice, config, pool, progress.advance)
         progress.start(f"registering {model}")
         tracked = track_model(run, config, model, ref, choice, fitted)
         folder = write_training(tracked, choice, fitted, results, run, run_id)
@@ -91,7 +91,7 @@ def train(
         "digest": tracked.digest,
         "new": tracked.run_id == run.run_id,
         "learner": choice.learner.title,
-        "regularisation": choice.regularisation,
+        "C": choice.C,
         "test_error": fitted.about["test_error"],
         "alignment": fitted.about["alignment"],
         "results": folder,

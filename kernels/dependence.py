@@ -14,7 +14,7 @@ from learnkernels.kernels.engine.workers import spans
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.statistics.base import AlignmentStatistics
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target, Task
 
 BLOCK_ROWS = 8192
@@ -190,7 +190,7 @@ def alignment_test(
     Raises
     ------
     ValueError
-        As `gram_moments`; fewer rows than four a group, or a base kernel that is constant.
+        As `gram_statistics`; fewer rows than four a group, or a base kernel that is constant.
 
     Notes
     -----
@@ -211,19 +211,19 @@ def alignment_test(
         raise ValueError(
             f"n_permutations must be positive and level between 0 and 1, got {n_permutations} and {level}."
         )
-    statistics = gram_moments(family, X, Y, rng.permutation(np.arange(m) % n_groups))
+    statistics = gram_statistics(family, X, Y, rng.permutation(np.arange(m) % n_groups))
     statistics.require_informative()
     moved = move(X, statistics.origin)
     diagonals = np.empty((family.n_kernels, m))
     diagonals[:] = family.diag(moved) - statistics.shift[:, None]
     debiased = _debiased(statistics, diagonals)
-    left_out = np.array(
+    loo = np.array(
         [
             _debiased(statistics.restrict([other for other in range(n_groups) if other != group]), diagonals)
             for group in range(n_groups)
         ]
     )
-    error = np.sqrt((n_groups - 1) / n_groups * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
+    error = np.sqrt((n_groups - 1) / n_groups * ((loo - loo.mean(axis=0)) ** 2).sum(axis=0))
     margin = student.ppf((1 + level) / 2, n_groups - 1) * error
     grams = gram_operator(family, moved, shift=statistics.shift, scales=np.ones(family.n_kernels))
     Y = Y - Y.mean(axis=0)

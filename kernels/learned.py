@@ -11,13 +11,13 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import Centering, alignment_of_matrix, as_sample_weight, mean_over, subtract_means
-from learnkernels.kernels.engine.combination import STRIP, Combination, Expansion, Pieces
+from learnkernels.kernels.engine.combination import STRIP, BlockResults, Combination, Expansion
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.parameters import Value, old_attribute
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.base import Normalisation
+from learnkernels.kernels.statistics.base import Normalization
 from learnkernels.kernels.statistics.sampled import Sampling
 from learnkernels.kernels.targets import Target
 
@@ -37,7 +37,7 @@ POWER_ROWS = 512
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedKernel(Value):
-    r"""A weighted sum of normalised base kernels, centered or as they are, or a power of it.
+    r"""A weighted sum of normalized base kernels, centered or as they are, or a power of it.
 
     .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
 
@@ -57,13 +57,13 @@ class LearnedKernel(Value):
     learner : str
         Name of the learner, from the table of learners.
     weights : ndarray of shape (p,)
-        mu; they apply to the base kernels as normalised. Of unit 2-norm from two-stage learners; of one-stage learners,
+        mu; they apply to the base kernels as normalized. Of unit 2-norm from two-stage learners; of one-stage learners,
         the solution of their problem, length included.
-    normalise : {"trace", "frobenius", "none"}
-        How the base kernels were normalised.
+    normalize : {"trace", "frobenius", "none"}
+        How the base kernels were normalized.
     scales : ndarray of shape (p,)
         t, computed on the training rows; a feature that is constant there has scale and weight zero. For one-stage
-        learners times one number, so that the normalised base kernels' mean diagonals have mean one.
+        learners times one number, so that the normalized base kernels' mean diagonals have mean one.
     alignment : float
         Centered alignment of the kernel with the target kernel on the training rows, whatever the `centering`.
     alignments : ndarray of shape (p,)
@@ -73,7 +73,7 @@ class LearnedKernel(Value):
     X : ndarray or CSR matrix of shape (m, d)
         The training rows, less `origin`.
     rows : ndarray of shape (m,)
-        Position of each training row in the data set that the moments were taken over.
+        Position of each training row in the data set that the statistics were taken over.
     origin : ndarray of shape (d,)
         Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel, or zero.
     shift, row_means : ndarray of shape (p,) and (m,)
@@ -83,8 +83,8 @@ class LearnedKernel(Value):
         d.
     offset : float
         c.
-    regularisation : float or None
-        For one-stage learners the regularisation that the weights were learned with: C, or 1 / lambda.
+    C : float or None
+        For one-stage learners the regularization that the weights were learned with: C, or 1 / lambda.
     parameters : ndarray of shape (p, r) or None
         The sigma that a continuous learner found for each base kernel.
     sample_weight : ndarray of shape (m,) or None
@@ -96,7 +96,7 @@ class LearnedKernel(Value):
         Where the training rows are a sample of more: how many rows. Weights, alignments and scales of a two-stage
         learner are then estimates for all rows; the centering is the sample's.
     traces : ndarray of shape (p,) or None
-        Traces of the centered base kernels, before they were normalised, where some see columns of their own.
+        Traces of the centered base kernels, before they were normalized, where some see columns of their own.
     spread : ndarray of shape (d,) or None
         Standard deviation of each feature on the training rows, where `X` holds some of these alone.
     centering : Centering
@@ -106,7 +106,7 @@ class LearnedKernel(Value):
     family: KernelFamily
     learner: str
     weights: np.ndarray
-    normalise: Normalisation
+    normalize: Normalization
     scales: np.ndarray
     alignment: float
     alignments: np.ndarray
@@ -118,7 +118,7 @@ class LearnedKernel(Value):
     row_means: np.ndarray
     degree: int = 1
     offset: float = 0.0
-    regularisation: float | None = None
+    C: float | None = None
     parameters: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
     sampling: Sampling | None = None
@@ -126,6 +126,9 @@ class LearnedKernel(Value):
     traces: np.ndarray | None = None
     spread: np.ndarray | None = None
     centering: Centering = Centering.CENTER
+
+    regularisation = old_attribute("regularisation", "C")
+    normalise = old_attribute("normalise", "normalize")
 
     def __repr__(self) -> str:
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_WEIGHTS]
@@ -373,11 +376,11 @@ class LinearScores:
         if not starts:
             return np.empty((0, self.dual.shape[1]))
 
-        def made(start: int) -> Pieces:
+        def made(start: int) -> BlockResults:
             K = self.kernel.cross_gram(X[start : start + strip])
-            return Pieces({start: K @ self.dual + self.intercept})
+            return BlockResults({start: K @ self.dual + self.intercept})
 
-        pieces: Pieces = Threads().total(lambda _, __, start: made(start), None, None, starts)
+        pieces: BlockResults = Threads().total(lambda _, __, start: made(start), None, None, starts)
         return pieces.joined()
 
     def on_support(self) -> LinearScores:

@@ -12,13 +12,15 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import Learner, Problem, SearchingLearner, as_learner
-from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, require_normalisation
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.learners import KernelSearchLearner, Learner, LearningProblem, as_learner
+from learnkernels.kernels.parameters import old_names
+from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization, require_normalization
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.statistics.sampled import SampledStatistics, Sampling
 from learnkernels.kernels.targets import Target, Task
 
 
+@old_names(regularisation="C", normalise="normalize")
 def learn_kernel(
     learner: str | Learner,
     family: KernelFamily | None,
@@ -27,8 +29,8 @@ def learn_kernel(
     *,
     sample_weight: np.ndarray | None = None,
     task: Task | None = None,
-    regularisation: float = 1.0,
-    normalise: Normalisation = "trace",
+    C: float = 1.0,
+    normalize: Normalization = "trace",
     centering: str = "center",
 ) -> LearnedKernel:
     """Return the combination of base kernels that fits a data set best.
@@ -49,9 +51,9 @@ def learn_kernel(
         their centering. For two-stage learners; by default each row counts once. Not modified.
     task : {"classification", "regression"}, optional
         By default as `Target.of` tells classes from numbers.
-    regularisation : float, default 1
+    C : float, default 1
         Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda.
-    normalise : {"trace", "frobenius", "none"}, default "trace"
+    normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the base kernels, centered or not, before the learner sees them.
     centering : {"center", "target", "none"}, default "center"
         Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
@@ -67,7 +69,7 @@ def learn_kernel(
     Raises
     ------
     ValueError
-        As `gram_moments`, `Target.of` and `learn_from_moments`, and for a family that the learner would not use.
+        As `gram_statistics`, `Target.of` and `learn_from_statistics`, and for a family that the learner would not use.
 
     Notes
     -----
@@ -85,50 +87,51 @@ def learn_kernel(
     """
     X, learner, target = as_rows(X), as_learner(learner), Target.of(y, task)
     learner.check(family, sample_weight, Centering.of(centering))
-    require_normalisation(normalise)
-    if isinstance(learner, SearchingLearner):
+    require_normalization(normalize)
+    if isinstance(learner, KernelSearchLearner):
         if len(target) != X.shape[0]:
             raise ValueError(f"y must have one entry per row of X, got {len(target)} for {X.shape[0]} rows.")
-        return learner.learn(Problem(None, X, None, target, [regularisation], sample_weight=sample_weight))[0]
+        return learner.learn(LearningProblem(None, X, None, target, [C], sample_weight=sample_weight))[0]
     assert family is not None  # checked
     require_directions(family, X)
     keep_origin = not learner.centered or not Centering.of(centering).subtracts
-    moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin)
-    grid = [regularisation]
-    return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)[0]
+    statistics = gram_statistics(family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin)
+    grid = [C]
+    return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)[0]
 
 
-def learn_from_moments(
+@old_names(regularisation="C", normalise="normalize")
+def learn_from_statistics(
     learner: str | Learner,
     family: KernelFamily,
     X: Rows,
-    moments: AlignmentStatistics,
+    statistics: AlignmentStatistics,
     *,
     target: Target | None = None,
-    regularisation: float = 1.0,
-    normalise: Normalisation = "trace",
+    C: float = 1.0,
+    normalize: Normalization = "trace",
     centering: str = "center",
 ) -> LearnedKernel:
-    """Return the kernel that a learner finds for some rows, given their moments.
+    """Return the kernel that a learner finds for some rows, given their statistics.
 
     Parameters
     ----------
     learner : str or Learner
         As in `learn_kernel`.
     family : KernelFamily
-        The base kernels of the moments.
+        The base kernels of the statistics.
     X : ndarray or CSR matrix of shape (n, d)
-        The data set that ``moments.rows`` counts in. Not modified.
-    moments : GramStatistics, FeatureStatistics or SampledStatistics
-        Statistics of the training rows, for example ``moments.restrict(training_folds)``. Where they are of weighted
+        The data set that ``statistics.rows`` counts in. Not modified.
+    statistics : GramStatistics, FeatureStatistics or SampledStatistics
+        Statistics of the training rows, for example ``statistics.restrict(training_folds)``. Where they are of weighted
         rows, the kernel is: two-stage learners alone take them. Of a sample they are estimates for all rows; other
         learners learn from the sampled rows alone.
     target : Target, optional
         Of all n rows; one-stage learners need it.
-    regularisation : float, default 1
+    C : float, default 1
         Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda, for a kernel of
         mean diagonal one. Not used by two-stage learners.
-    normalise : {"trace", "frobenius", "none"}, default "trace"
+    normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the base kernels, centered or not, before the learner sees them.
     centering : {"center", "target", "none"}, default "center"
         Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
@@ -143,9 +146,9 @@ def learn_from_moments(
     Raises
     ------
     ValueError
-        The learner or the normalisation is unknown, a base kernel or the target is constant on these rows, no base
+        The learner or the normalization is unknown, a base kernel or the target is constant on these rows, no base
         kernel aligns with the target, a one-stage learner is given no target, or a learner that does not learn from
-        moments alone is given rows with weights.
+        statistics alone is given rows with weights.
 
     Notes
     -----
@@ -154,52 +157,54 @@ def learn_from_moments(
     rank-one feature that is constant on these rows gets weight zero, without a word: n-grams that no training text
     holds are normal. Any other base kernel that is constant is refused.
     """
-    grid = [regularisation]
-    return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)[0]
+    grid = [C]
+    return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)[0]
 
 
 def learn_path(
     learner: str | Learner,
     family: KernelFamily | None,
     X: Rows,
-    moments: AlignmentStatistics,
+    statistics: AlignmentStatistics,
     target: Target | None,
     grid: Sequence[float],
     *,
-    normalise: Normalisation = "trace",
+    normalize: Normalization = "trace",
     centering: str = "center",
 ) -> tuple[LearnedKernel, ...]:
-    """Return the kernels that a learner finds along a path of regularisations.
+    """Return the kernels that a learner finds along a path of regularizations.
 
     Parameters
     ----------
-    learner, family, X, moments, target
-        As in `learn_from_moments`.
+    learner, family, X, statistics, target
+        As in `learn_from_statistics`.
     grid : sequence of float
-        Regularisations, ascending; each problem starts from the solution of the one before.
-    normalise, centering
-        As in `learn_from_moments`.
+        Regularizations, ascending; each problem starts from the solution of the one before.
+    normalize, centering
+        As in `learn_from_statistics`.
 
     Returns
     -------
     kernels : tuple of LearnedKernel
-        One a regularisation from a one-stage learner; a single one from a two-stage learner, whose kernel does not
+        One a regularization from a one-stage learner; a single one from a two-stage learner, whose kernel does not
         depend on it.
 
     Raises
     ------
     ValueError
-        As `learn_from_moments`, and for a learner that learns no kernel.
+        As `learn_from_statistics`, and for a learner that learns no kernel.
     """
     learner = as_learner(learner)
     seen = Centering.of(centering)
-    require_normalisation(normalise)
-    learner.check(family if learner.takes_family else None, moments.sample_weight, seen)
+    require_normalization(normalize)
+    learner.check(family if learner.takes_family else None, statistics.sample_weight, seen)
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
-    with blas_threads_for(moments.n_rows):  # whose number would show in the last bits
-        kernels: tuple[LearnedKernel, ...] = learner.learn(Problem(family, X, moments, target, grid, normalise, seen))
-    if isinstance(moments, SampledStatistics):
-        sampling = Sampling(moments.n_rows, moments.total_rows)
+    with blas_threads_for(statistics.n_rows):  # whose number would show in the last bits
+        kernels: tuple[LearnedKernel, ...] = learner.learn(
+            LearningProblem(family, X, statistics, target, grid, normalize, seen)
+        )
+    if isinstance(statistics, SampledStatistics):
+        sampling = Sampling(statistics.n_rows, statistics.total_rows)
         kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)
     return kernels

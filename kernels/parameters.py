@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from copy import copy
+from functools import wraps
 from importlib import import_module
 from inspect import Parameter, isabstract, signature
 from numbers import Real
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
@@ -16,6 +18,8 @@ SHOWN = 24
 """Most values that `repr` shows; of more it tells the number."""
 
 Class = TypeVar("Class", bound=type)
+
+Renaming = TypeVar("Renaming", bound=Callable[..., Any])
 
 Made = TypeVar("Made", bound="Parameterised")
 
@@ -110,6 +114,40 @@ class Parameterised(Value):
     def __sklearn_clone__(self) -> Self:
         """Return a copy that can be given other parameters; inner objects are replaced then and never changed."""
         return copy(self)
+
+
+def old_names(**names: str) -> Callable[[Renaming], Renaming]:
+    """Return a decorator: a function or class accepts arguments by their old names, with a FutureWarning."""
+
+    def decorate(given: Renaming) -> Renaming:
+        function: Callable[..., Any] = given.__init__ if isinstance(given, type) else given  # type: ignore[misc]
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **renamed(kwargs, names))
+
+        if isinstance(given, type):
+            given.__init__ = call  # type: ignore[misc]
+            return given
+        return cast(Renaming, call)
+
+    return decorate
+
+
+def renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return arguments under their new names; warn of each old one."""
+    for old in names.keys() & given.keys():
+        warnings.warn(f"{old!r} is now {names[old]!r}; version 0.4 removes the old name.", FutureWarning, stacklevel=3)
+    return {names.get(name, name): value for name, value in given.items()}
+
+
+def old_attribute(old: str, new: str) -> Any:
+    """Return a property: an attribute under its old name, with a FutureWarning."""
+
+    def read(self: object) -> Any:
+        return renamed({old: getattr(self, new)}, {old: new})[new]
+
+    return property(read)
 
 
 def content(value: Any) -> Hashable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 
 def _look_elsewhere() -> None:
@@ -53,11 +54,11 @@ if TYPE_CHECKING:
     )
     from learnkernels.kernels.learning import learn_kernel
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
-    from learnkernels.kernels.statistics.gram import gram_moments
+    from learnkernels.kernels.statistics.gram import gram_statistics
     from learnkernels.tasks.evidence.displays import (
         KernelWeightsDisplay,
         LearningHistoryDisplay,
-        RegularisationDisplay,
+        RegularizationDisplay,
         RelevanceDisplay,
     )
 
@@ -78,14 +79,14 @@ _ROOMS = {
     "PolynomialFamily": "kernels.families",
     "PrecomputedFamily": "kernels.families",
     "ProductFamily": "kernels.families",
-    "RegularisationDisplay": "tasks.evidence.displays",
+    "RegularizationDisplay": "tasks.evidence.displays",
     "RelevanceDisplay": "tasks.evidence.displays",
     "alignment": "kernels.centering",
     "alignment_test": "kernels.dependence",
     "center_gram": "kernels.centering",
     "centered_alignment": "kernels.centering",
     "compare": "flows.functions",
-    "gram_moments": "kernels.statistics.gram",
+    "gram_statistics": "kernels.statistics.gram",
     "independence_test": "kernels.dependence",
     "learn_kernel": "kernels.learning",
     "linear_cka": "kernels.dependence",
@@ -112,14 +113,14 @@ __all__ = [
     "PolynomialFamily",
     "PrecomputedFamily",
     "ProductFamily",
-    "RegularisationDisplay",
+    "RegularizationDisplay",
     "RelevanceDisplay",
     "alignment",
     "alignment_test",
     "center_gram",
     "centered_alignment",
     "compare",
-    "gram_moments",
+    "gram_statistics",
     "independence_test",
     "learn_kernel",
     "linear_cka",
@@ -130,7 +131,15 @@ __all__ = [
 ]
 
 
+_RENAMED = {"RegularisationDisplay": "RegularizationDisplay", "gram_moments": "gram_statistics"}
+"""Names that this version still has, and what they are now."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        said = f"{name!r} is now {_RENAMED[name]!r}; version 0.4 removes the old name."
+        warnings.warn(said, FutureWarning, stacklevel=2)
+        return __getattr__(_RENAMED[name])
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)

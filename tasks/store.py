@@ -24,7 +24,7 @@ from typing import Any
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import state_dir
-from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.process_owner import Owner
 
 LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn", "numba")
 """Whose versions computed numbers depend on."""

@@ -159,19 +159,19 @@ def target_kernel(Y: np.ndarray) -> np.ndarray:
     return np.array([[(y * z).sum() for z in Y] for y in Y])
 
 
-def summed_by_numpy(moments, family, X: np.ndarray):
+def summed_by_numpy(statistics, family, X: np.ndarray):
     """Return first-stage statistics with their sums formed anew, in double, from whole matrices of a family's tiles."""
-    R = X[moments.rows] - moments.origin
-    E, L = family.tile(R, R, moments.shift), moments.targets @ moments.targets.T
-    w = np.ones(len(R)) if moments.sample_weight is None else moments.sample_weight
-    of = np.eye(len(moments.labels))[moments.group]
+    R = X[statistics.rows] - statistics.origin
+    E, L = family.tile(R, R, statistics.shift), statistics.targets @ statistics.targets.T
+    w = np.ones(len(R)) if statistics.sample_weight is None else statistics.sample_weight
+    of = np.eye(len(statistics.labels))[statistics.group]
     EW, LW = (np.sqrt(np.outer(w, w)) * matrix for matrix in (E, L))
     products, target_products = (
         np.stack([[np.tensordot(EW * np.outer(g, h), other, axes=([1, 2], axes)) for h in of.T] for g in of.T])
         for other, axes in ((EW, [1, 2]), (LW, [0, 1]))
     )
     return replace(
-        moments,
+        statistics,
         block_products=products,
         block_targets=target_products,
         block_traces=(np.einsum("kii->ki", E) * w @ of).T,
@@ -179,24 +179,24 @@ def summed_by_numpy(moments, family, X: np.ndarray):
     )
 
 
-def normalisers(Ks: Sequence[np.ndarray], normalise: str) -> list[np.longdouble]:
+def normalizers(Ks: Sequence[np.ndarray], normalize: str) -> list[np.longdouble]:
     """Return what each centered base kernel is divided by."""
-    if normalise == "trace":
+    if normalize == "trace":
         return [np.trace(centered(K)) for K in Ks]
-    if normalise == "frobenius":
+    if normalize == "frobenius":
         return [np.sqrt(frobenius_product(centered(K), centered(K))) for K in Ks]
     return [Wide(1) for _ in Ks]
 
 
-def combined(Ks: Sequence[np.ndarray], weights: np.ndarray, normalise: str) -> np.ndarray:
-    """Return the weighted sum of centered, normalised matrices."""
-    scaled = zip(Ks, weights, normalisers(Ks, normalise), strict=True)
+def combined(Ks: Sequence[np.ndarray], weights: np.ndarray, normalize: str) -> np.ndarray:
+    """Return the weighted sum of centered, normalized matrices."""
+    scaled = zip(Ks, weights, normalizers(Ks, normalize), strict=True)
     return sum(weight * centered(K) / scale for K, weight, scale in scaled)
 
 
-def combined_cross(K_crosses, Ks, weights: np.ndarray, normalise: str) -> np.ndarray:
+def combined_cross(K_crosses, Ks, weights: np.ndarray, normalize: str) -> np.ndarray:
     """Return the same combination between new rows and the training rows."""
-    scaled = zip(K_crosses, Ks, weights, normalisers(Ks, normalise), strict=True)
+    scaled = zip(K_crosses, Ks, weights, normalizers(Ks, normalize), strict=True)
     return sum(weight * centered_cross(K_cross, K) / scale for K_cross, K, weight, scale in scaled)
 
 
@@ -228,7 +228,7 @@ def kkt_residual(M: np.ndarray, a: np.ndarray, mu: np.ndarray) -> float:
 
 
 def ridge_predictions(K: np.ndarray, Y: np.ndarray, value: float, K_cross: np.ndarray) -> np.ndarray:
-    """Return kernel ridge predictions for one Lambda, by solving (K + I / Lambda) alpha = Y - mean."""
+    """Return kernel ridge predictions for one C, by solving (K + I / C) alpha = Y - mean."""
     mean = Y.mean(axis=0)
     alpha = np.linalg.solve(K + np.eye(len(K)) / value, Y - mean)
     return K_cross @ alpha + mean

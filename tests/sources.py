@@ -75,6 +75,6 @@ def require_equal(one: Dataset, other: Dataset) -> None:
     assert one.class_weight == other.class_weight
     assert (one.target.task, one.target.classes) == (other.target.task, other.target.classes)
     np.testing.assert_array_equal(one.target.values, other.target.values)
-    assert one.beside.keys() == other.beside.keys()
-    for name, values in other.beside.items():
-        np.testing.assert_array_equal(one.beside[name], values, err_msg=name)
+    assert one.sample_columns.keys() == other.sample_columns.keys()
+    for name, values in other.sample_columns.items():
+        np.testing.assert_array_equal(one.sample_columns[name], values, err_msg=name)

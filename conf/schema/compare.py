@@ -49,7 +49,7 @@ class SplitConfig(Strict):
 
     train: int = Field(ge=2, description="Rows that kernel and predictor are learned on.")
     validation: int | None = Field(
-        None, ge=2, description="Rows that choose Lambda, and parameters that are tuned; null where `choose` is given."
+        None, ge=2, description="Rows that choose C, and parameters that are tuned; null where `choose` is given."
     )
     test: int | None = Field(
         None, ge=2, description="Rows that test; by default all that the `test` of a data set names."
@@ -81,7 +81,7 @@ class ProtocolConfig(Strict):
     )
     choose: ChooseConfig | None = Field(
         None,
-        description="With a `split` without validation rows: cross-validation within the training rows chooses Lambda "
+        description="With a `split` without validation rows: cross-validation within the training rows chooses C "
         "and tuned parameters.",
     )
     refit: bool = Field(
@@ -98,7 +98,7 @@ class ProtocolConfig(Strict):
     )
     grid: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
-        description="Lambda, the scale of the learned kernel; C of the SVM, 1 / lambda of the ridge.",
+        description="C, the scale of the learned kernel; C of the SVM, 1 / lambda of the ridge.",
     )
 
     @field_validator("metric", mode="before")
@@ -186,7 +186,7 @@ SMALLEST_SAMPLE = 256
 """Rows of a sample that say anything of an alignment."""
 
 
-class MomentsConfig(Strict):
+class StatisticsConfig(Strict):
     """How many rows the statistics of the base kernels are taken over."""
 
     sample: Literal["none", "auto"] | int = Field(
@@ -201,7 +201,7 @@ class MomentsConfig(Strict):
         """Leave out what configurations up to version 0.2 say of error bars."""
         gone = [key for key in ("tolerance", "confidence") if isinstance(data, dict) and key in data]
         if gone:
-            named = ", ".join(f"'moments.{key}'" for key in gone)
+            named = ", ".join(f"'statistics.{key}'" for key in gone)
             said = f"{named}: without effect since 0.3, and an error in 0.4; leave this out."
             warnings.warn(said, FutureWarning, stacklevel=2)
             data = {key: value for key, value in data.items() if key not in gone}
@@ -394,7 +394,7 @@ class DriftConfig(Strict):
 class CompareConfig(Strict):
     """Compare learners of the kernel on data sets."""
 
-    later = ("centering", "moments", "promotion_margin", "drift")
+    later = ("centering", "statistics", "promotion_margin", "drift")
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -414,7 +414,7 @@ class CompareConfig(Strict):
         min_length=1,
         description="The ways of learning the weights; a name, or {name, params, tune, tune_by, label}.",
     )
-    normalise: Literal["trace", "frobenius", "none"] = Field(
+    normalize: Literal["trace", "frobenius", "none"] = Field(
         "trace", description="What each base kernel, centered or not, is scaled by before a learner sees it."
     )
     centering: Literal["center", "target", "none"] = Field(
@@ -433,7 +433,7 @@ class CompareConfig(Strict):
         description="Second stage: a name, or {name, landmarks, memory, sampling, loss, tolerance}. auto follows the "
         "learner, the task and the number of rows.",
     )
-    moments: MomentsConfig = by_default(MomentsConfig, "First stage: {sample}; all rows by default.")
+    statistics: StatisticsConfig = by_default(StatisticsConfig, "First stage: {sample}; all rows by default.")
     baseline: BaselineConfig | None = Field(
         None,
         description="Also measure a constant, a linear model and GridSearchCV over one Gaussian kernel; {} for its "
@@ -454,6 +454,17 @@ class CompareConfig(Strict):
         description="How much more a model of the same recipe on new rows may err and still become champion, as a "
         "share of the champion's error.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_old_names(cls, data: Any) -> Any:
+        """Accept keys as configurations up to version 0.2 call them."""
+        for old, new in {"normalise": "normalize", "moments": "statistics"}.items():
+            if isinstance(data, dict) and old in data:
+                said = f"{old!r} is now {new!r}; version 0.4 removes the old key."
+                warnings.warn(said, FutureWarning, stacklevel=2)
+                data = {key: value for key, value in data.items() if key != old} | {new: data[old]}
+        return data
 
     def _complaints(self) -> Iterator[str]:
         weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]

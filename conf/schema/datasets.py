@@ -192,7 +192,7 @@ class DatasetConfig(Strict):
             yield "'class_weight' goes with a classification, and 'task' is regression; leave it out"
 
     @property
-    def beside(self) -> dict[str, str]:
+    def sample_columns(self) -> dict[str, str]:
         """The key and the column of what is known of rows next to features and target."""
         return {key: getattr(self, key) for key in ("groups", "time", "weights") if getattr(self, key) is not None}
 
@@ -284,12 +284,12 @@ class TableConfig(DatasetConfig):
         key, wanted = ("bytes", (self.bytes,)) if self.ngrams is None else ("ngrams", self.ngrams.columns)
         taken: dict[str, Collection[str]] = {
             "target": (self.target,), "where": self.where, "test": self.test, "drop": self.drop,
-            **{role: (name,) for role, name in self.beside.items()},
+            **{role: (name,) for role, name in self.sample_columns.items()},
         }  # fmt: skip
         for column, (other, columns) in product(wanted, taken.items()):
             if column in columns:
                 yield f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them"
-        for key, column in self.beside.items():
+        for key, column in self.sample_columns.items():
             if column == self.target:
                 yield f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out"
         if self.groups is not None and self.time is not None:

@@ -74,7 +74,7 @@ class LearnerConfig(base.Strict):
     )
     tune_by: Literal["error", "alignment"] = Field(
         "error",
-        description="Whether the validation error chooses among combinations, together with Lambda, or the centered "
+        description="Whether the validation error chooses among combinations, together with C, or the centered "
         "alignment there.",
     )
 

@@ -13,7 +13,12 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, make_moons
 from sklearn.preprocessing import StandardScaler
 
-from learnkernels import GaussianFamily, center_gram, centered_alignment, gram_moments
+from learnkernels import (
+    GaussianFamily,
+    center_gram,
+    centered_alignment,
+    gram_statistics,
+)
 
 # %%
 # Two matrices over the same rows
@@ -106,19 +111,19 @@ print(f"largest mean of a row after centering: {abs(means).max():.0e}")
 # %%
 # What it is good for
 # -------------------
-# Alignment needs no predictor, no regularisation and no validation rows: one number a
-# kernel, from one pass over the pairs of rows. ``gram_moments`` takes that pass for
+# Alignment needs no predictor, no regularization and no validation rows: one number a
+# kernel, from one pass over the pairs of rows. ``gram_statistics`` takes that pass for
 # many kernels at once and forms no matrix of all pairs. Here are the alignments of 19
 # bandwidths with the classes of a real table.
 X, y = load_breast_cancer(return_X_y=True)
 family = GaussianFamily([2.0**exponent for exponent in range(-14, 5)])
-moments = gram_moments(family, StandardScaler().fit_transform(X), y)
-best = int(np.argmax(moments.alignments))
+statistics = gram_statistics(family, StandardScaler().fit_transform(X), y)
+best = int(np.argmax(statistics.alignments))
 fig, ax = plt.subplots(figsize=(7, 3.2))
-ax.semilogx(family.gammas, moments.alignments, "o-", base=2)
+ax.semilogx(family.gammas, statistics.alignments, "o-", base=2)
 ax.set_xlabel("gamma")
 ax.set_ylabel("centered alignment")
-print(f"the best of them: {family.names[best]}, {moments.alignments[best]:.3f}")
+print(f"the best of them: {family.names[best]}, {statistics.alignments[best]:.3f}")
 
 # %%
 # The theory behind: if a kernel has alignment :math:`\rho` with the target, there is a

@@ -16,7 +16,7 @@ from learnkernels import (
     FamilyUnion,
     GaussianFamily,
     KernelLearningClassifier,
-    gram_moments,
+    gram_statistics,
     learn_kernel,
 )
 from learnkernels.kernels.learners import LEARNERS
@@ -36,8 +36,8 @@ from learnkernels.kernels.learners import LEARNERS
 X, y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)
 family = GaussianFamily([2.0**exponent for exponent in range(-10, 0)])
-moments = gram_moments(family, X, y)
-M, a = moments.products(), moments.target_products()
+statistics = gram_statistics(family, X, y)
+M, a = statistics.products(), statistics.target_products()
 cosines = M / np.sqrt(np.outer(M.diagonal(), M.diagonal()))
 fig, ax = plt.subplots(figsize=(4.5, 3.6))
 shown = ax.imshow(cosines, vmin=0, vmax=1)
@@ -110,7 +110,7 @@ print(f"view 0, which decides, has {shares['view 0']:.2f} of the learned kernel"
 # ----------------
 # ``alignf`` is a *two-stage* learner: weights from alignments, then any predictor.
 # *One-stage* learners, such as ``l1-krr`` and ``lp-svm``, minimise the objective of
-# their predictor over weights and predictor together, anew for each regularisation.
+# their predictor over weights and predictor together, anew for each regularization.
 # They take longer, know the loss, and with a norm of one leave few kernels.
 # :doc:`/choose` says when to take which, and ``learnkernels learners`` lists them:
 for name, learner in LEARNERS.items():

@@ -22,7 +22,7 @@ from learnkernels.tasks.measure.t_tests import corrected_p, paired_p
 # Rows that learn, choose, and test
 # ---------------------------------
 # In a comparison five folds take turns. In each trial three folds *train*: weights and
-# predictor see them alone. One *validates*: it chooses the regularisation, and
+# predictor see them alone. One *validates*: it chooses the regularization, and
 # parameters that are tuned. One *tests*, and has chosen nothing.
 roles = np.array(
     [

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_friedman1
 
-from learnkernels import GaussianFamily, KernelLearningRegressor, gram_moments
+from learnkernels import GaussianFamily, KernelLearningRegressor, gram_statistics
 from learnkernels.kernels.predictors import Nystrom
 
 ROWS = 16_000
@@ -32,7 +32,7 @@ family = GaussianFamily([2.0**exponent for exponent in range(-8, -2)])
 sizes, seconds = [ROWS // 8, ROWS // 4, ROWS // 2], []
 for size in sizes:
     began = time.perf_counter()
-    gram_moments(family, X[:size], y[:size])
+    gram_statistics(family, X[:size], y[:size])
     seconds.append(time.perf_counter() - began)
 for size, second in zip(sizes, seconds, strict=True):
     matrices = f"{6 * 8 * size**2 / 2**30:.2f} GiB for six matrices of all pairs"
@@ -106,7 +106,7 @@ print(f"on landmarks: {model.predictor_}, {len(model.landmarks_):,} rows are kep
 # %%
 # On a cluster, and beyond memory
 # -------------------------------
-# In a configuration ``moments: {sample: auto}`` and ``predictor: auto`` do the same;
+# In a configuration ``statistics: {sample: auto}`` and ``predictor: auto`` do the same;
 # tiles go to Dask workers of this machine or of a cluster, which read rows from disk as
 # they need them (:doc:`/configurations`, :doc:`/operations`). :doc:`/performance` has
 # what 100,000 and a million rows take.

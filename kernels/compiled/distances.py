@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from learnkernels.kernels.compiled.compiler import compiled, emitted
-from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, machine, room
+from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, room, simd_registers
 
 Metric: TypeAlias = Literal["squared", "euclidean", "cityblock", "differing"]
 
@@ -64,7 +64,7 @@ class Differences:
         dtype, b = out.dtype, len(self.rows)
         parts, held = Parts.of([self], dtype), out if out.flags.c_contiguous else np.empty(out.shape, dtype=dtype)
         strip = room(ROWS * -(-b // parts.across) * parts.across, dtype)
-        write_seeds(one_after_another([left], dtype), all_side_by_side([self], dtype), parts, strip, held)
+        write_seeds(pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, held)
         if held is not out:
             out[...] = held
 
@@ -124,12 +124,12 @@ class Parts(NamedTuple):
         )
 
 
-def one_after_another(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
     """Return the rows of all parts as those of the left side are read."""
     return np.concatenate([np.asarray(one.rows, dtype=dtype).ravel() for one in differences])
 
 
-def all_side_by_side(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
     """Return the rows of all parts as those of the right side are read.
 
     That is as panels of `panel_rows`, feature by feature, one after the other; zeros stand for missing rows.
@@ -150,7 +150,7 @@ def _ends(sizes: Sequence[int]) -> np.ndarray:
 
 def panel_rows(dtype: np.dtype) -> int:
     """Return how many rows are laid side by side: those of a few vectors."""
-    return (4 if machine()[1] == 32 else 2) * lanes(dtype)
+    return (4 if simd_registers()[1] == 32 else 2) * lanes(dtype)
 
 
 def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None) -> np.ndarray:
@@ -250,7 +250,7 @@ def make_seeds(
     Parameters
     ----------
     A, B : ndarray
-        Rows of all parts, of the left side `one_after_another`, of the right one `all_side_by_side`.
+        Rows of all parts, of the left side `pack_rows`, of the right one `pack_columns`.
     a, b : int
         How many there are on either side, on the right one with what fills the last panel.
     i, rows : int
@@ -289,7 +289,7 @@ def add_differences(
     v: Vectors, rows: int, code: Value, A: Value, B: Value, d: Value, weights: Value, out: Value, stride: Value
 ) -> None:
     """Write the distances of one or a few rows from those of a panel: `ROWS` or one, of a `code`."""
-    build, across = v.builder, 4 if machine()[1] == 32 else 2
+    build, across = v.builder, 4 if simd_registers()[1] == 32 else 2
 
     def loops(kind: int) -> None:
         sums = {(r, q): v.variable(v.constant(0)) for r in range(rows) for q in range(across)}

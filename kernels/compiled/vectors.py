@@ -51,7 +51,7 @@ def numba_settings() -> Any:
 
 
 @cache
-def machine() -> tuple[int, int]:
+def simd_registers() -> tuple[int, int]:
     """Return the bytes of a vector on the machine that code is compiled for, and how many vectors registers hold."""
     numba_settings()
     from numba.core.registry import cpu_target
@@ -66,7 +66,7 @@ def machine() -> tuple[int, int]:
 
 def lanes(dtype: np.dtype[Any]) -> int:
     """Return how many values a vector holds."""
-    return machine()[0] // dtype.itemsize
+    return simd_registers()[0] // dtype.itemsize
 
 
 def room(n: int, dtype: Any) -> np.ndarray:
@@ -130,7 +130,7 @@ class Vectors:
         from llvmlite import ir
 
         self.ir, self.context, self.builder = ir, context, builder
-        self.lanes = machine()[0] * 8 // dtype.bitwidth
+        self.lanes = simd_registers()[0] * 8 // dtype.bitwidth
         self.number = ir.DoubleType() if dtype.bitwidth == 64 else ir.FloatType()
         self.vector, self.double = ir.VectorType(self.number, self.lanes), ir.VectorType(ir.DoubleType(), self.lanes)
         self.bits = ir.VectorType(ir.IntType(dtype.bitwidth), self.lanes)

@@ -17,9 +17,9 @@ from learnkernels.kernels.compiled.distances import (
     ROWS,
     Differences,
     Parts,
-    all_side_by_side,
     as_differences,
-    one_after_another,
+    pack_columns,
+    pack_rows,
 )
 from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.passes import block_rows_for
@@ -27,7 +27,7 @@ from learnkernels.kernels.engine.tiles import Chains
 from learnkernels.kernels.engine.weighing import (
     MOST_COLUMNS,
     MOST_VALUES,
-    Columns,
+    PackedColumns,
     Weights,
     apply_rows,
     combine_rows,
@@ -117,13 +117,13 @@ class Combination:
         self.fill(A, B, K, symmetric)
         return K
 
-    def side(self, B: Rows, dtype: Any = np.float64) -> BySeeds | LaidOut:
+    def side(self, B: Rows, dtype: Any = np.float64) -> BySeeds | PackedRows:
         """Return rows as the right side of many fills, in a precision; laid out, where all follows from distances."""
         family, _, shift = self.evaluated
         centre = mean_row(B)
         operands = family.operands(B, shift, centre, dtype)
         of = as_differences(operands)
-        return BySeeds(self, operands, centre, dtype) if of is None else LaidOut(self, of, centre, dtype)
+        return BySeeds(self, operands, centre, dtype) if of is None else PackedRows(self, of, centre, dtype)
 
     def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: Any = None) -> None:
         """Write what `matrix` returns into `out`, an array of shape (a, b); `right` is the `side` of B, if there is."""
@@ -193,7 +193,7 @@ class BySeeds:
         combine_tile(seeds, self._weights, lanes(self._dtype), self._most, *places, out)
 
 
-class LaidOut:
+class PackedRows:
     """The rows of one side, for tiles of a kernel that follows from distances, and for its products with vectors.
 
     Parameters
@@ -214,12 +214,12 @@ class LaidOut:
         self.n_rows = len(differences[0].rows)
         stride = -(-self.n_rows // parts.across) * parts.across
         most = max(1, min(MOST_COLUMNS, MOST_VALUES // (1 + weights.n_seeds + weights.n_kept)) // parts.across)
-        self._columns = Columns(all_side_by_side(differences, self._dtype), stride, parts, weights, most)
+        self._columns = PackedColumns(pack_columns(differences, self._dtype), stride, parts, weights, most)
 
     def left(self, A: Rows, own: bool = False) -> tuple[np.ndarray, int]:
         """Return the rows of the other side, for many fills, and their number."""
         of = self._family.operands(A, self._shift, self._centre, self._dtype)
-        return one_after_another(of, self._dtype), A.shape[0]
+        return pack_rows(of, self._dtype), A.shape[0]
 
     def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between some rows of the other side and some of this one into `out`."""
@@ -295,13 +295,13 @@ def compile_combinations() -> None:
     """Compile the steps that combine kernels in float64, unless they are compiled already, here or on disk."""
     X, of = np.zeros((2, 1)), Combination(GaussianFamily([1.0]), np.ones(1), np.ones(1))
     operands = of.family.operands(X, of.shift)
-    laid_out = LaidOut(of, operands, X[0], np.float64)
-    sides: list[Any] = [laid_out, BySeeds(of, operands, X[0], np.float64)]
+    packed = PackedRows(of, operands, X[0], np.float64)
+    sides: list[Any] = [packed, BySeeds(of, operands, X[0], np.float64)]
     for side in sides:
         for out in np.zeros((2, 2)), np.zeros((2, 3))[:, :2]:  # a matrix, and part of one
             side.fill(side.left(X), slice(0, 2), slice(0, 2), out)
-    laid_out.applied(X, laid_out.stretched(X))
-    laid_out.products(X, X, X, np.zeros((2, 1)))
+    packed.applied(X, packed.stretched(X))
+    packed.products(X, X, X, np.zeros((2, 1)))
 
 
 def _weights(of: Combination, dtype: np.dtype[Any]) -> Weights:
@@ -319,7 +319,7 @@ def _places(weights: Weights, columns: int, dtype: np.dtype[Any]) -> tuple[np.nd
 
 
 @dataclass
-class Pieces:
+class BlockResults:
     """Values of some runs of rows; adding two adds what is of the same run.
 
     Attributes
@@ -330,7 +330,7 @@ class Pieces:
 
     of: dict[int, np.ndarray]
 
-    def __add__(self, other: Pieces) -> Pieces:
+    def __add__(self, other: BlockResults) -> BlockResults:
         for run, values in other.of.items():
             self.of[run] = self.of[run] + values if run in self.of else values
         return self
@@ -362,37 +362,37 @@ class CombinedGram:
                 combination = Combination(family, combination.coefficients, combination.shift)
         self._taken = combination.family
         self._pairs = [(i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))]
-        self._shared = workers.share((combination, rows, self._spans))
+        self._shared = workers.broadcast((combination, rows, self._spans))
 
     def matvec(self, V: np.ndarray, dtype: DTypeLike = np.float64) -> np.ndarray:
         """Return ``K @ V``, shape (m, c); O(m^2 (d + p + c)) time, half of all kernels, O(m c) memory.
 
         In float32 it takes about half the time, and six digits are right.
         """
-        pieces: Pieces = self._workers.total(_products, self._shared, (V, np.dtype(dtype)), self._pairs)
+        pieces: BlockResults = self._workers.total(_products, self._shared, (V, np.dtype(dtype)), self._pairs)
         return pieces.joined()
 
     def columns(self, B: Rows) -> np.ndarray:
         """Return the kernel between all rows and a few others, shape (m, b)."""
         B = B if self._taken is self._given else self._given.mapped_once(B)[1]
-        pieces: Pieces = self._workers.total(_columns, self._shared, B, range(len(self._spans)))
+        pieces: BlockResults = self._workers.total(_columns, self._shared, B, range(len(self._spans)))
         return pieces.joined()
 
     def diagonal(self) -> np.ndarray:
         """Return the kernel of each row with itself, shape (m,)."""
-        pieces: Pieces = self._workers.total(_diagonal, self._shared, None, range(len(self._spans)))
+        pieces: BlockResults = self._workers.total(_diagonal, self._shared, None, range(len(self._spans)))
         return pieces.joined()
 
 
 Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
 
 
-def _diagonal(shared: Shared, argument: None, span: int) -> Pieces:
+def _diagonal(shared: Shared, argument: None, span: int) -> BlockResults:
     combination, rows, all_spans = shared
-    return Pieces({span: combination.diagonal(rows[slice(*all_spans[span])])})
+    return BlockResults({span: combination.diagonal(rows[slice(*all_spans[span])])})
 
 
-def _products(shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: tuple[int, int]) -> Pieces:
+def _products(shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: tuple[int, int]) -> BlockResults:
     """Return what the pairs of rows of two runs add to the product."""
     (combination, rows, runs), (V, dtype), (i, j) = shared, argument, pair
     own, other = slice(*runs[i]), slice(*runs[j])
@@ -401,9 +401,9 @@ def _products(shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: 
     V_i, V_j = V[own], V[other]
     out = {i: np.zeros_like(V_i), j: np.zeros_like(V_j)}
     right = None if i == j else combination.side(B, dtype)
-    if isinstance(right, LaidOut) and V.shape[1] <= MOST_TOGETHER:
+    if isinstance(right, PackedRows) and V.shape[1] <= MOST_TOGETHER:
         out[i] += right.products(A, V_j, V_i, out[j])
-        return Pieces(out)
+        return BlockResults(out)
     K = np.empty((min(STRIP, A.shape[0]), B.shape[0]), dtype=np.float64 if right is None else dtype)
     V_i, V_j = V_i.astype(K.dtype, copy=False), V_j.astype(K.dtype, copy=False)
     for start in range(0, A.shape[0], STRIP):
@@ -415,12 +415,12 @@ def _products(shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: 
         out[i][start:stop] += strip @ V_j[first:]
         mirrored = stop if i == j else 0
         out[j][mirrored:] += strip[:, mirrored - first :].T @ V_i[start:stop]
-    return Pieces(out)
+    return BlockResults(out)
 
 
-def _columns(shared: Shared, B: Rows, run: int) -> Pieces:
+def _columns(shared: Shared, B: Rows, run: int) -> BlockResults:
     combination, rows, runs = shared
-    return Pieces({run: combination.matrix(rows[slice(*runs[run])], B)})
+    return BlockResults({run: combination.matrix(rows[slice(*runs[run])], B)})
 
 
 class Expansion:
@@ -483,7 +483,7 @@ class Expansion:
         if dtype not in self._sides:
             right = self.combination.side(self.X, dtype)
             few = self.V.shape[1] <= MOST_TOGETHER
-            V = right.stretched(self.V) if few and isinstance(right, LaidOut) else self.V.astype(dtype)
+            V = right.stretched(self.V) if few and isinstance(right, PackedRows) else self.V.astype(dtype)
             self._sides[dtype] = right, V
         return self._sides[dtype]
 
@@ -511,10 +511,10 @@ class Expansion:
                 out[some] = family.take(part) @ self._weights + self.constant
                 continue
             (right, V), a = self._side(dtype), part.shape[0]
-            if isinstance(right, LaidOut) and self.V.shape[1] <= MOST_TOGETHER:
+            if isinstance(right, PackedRows) and self.V.shape[1] <= MOST_TOGETHER:
                 out[some] = right.applied(part, V) + self.constant
                 continue
-            matrices = 1 if isinstance(right, LaidOut) else family.n_seeds
+            matrices = 1 if isinstance(right, PackedRows) else family.n_seeds
             left, b = right.left(part), max(LEAST_COLUMNS, TILE_BYTES // (8 * a * matrices))
             K, values = np.empty((a, min(b, len(V))), dtype=dtype), np.tile(self.constant, (a, 1))
             for first in range(0, len(V), b):

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from learnkernels.kernels.centering import Centering, center_in_place, mirror
 from learnkernels.kernels.compiled.compiler import FAST, compiled
-from learnkernels.kernels.engine.combination import Combination, CombinedGram, Pieces
+from learnkernels.kernels.engine.combination import BlockResults, Combination, CombinedGram
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows
@@ -69,7 +69,7 @@ class GramOperator(Protocol):
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return ``(sum_k mu_k K_k) v``, shape (m, q), for `v` of shape (m, q); no matrix is formed for it."""
 
-    def frobenius(self) -> np.ndarray:
+    def kernel_products(self) -> np.ndarray:
         """Return ``<K_k, K_l>_F`` for each pair, shape (p, p)."""
 
 
@@ -127,7 +127,7 @@ class StackedGrams:
         """Return the weighted sum times `v`; O(p m^2 q)."""
         return np.einsum("k,kiq->iq", mu, self.products(v))
 
-    def frobenius(self) -> np.ndarray:
+    def kernel_products(self) -> np.ndarray:
         """Return the Frobenius products; O(p^2 m^2)."""
         flat = self.grams.reshape(self.n_kernels, -1)
         return np.asarray(flat @ flat.T)
@@ -144,7 +144,7 @@ class TiledGrams:
     ----------
     family : KernelFamily
     X : ndarray or CSR matrix of shape (m, d)
-        Training rows, less the moments' origin.
+        Training rows, less the statistics' origin.
     shift : ndarray of shape (p,)
         Subtracted from each base kernel, for its digits.
     scales : ndarray of shape (p,)
@@ -195,11 +195,11 @@ class TiledGrams:
         """Return each kernel times `alpha`; one pass over all tiles."""
         centered = self.centering.less_mean(alpha)
 
-        def of(rows: slice, columns: slice, tile: np.ndarray) -> Pieces:
+        def of(rows: slice, columns: slice, tile: np.ndarray) -> BlockResults:
             out = {rows.start: (tile @ centered[columns]).swapaxes(0, 1)}
             if rows != columns:
                 out[columns.start] = (tile.transpose(0, 2, 1) @ centered[rows]).swapaxes(0, 1)
-            return Pieces(out)
+            return BlockResults(out)
 
         return self.centering.less_mean(self.over_tiles(of).joined()).swapaxes(0, 1)
 
@@ -225,7 +225,7 @@ class TiledGrams:
         """Return columns of the weighted sum before it is centered, shape (m, s); O(m s) kernels."""
         return CombinedGram(self._combination(mu), self.X, Threads()).columns(self.X[some])
 
-    def frobenius(self) -> np.ndarray:
+    def kernel_products(self) -> np.ndarray:
         """Return the Frobenius products; one pass over all tiles, as in `GramStatistics`."""
         m = self.n_rows
         blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_of(self.family, self.X))
@@ -333,7 +333,7 @@ class FeatureGrams:
         """Return ``Z diag(mu) Z' v``, centered; O(p m q)."""
         return self.centering.less_mean(np.asarray(self.Z @ (mu[:, None] * self.projections(v))))
 
-    def frobenius(self) -> np.ndarray:
+    def kernel_products(self) -> np.ndarray:
         """Return ``(z_k . z_l)^2``; O(m p^2)."""
         return self.feature_products() ** 2
 
@@ -354,7 +354,7 @@ def gram_operator(
     family : KernelFamily
         p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Training rows, less the moments' origin. Not modified.
+        Training rows, less the statistics' origin. Not modified.
     shift, scales : ndarray of shape (p,)
         Subtracted from each base kernel before it is centered, and what it is divided by after.
     in_memory : int

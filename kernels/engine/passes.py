@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Differences, all_side_by_side, as_differences, one_after_another
+from learnkernels.kernels.compiled.distances import Differences, as_differences, pack_columns, pack_rows
 from learnkernels.kernels.compiled.vectors import room
 from learnkernels.kernels.engine.tiles import Opposite, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
@@ -138,7 +138,7 @@ class Side:
 
 
 @dataclass
-class MomentsPart:
+class StatisticsPart:
     """Sums over some tiles; adding two parts over disjoint tiles gives the part over both.
 
     Where rows have weights, a row of weight w counts as w copies in all sums over it: sums over pairs count each by the
@@ -164,16 +164,16 @@ class MomentsPart:
     row_sums: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def zero(cls, n_groups: int, n_kernels: int) -> MomentsPart:
+    def zero(cls, n_groups: int, n_kernels: int) -> StatisticsPart:
         """Return the part over no tile."""
         F, p = n_groups, n_kernels
         return cls(np.zeros((F, F, p, p)), np.zeros((F, F, p)), np.zeros((F, p)))
 
-    def __add__(self, other: MomentsPart) -> MomentsPart:
+    def __add__(self, other: StatisticsPart) -> StatisticsPart:
         row_sums = dict(self.row_sums)
         for key, sums in other.row_sums.items():
             row_sums[key] = row_sums.get(key, 0.0) + sums
-        return MomentsPart(
+        return StatisticsPart(
             self.products + other.products,
             self.target_products + other.target_products,
             self.traces + other.traces,
@@ -219,7 +219,7 @@ def _laid_bytes(family: KernelFamily, X: Rows) -> int:
 
 def pass_over_tiles(
     family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray, workers: Workers
-) -> MomentsPart:
+) -> StatisticsPart:
     """Return the sums over all tiles.
 
     Parameters
@@ -240,7 +240,7 @@ def pass_over_tiles(
 
     Returns
     -------
-    part : MomentsPart
+    part : StatisticsPart
 
     Notes
     -----
@@ -250,10 +250,10 @@ def pass_over_tiles(
     compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
     family, X = family.mapped_once(X)
     m, row_bytes = X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize
-    held = workers.hold(X, None, np.zeros(X.shape[1]))
-    shared = workers.share(TilePass(family, held, Y, blocks, shift))
+    held = workers.scatter_rows(X, None, np.zeros(X.shape[1]))
+    shared = workers.broadcast(TilePass(family, held, Y, blocks, shift))
     tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes + _laid_bytes(family, X))))
-    part: MomentsPart = workers.total(TilePass.part, shared, None, tasks)
+    part: StatisticsPart = workers.total(TilePass.part, shared, None, tasks)
     return part
 
 
@@ -275,14 +275,14 @@ class TilePass:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_own"}
 
-    def part(self, _: object, pairs: Sequence[Pair]) -> MomentsPart:
+    def part(self, _: object, pairs: Sequence[Pair]) -> StatisticsPart:
         """Return the sums over the tiles of some block pairs, the first not above the second.
 
         A pair off the diagonal also stands for its transpose. The firsts and the seconds are a run of rows each, which
         is read once.
         """
         family, blocks, shift = self.family, self.blocks, self.shift
-        part = MomentsPart.zero(len(blocks.labels), len(shift))
+        part = StatisticsPart.zero(len(blocks.labels), len(shift))
         own, dtype = self._own, self.X.dtype
         if not hasattr(own, "sums"):
             own.apart = as_differences(family.operands(self.X[:1], shift))  # None where seeds are not made of distances
@@ -297,8 +297,8 @@ class TilePass:
             """Return the rows of a block as one side of tiles, where seeds are made of distances."""
             return lay(as_differences(family.operands(sides[block].X, shift)) or (), dtype)
 
-        left = {block: laid(block, one_after_another) for block in firsts if own.apart}
-        right = {block: laid(block, all_side_by_side) for block in seconds if own.apart}
+        left = {block: laid(block, pack_rows) for block in firsts if own.apart}
+        right = {block: laid(block, pack_columns) for block in seconds if own.apart}
         for i, j in pairs:
             above, beside = sides[i], sides[j]
             if own.apart:

@@ -18,7 +18,7 @@ import numpy as np
 from learnkernels.kernels.compiled.compiler import compiled, emitted
 from learnkernels.kernels.compiled.distances import ROWS as SEED_ROWS
 from learnkernels.kernels.compiled.distances import Differences, Parts, make_seeds
-from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, machine, room
+from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, room, simd_registers
 from learnkernels.kernels.families.base import TilePlan
 
 Sums: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -97,9 +97,9 @@ class Opposite(NamedTuple):
     Attributes
     ----------
     A : ndarray
-        Those of the left side, `one_after_another`.
+        Those of the left side, `pack_rows`.
     B : ndarray
-        Those of the right side, `all_side_by_side`.
+        Those of the right side, `pack_columns`.
     """
 
     A: np.ndarray
@@ -361,12 +361,12 @@ def add_tile(strips: np.ndarray, tile: TileRows, layout: KernelLayout, places: T
 
 def lengths() -> tuple[int, ...]:
     """Return how many kernels in a chain of doublings are made at a time: their sums stay in registers."""
-    return (10, 5, 2, 1) if machine()[1] == 32 else (5, 3, 2, 1)
+    return (10, 5, 2, 1) if simd_registers()[1] == 32 else (5, 3, 2, 1)
 
 
 def side() -> int:
     """Return the side of the blocks of products whose sums the registers hold."""
-    return LONGEST if machine()[1] == 32 else 3
+    return LONGEST if simd_registers()[1] == 32 else 3
 
 
 def runs(p: int) -> np.ndarray:

@@ -46,13 +46,13 @@ class Weights(NamedTuple):
     n_kept: int
 
 
-class Columns(NamedTuple):
+class PackedColumns(NamedTuple):
     """The rows of the right side as they are read, and what is made of their distances to others.
 
     Attributes
     ----------
     rows : ndarray
-        `all_side_by_side`.
+        `pack_columns`.
     stride : int
         How many there are, with what fills the last panel.
     parts : Parts
@@ -109,7 +109,7 @@ def add_seeds(weights: Weights, size: int, width: int, room: np.ndarray, K: np.n
 
 @compiled()
 def combine_rows(
-    A: np.ndarray, a: int, start: int, B: Columns, column: int, room: np.ndarray, K: np.ndarray, out: np.ndarray
+    A: np.ndarray, a: int, start: int, B: PackedColumns, column: int, room: np.ndarray, K: np.ndarray, out: np.ndarray
 ) -> None:
     """Write the kernel between some rows, from `start` on, and some columns, from `column` on, into `out`.
 
@@ -176,7 +176,9 @@ def combine_tile(
 
 
 @compiled()
-def apply_rows(A: np.ndarray, B: Columns, room: np.ndarray, K: np.ndarray, beta: np.ndarray, forth: np.ndarray) -> None:
+def apply_rows(
+    A: np.ndarray, B: PackedColumns, room: np.ndarray, K: np.ndarray, beta: np.ndarray, forth: np.ndarray
+) -> None:
     """Add ``K beta`` to `forth`, of shape (a, n), a few rows and columns of the kernel K at a time, which are not kept.
 
     `beta` is as for `multiply_rows`, of the dtype of the kernel, all else as for `combine_rows`.
@@ -199,7 +201,7 @@ def apply_rows(A: np.ndarray, B: Columns, room: np.ndarray, K: np.ndarray, beta:
 @compiled()
 def multiply_rows(
     A: np.ndarray,
-    B: Columns,
+    B: PackedColumns,
     room: np.ndarray,
     K: np.ndarray,
     given: np.ndarray,

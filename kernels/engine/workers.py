@@ -47,13 +47,13 @@ class RowSource(Protocol):
 class Workers(Protocol):
     """Do independent tasks over rows and add up what they return."""
 
-    def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+    def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return ``X[rows] - origin`` such that tasks can read runs of it; all of `X` where `rows` is None."""
 
-    def reading(self, X: Rows) -> Rows:
+    def local_view(self, X: Rows) -> Rows:
         """Return `X` such that this process can read some of its rows."""
 
-    def share(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return a handle of what every task of a pass needs, sent to the workers once."""
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
@@ -112,18 +112,18 @@ class Threads:
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads
 
-    def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+    def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return the rows where they are."""
         if rows is None and not origin.any():
             held: RowSource = X
             return held
         return SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
 
-    def reading(self, X: Rows) -> Rows:
+    def local_view(self, X: Rows) -> Rows:
         """Return the rows."""
         return X
 
-    def share(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return the value."""
         return value
 

@@ -24,14 +24,15 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, dist
 from learnkernels.kernels.families.distances import GaussianFamily
 from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
-from learnkernels.kernels.learners import LEARNERS, Learner, Problem, SearchingLearner, as_learner
+from learnkernels.kernels.learners import LEARNERS, KernelSearchLearner, Learner, LearningProblem, as_learner
 from learnkernels.kernels.learners.base import require_family
-from learnkernels.kernels.learning import learn_from_moments, learn_kernel
+from learnkernels.kernels.learning import learn_from_statistics, learn_kernel
+from learnkernels.kernels.parameters import old_attribute, renamed
 from learnkernels.kernels.predictors import as_predictor
-from learnkernels.kernels.statistics.base import Normalisation, require_normalisation
-from learnkernels.kernels.statistics.sampled import require_sample, sample_moments
-from learnkernels.kernels.tables import Met, TableEncoding, is_table, shares_by_column
-from learnkernels.kernels.tables.encoding import Said
+from learnkernels.kernels.statistics.base import Normalization, require_normalization
+from learnkernels.kernels.statistics.sampled import require_sample, sample_statistics
+from learnkernels.kernels.tables import EncodingReport, TableEncoding, is_table, shares_by_column
+from learnkernels.kernels.tables.encoding import ColumnTypes
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
 
@@ -90,15 +91,15 @@ def within_n_jobs(method: Method) -> Method:
 class KernelLearner(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns a kernel, and applies it to new rows.
 
-    A subclass has the parameters `family`, `learner`, `columns`, `normalise`, `centering`, `sample`, `random_state` and
+    A subclass has the parameters `family`, `learner`, `columns`, `normalize`, `centering`, `sample`, `random_state` and
     `n_jobs`.
     """
 
     family: KernelFamily | None = None
     learner: str | Learner = AUTO
     _: KW_ONLY
-    columns: Said | None = None
-    normalise: Normalisation = "trace"
+    columns: ColumnTypes | None = None
+    normalize: Normalization = "trace"
     centering: str = "center"
     sample: Literal["auto", "all"] | int | None = None
     random_state: Any = 0
@@ -110,6 +111,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     family_: KernelFamily = field(init=False)
     n_features_in_: int = field(init=False)
     table_: TableEncoding | None = field(init=False)
+
+    normalise = old_attribute("normalise", "normalize")
 
     @property
     def learner_(self) -> str:
@@ -161,7 +164,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 params[name] = make(value, **{key.removeprefix(f"{name}__"): one for key, one in inner.items()})
             else:
                 params |= inner
-        super().set_params(**params)
+        super().set_params(**renamed(params, {"normalise": "normalize", "regularisation": "C"}))
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -174,15 +177,15 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         """Return training rows, or the features of a table, as float64, and their targets; keep what features are."""
         table = None
         if is_table(X):
-            columns, met = read_columns(X), Met()
+            columns, report = read_columns(X), EncodingReport()
             as_array = self.columns is None and all(
                 column.kind == "number" and not column.gaps.any() for column in columns.values()
             )
             # Rows of numbers keep their units, and base kernels that are given their columns: as those of an array.
             said = dict.fromkeys(columns, "number") if as_array and self.family is not None else self.columns
             table = TableEncoding.of(columns, cast(Any, said), "none" if as_array else "standard")
-            X = table.encode(columns, met)
-            warn_of_cells([*table.sentences(), *met.sentences()])
+            X = table.encode(columns, report)
+            warn_of_cells([*table.sentences(), *report.sentences()])
         elif self.columns is not None:
             raise ValueError(
                 f"columns says what columns of a table are, got rows as {type(X).__name__}; give a DataFrame, or leave "
@@ -214,9 +217,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         state = check_random_state(self.random_state)
         return int(self.random_state) if isinstance(self.random_state, Integral) else int(state.randint(2**31 - 1))
 
-    def _learn(
-        self, X: Rows, target: Target, regularisation: float, sample_weight: np.ndarray | None = None
-    ) -> LearnedKernel:
+    def _learn(self, X: Rows, target: Target, C: float, sample_weight: np.ndarray | None = None) -> LearnedKernel:
         """Return the kernel learned from rows or a sample of them."""
         learner, centering = self._checked_learner(X, target.task), Centering.of(self.centering)
         given = copy(self.family)  # which a search may change
@@ -224,23 +225,23 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         learner.check(family, sample_weight, centering)
         sample = self._checked_sample(learner, X.shape[0], sample_weight is not None)
         options: dict[str, Any] = {
-            "regularisation": regularisation,
-            "normalise": self.normalise,
+            "C": C,
+            "normalize": self.normalize,
             "centering": centering,
         }
         if sample is None:
             return learn_kernel(
                 learner, family, X, target.values, task=target.task, sample_weight=sample_weight, **options
             )
-        if isinstance(learner, SearchingLearner):
+        if isinstance(learner, KernelSearchLearner):
             require_sample(sample)
             rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, self._seed)
-            return learner.learn(Problem(None, X, None, target, [regularisation], rows=rows))[0]
+            return learner.learn(LearningProblem(None, X, None, target, [C], rows=rows))[0]
         assert family is not None  # checked
         require_directions(family, X)
         keep_origin = not learner.centered or not centering.subtracts
-        moments = sample_moments(family, X, target.Y, sample=sample, seed=self._seed, keep_origin=keep_origin)
-        return learn_from_moments(learner, family, X, moments, target=target, **options)
+        statistics = sample_statistics(family, X, target.Y, sample=sample, seed=self._seed, keep_origin=keep_origin)
+        return learn_from_statistics(learner, family, X, statistics, target=target, **options)
 
     def _checked_sample(self, learner: Learner, m: int, weighted: bool) -> Literal["auto"] | int | None:
         """Return how many rows the kernel is learned from, None for all of them, with a word where nobody asked."""
@@ -281,7 +282,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             )
         if task not in learner.tasks:
             raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(fitting)}.")
-        require_normalisation(self.normalise)
+        require_normalization(self.normalize)
         return learner
 
     def _take_kernel(self, kernel: LearnedKernel) -> None:
@@ -316,11 +317,11 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def _read_new(self, X: Any) -> Rows:
         """Return new rows, checked, or the features of those of a table."""
         if self.table_ is not None:
-            met = Met()
+            report = EncodingReport()
             if not is_table(X) and self.table_.of_numbers:
                 X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-            features = self.table_.encode(X, met)
-            warn_of_cells(met.sentences())
+            features = self.table_.encode(X, report)
+            warn_of_cells(report.sentences())
             return features
         formats = "csr" if self.kernel_.family.takes_sparse else False
         return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)

@@ -33,10 +33,10 @@ from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_kernel
-from learnkernels.kernels.parameters import positive
+from learnkernels.kernels.parameters import old_attribute, old_names, positive
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
-from learnkernels.kernels.predictors.choice import MOST_ROWS, Problem, best_regularisation, given
+from learnkernels.kernels.predictors.choice import MOST_ROWS, PredictionProblem, best_C, given
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
 
@@ -77,7 +77,8 @@ class SupervisedLearner(KernelLearner):
     intercept_: np.ndarray = field(init=False)
     predictor_: str = field(init=False)
     predictor_reason_: str = field(init=False)
-    regularisation_: float = field(init=False)
+    C_: float = field(init=False)
+    regularisation_ = old_attribute("regularisation_", "C_")
     n_samples_fit_: int = field(init=False)
 
     @property
@@ -119,7 +120,7 @@ class SupervisedLearner(KernelLearner):
         Raises
         ------
         ValueError
-            The kernel is of another learner or was learned for another regularisation, `y` or `X` has another shape,
+            The kernel is of another learner or was learned for another regularization, `y` or `X` has another shape,
             `X` is given for a kernel of some rows with weights, or as `fit`.
         """
         y, d = np.asarray(y), kernel.X.shape[1]
@@ -159,8 +160,8 @@ class SupervisedLearner(KernelLearner):
         as_predictor(self.predictor).check(task)
 
     @abstractmethod
-    def _regularisation(self) -> float | Literal["auto"]:
-        """Return Lambda as it is given, C or one over the ridge."""
+    def _C(self) -> float | Literal["auto"]:
+        """Return C as it is given, C or one over the ridge."""
 
     @abstractmethod
     def _encoded(self, y: np.ndarray) -> Target:
@@ -205,7 +206,7 @@ class SupervisedLearner(KernelLearner):
 
     def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, of: int) -> Self:
         """Learn the kernel, then the predictor, on all or some `of` the rows."""
-        begun, target, value = time.perf_counter(), self._encoded(y), self._regularisation()
+        begun, target, value = time.perf_counter(), self._encoded(y), self._C()
 
         def say(text: str) -> None:
             if self.verbose:
@@ -221,10 +222,10 @@ class SupervisedLearner(KernelLearner):
             if own is not None:  # what suits base kernels of equal weights
                 some = drawn_rows(len(y), MOST_ROWS, self._seed)
                 family = default_family(X[some]) if self.family is None else self.family
-                options: dict[str, Any] = {"normalise": self.normalise, "centering": self.centering}
+                options: dict[str, Any] = {"normalize": self.normalize, "centering": self.centering}
                 unif = learn_kernel("unif", family, X[some], target.values[some], task=target.task, **options)
                 training = TrainingSet.of(unif, None, np.arange(len(some)))
-                value = best_regularisation(training, target.take(some), as_predictor(own), self._seed)
+                value = best_C(training, target.take(some), as_predictor(own), self._seed)
         kernel = self._learn(X, target, value, weights)
         say(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
         self.n_samples_fit_ = len(y)
@@ -234,29 +235,29 @@ class SupervisedLearner(KernelLearner):
         return self
 
     def _fit_predictor(self, training: TrainingSet, y: np.ndarray) -> Self:
-        """Choose and fit the predictor on a learned kernel, and its Lambda where that is left to the data."""
-        target, kernel, value = self._encoded(y), training.kernel, self._regularisation()
-        learned_for = kernel.regularisation
+        """Choose and fit the predictor on a learned kernel, and its C where that is left to the data."""
+        target, kernel, value = self._encoded(y), training.kernel, self._C()
+        learned_for = kernel.C
         if value == "auto" and learned_for is not None:
             value = learned_for
         if learned_for is not None and not np.isclose(learned_for, value, rtol=1e-9, atol=0):
             raise ValueError(
-                f"the kernel was learned for a regularisation of {learned_for:g}, and the estimator has {value:g} (C, "
+                f"the kernel was learned for a regularization of {learned_for:g}, and the estimator has {value:g} (C, "
                 "or 1 / alpha); give it that of the kernel."
             )
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=self._seed)
         learner, fits = as_learner(kernel.learner), 1.0 + WORK_OF_HELD_OUT * self._holds_out
-        choice = predictor.choose(Problem.of(training, target, 1, learner.predictor, fits, learner.suited))
+        choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
         predictor, self.predictor_reason_ = choice.predictor, choice.reason
         self.predictor_ = predictor.name
         with blas_threads_for(len(target)):
             if value == "auto":
                 with blas_threads_for(min(len(target), MOST_ROWS)):
-                    value = best_regularisation(training, target, predictor, self._seed)
-            self.regularisation_ = float(value)
-            path = predictor.fit(training, target, [self.regularisation_], fine=True)
+                    value = best_C(training, target, predictor, self._seed)
+            self.C_ = float(value)
+            path = predictor.fit(training, target, [self.C_], fine=True)
             assert path.kernel is not None
             self.take_coefficients(path.kernel, *path.coefficients())
             for name in ("calibration_", "residuals_"):
@@ -289,6 +290,7 @@ class SupervisedLearner(KernelLearner):
         return self.kernel_, self.dual_coef_, self.intercept_
 
 
+@old_names(normalise="normalize")
 @dataclass(eq=False, repr=False)
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
     """Classifier on a kernel that is learned from the training rows.
@@ -305,14 +307,14 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
     C : float or "auto", default "auto"
         How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. Called
-        Lambda in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
+        C in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
         ridge regression, the least log loss of calibrated leave-one-out scores, of at most 1,500 rows. A one-stage
         learner uses it for its weights, too; "auto" is then what suits its base kernels with equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
         highest. For tables alone.
-    normalise : {"trace", "frobenius", "none"}, default "trace"
+    normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
     centering : {"center", "target", "none"}, default "center"
@@ -370,7 +372,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         What `auto` stood for.
     predictor_reason_ : str
         Why it did; empty where the predictor was named.
-    regularisation_ : float
+    C_ : float
         The C that was given or chosen.
     landmarks_ : ndarray of int of shape (M,)
         Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
@@ -470,7 +472,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self._check_options(self._encoded(y).task)
         return self._fit(X, y, weights)
 
-    def _regularisation(self) -> float | Literal["auto"]:
+    def _C(self) -> float | Literal["auto"]:
         return given("C", self.C)
 
     def _encoded(self, y: np.ndarray) -> Target:
@@ -559,6 +561,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return probabilities(self.decision_function(X), self.calibration_)
 
 
+@old_names(normalise="normalize")
 @dataclass(eq=False, repr=False)
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
     """Kernel ridge regression on a kernel that is learned from the training rows.
@@ -574,14 +577,14 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         learner with its parameters, such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search
         reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
     alpha : float or "auto", default "auto"
-        The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. "auto" takes the one
+        The ridge, for a kernel of mean diagonal one; positive. One over the C of comparisons. "auto" takes the one
         of the least squared leave-one-out residuals, in closed form, of at most 1,500 rows. A one-stage learner uses it
         for its weights, too; "auto" is then what suits its base kernels with equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
         highest. For tables alone.
-    normalise : {"trace", "frobenius", "none"}, default "trace"
+    normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
     centering : {"center", "target", "none"}, default "center"
@@ -633,8 +636,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         What `auto` stood for.
     predictor_reason_ : str
         Why it did; empty where the predictor was named.
-    regularisation_ : float
-        Lambda, one over the ridge that was given or chosen.
+    C_ : float
+        C, one over the ridge that was given or chosen.
     landmarks_ : ndarray of int of shape (M,)
         Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
         learned kernel over these M rows, in place of all m.
@@ -722,7 +725,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             The target is constant, so that it is predicted and no kernel is learned; or cells or columns of a table are
             not used.
         """
-        self._regularisation()
+        self._C()
         X, y = self._validated(X, y, multi_output=True, y_numeric=True)
         X, y, weights = with_weight(X, np.asarray(y, dtype=np.float64), sample_weight)
         self._check_options("regression")
@@ -733,13 +736,13 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         family = default_family(X[some]) if self.family is None else self.family
         kernel = learn_kernel("unif", family, X[some], np.arange(len(some)) * 1.0, task="regression")
         first = np.atleast_1d(y[0])
-        self.predictor_, self.predictor_reason_, self.regularisation_ = "krr", "", 1.0
+        self.predictor_, self.predictor_reason_, self.C_ = "krr", "", 1.0
         self.take_coefficients(kernel, np.zeros((len(some), len(first))), first)
         self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(first)))
         self._vector, self.n_samples_fit_ = y.ndim == 1, len(y)
         return self
 
-    def _regularisation(self) -> float | Literal["auto"]:
+    def _C(self) -> float | Literal["auto"]:
         alpha = given("alpha", self.alpha)
         return "auto" if alpha == "auto" else 1.0 / alpha
 

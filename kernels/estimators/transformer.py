@@ -16,12 +16,13 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.parameters import positive
+from learnkernels.kernels.parameters import old_names, positive
 from learnkernels.kernels.targets import Target, Task, task_of
 
 Method = Literal["nystroem", "eigen"]
 
 
+@old_names(normalise="normalize", regularisation="C")
 @dataclass(eq=False, repr=False)
 class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
     r"""Features for linear models, made from a kernel that is learned from the training rows.
@@ -43,7 +44,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
         highest. For tables alone.
-    normalise : {"trace", "frobenius", "none"}, default "trace"
+    normalize : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
     centering : {"center", "target", "none"}, default "center"
@@ -64,7 +65,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     task : {"classification", "regression"} or None, default None
         What the target is; None for text, booleans and at most 20 distinct whole numbers as classes, and other numbers,
         or several columns of numbers, as such. Give it where `y` holds counts or grades.
-    regularisation : float, default 1.0
+    C : float, default 1.0
         C, or one over the ridge, of the predictor that a one-stage learner learns its weights with; positive. Two-stage
         learners use none.
 
@@ -132,7 +133,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     _: KW_ONLY
     method: Method = "nystroem"
     task: Task | None = None
-    regularisation: float = 1.0
+    C: float = 1.0
 
     landmarks_: np.ndarray = field(init=False)
     landmark_kernel_: LearnedKernel = field(init=False)
@@ -169,11 +170,11 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if self.task is not None and self.task not in get_args(Task):
             raise ValueError(f"task must be one of {', '.join(get_args(Task))} or None, got {self.task!r}.")
         X, y = self._validated(X, y, multi_output=True)
-        kernel = self._learn(X, self._target(np.asarray(y)), positive("regularisation", self.regularisation))
+        kernel = self._learn(X, self._target(np.asarray(y)), positive("C", self.C))
         m = kernel.X.shape[0]
         most = min(int(self.n_components), m)
         with blas_threads_for(m):
-            self._take_kernel(kernel if kernel.regularisation is not None else with_unit_diagonal(kernel))
+            self._take_kernel(kernel if kernel.C is not None else with_unit_diagonal(kernel))
             kernel = self.kernel_
             if self.method == "eigen":
                 values, U = positive_part(kernel.gram())

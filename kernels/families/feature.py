@@ -41,7 +41,7 @@ class FeatureFamily(KernelFamily):
 
     Notes
     -----
-    `gram_moments` takes the statistics of this family from the features themselves, without any tile, and a learned
+    `gram_statistics` takes the statistics of this family from the features themselves, without any tile, and a learned
     kernel is one product of weighted features. In a union with other families it is evaluated by tiles like those, at
     a cost that grows with the square of the number of features: for hundreds at most.
 

@@ -94,7 +94,7 @@ class CosineFamily(SingleFamily):
 
     References
     ----------
-    Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1: the normalised kernel.
+    Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1: the normalized kernel.
     """
 
     kind = "cosine"

@@ -11,15 +11,15 @@ from typing import Any
 
 from learnkernels.kernels import registry
 from learnkernels.kernels.learners.base import (
+    AlignmentLearner,
+    JointLearner,
+    KernelSearchLearner,
     Learner,
-    OneStageLearner,
-    Problem,
+    LearningProblem,
     Products,
-    SearchingLearner,
     Solution,
-    TwoStageLearner,
 )
-from learnkernels.kernels.parameters import as_object, imported
+from learnkernels.kernels.parameters import as_object, imported, renamed
 from learnkernels.kernels.solvers.certificate import Certificate
 
 
@@ -54,7 +54,17 @@ _OTHERS = {"KernelEnsemble": "ensemble", "kkt_certificate": "alignf"}
 """Names of modules of learners that belong to no learner."""
 
 
+_RENAMED = {
+    "OneStageLearner": "JointLearner",
+    "SearchingLearner": "KernelSearchLearner",
+    "TwoStageLearner": "AlignmentLearner",
+}
+"""Names that this version still has, and what they are now."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        return globals()[next(iter(renamed({name: None}, _RENAMED)))]
     if name in _OTHERS:
         return getattr(import_module(f".{_OTHERS[name]}", __name__), name)
     if name not in _NAMES:
@@ -116,14 +126,14 @@ def table() -> list[list[str]]:
 __all__ = [
     "COLUMNS",
     "LEARNERS",
+    "AlignmentLearner",
     "Certificate",
+    "JointLearner",
+    "KernelSearchLearner",
     "Learner",
-    "OneStageLearner",
-    "Problem",
+    "LearningProblem",
     "Products",
-    "SearchingLearner",
     "Solution",
-    "TwoStageLearner",
     "as_learner",
     "learner_class",
     "table",

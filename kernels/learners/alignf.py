@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpstrf
 
-from learnkernels.kernels.learners.base import Products, Solution, TwoStageLearner
+from learnkernels.kernels.learners.base import AlignmentLearner, Products, Solution
 from learnkernels.kernels.solvers.active_set import minimise_nonnegative
 from learnkernels.kernels.solvers.certificate import Certificate
 
@@ -24,7 +24,7 @@ SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Alignf(TwoStageLearner):
+class Alignf(AlignmentLearner):
     r"""The non-negative weights whose combined kernel aligns best with the target kernel.
 
     .. math:: \min_{v \ge 0} \; v^\top M v - 2 v^\top a, \qquad \mu = v / \lVert v \rVert
@@ -44,8 +44,8 @@ class Alignf(TwoStageLearner):
     summary = "the nonnegative combination with the highest alignment"
     source = "JMLR 2012, Proposition 9, equation (7)"
 
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `TwoStageLearner.weigh`."""
+    def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `AlignmentLearner.weigh`."""
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled = scale[:, None] * M
@@ -68,7 +68,7 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
     a : ndarray of shape (p,)
         Products with the target kernel.
     v : ndarray of shape (p,)
-        Of the length that solves the problem, not normalised.
+        Of the length that solves the problem, not normalized.
 
     Returns
     -------
@@ -105,7 +105,7 @@ class AlignfUncentered(Alignf):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AlignfLinear(TwoStageLearner):
+class AlignfLinear(AlignmentLearner):
     r"""The weights, of either sign, whose combined kernel aligns best with the target kernel.
 
     .. math:: \mu = \frac{M^{-1} a}{\lVert M^{-1} a \rVert}
@@ -149,19 +149,19 @@ class AlignfLinear(TwoStageLearner):
         if self.dependent not in ("error", "subset"):
             raise ValueError(f"dependent must be error or subset, got {self.dependent!r}.")
 
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `TwoStageLearner.weigh`."""
+    def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `AlignmentLearner.weigh`."""
         self.require()
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled, products = scale[:, None] * M * scale, scale * a
         np.fill_diagonal(scaled, 1.0)  # to the last digit, or rounding would choose the first pivot
         factor, pivots, rank, _ = dpstrf(scaled, tol=DEPENDENT)
-        kept, left_out = pivots[:rank] - 1, np.sort(pivots[rank:] - 1)
-        if len(left_out) and self.dependent == "error":
-            shown = ", ".join(map(str, left_out[:SHOWN])) + (", ..." if len(left_out) > SHOWN else "")
+        kept, dropped = pivots[:rank] - 1, np.sort(pivots[rank:] - 1)
+        if len(dropped) and self.dependent == "error":
+            shown = ", ".join(map(str, dropped[:SHOWN])) + (", ..." if len(dropped) > SHOWN else "")
             raise ValueError(
-                f"base kernels must be independent for alignf-linear, got {len(left_out)} of {len(a)} in the span of "
+                f"base kernels must be independent for alignf-linear, got {len(dropped)} of {len(a)} in the span of "
                 f"the others (at {shown}, counted from 0); pass dependent='subset' to leave them out, or use alignf."
             )
         u = np.zeros(len(a))

@@ -15,11 +15,11 @@ from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import Parameterised, Value
+from learnkernels.kernels.parameters import Parameterised, Value, renamed
 from learnkernels.kernels.registry import LEARNERS
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, NormalisedProducts
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization, NormalizedProducts
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target, Task
 
 
@@ -53,7 +53,7 @@ class Solution:
     Attributes
     ----------
     weights : ndarray of shape (p,)
-        mu; they apply to the base kernels as normalised by the caller. Two-stage learners give a direction, of unit
+        mu; they apply to the base kernels as normalized by the caller. Two-stage learners give a direction, of unit
         2-norm; of one-stage learners the length is part of the solution.
     certificate : Certificate or None
         Evidence of optimality, where the learner solves an optimisation problem.
@@ -116,8 +116,8 @@ def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """What a learner is given: rows, what is known of them, and how base kernels are normalised.
+class LearningProblem:
+    """What a learner is given: rows, what is known of them, and how base kernels are normalized.
 
     Attributes
     ----------
@@ -130,8 +130,8 @@ class Problem:
     target : Target or None
         Of all n rows; two-stage learners need none.
     grid : sequence of float, default (1.0,)
-        Regularisations, ascending: C, or 1 / lambda.
-    normalise : {"trace", "frobenius", "none"}, default "trace"
+        Regularizations, ascending: C, or 1 / lambda.
+    normalize : {"trace", "frobenius", "none"}, default "trace"
     centering : Centering
     rows, sample_weight : ndarray of shape (m,), optional
         Without `statistics`: positions of the training rows, all by default, and their weights.
@@ -142,7 +142,7 @@ class Problem:
     statistics: AlignmentStatistics | None = None
     target: Target | None = None
     grid: Sequence[float] = (1.0,)
-    normalise: Normalisation = "trace"
+    normalize: Normalization = "trace"
     centering: Centering = Centering.CENTER
     rows: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
@@ -162,7 +162,7 @@ class Problem:
     @cached_property
     def scales(self) -> np.ndarray:
         """What each base kernel is divided by, shape (p,)."""
-        return self.training_statistics.scales(self.normalise, self.centering.subtracts)
+        return self.training_statistics.scales(self.normalize, self.centering.subtracts)
 
     @cached_property
     def usable(self) -> np.ndarray:
@@ -184,51 +184,51 @@ class Problem:
     @property
     def shift(self) -> np.ndarray:
         """Constant that is subtracted from each base kernel, which centering does not see; zero without, shape (p,)."""
-        moments = self.training_statistics
-        return moments.shift if self.centering.subtracts else np.zeros(moments.n_kernels)
+        statistics = self.training_statistics
+        return statistics.shift if self.centering.subtracts else np.zeros(statistics.n_kernels)
 
     def kernel(
-        self, learner: str, solution: Solution, scales: np.ndarray | None = None, regularisation: float | None = None
+        self, learner: str, solution: Solution, scales: np.ndarray | None = None, C: float | None = None
     ) -> LearnedKernel:
         """Return the kernel of a solution over the usable base kernels; ValueError for what is no such solution."""
-        moments, solution = self.training_statistics, require_solution(solution, learner, len(self.usable))
+        statistics, solution = self.training_statistics, require_solution(solution, learner, len(self.usable))
         scales = self.scales if scales is None else scales
-        weights, coefficients = np.zeros((2, moments.n_kernels))
+        weights, coefficients = np.zeros((2, statistics.n_kernels))
         weights[self.usable] = solution.weights
         coefficients[self.usable] = solution.weights / scales[self.usable]
-        row_means = moments.combined_row_means(coefficients)
+        row_means = statistics.combined_row_means(coefficients)
         kernel = LearnedKernel(
             family=self.base_kernels,
             learner=learner,
             weights=weights,
-            normalise=self.normalise,
+            normalize=self.normalize,
             scales=scales,
-            alignment=moments.alignment(coefficients),
-            alignments=moments.alignments,
+            alignment=statistics.alignment(coefficients),
+            alignments=statistics.alignments,
             certificate=solution.certificate,
             X=self.training_rows,
             origin=self.origin,
-            rows=moments.rows,
+            rows=statistics.rows,
             shift=self.shift,
             row_means=row_means if self.centering.subtracts else np.zeros_like(row_means),
             degree=solution.degree,
             offset=solution.offset,
-            regularisation=regularisation,
-            sample_weight=moments.sample_weight,
-            traces=moments.traces(self.centering.subtracts) if any(self.base_kernels.kernel_views) else None,
+            C=C,
+            sample_weight=statistics.sample_weight,
+            traces=statistics.traces(self.centering.subtracts) if any(self.base_kernels.kernel_views) else None,
             centering=self.centering,
         )
         if kernel.degree == 1:
             return kernel
-        w = moments.sample_weight
-        Y = moments.targets - mean_over(moments.targets, w)
+        w = statistics.sample_weight
+        Y = statistics.targets - mean_over(statistics.targets, w)
         return replace(kernel, alignment=alignment_of_matrix(kernel.gram(), Y, w))
 
 
 class Learner(Parameterised, ABC):
     """A way of learning how base kernels are weighed; its parameters are its fields.
 
-    A learner of yours is a frozen data class below `TwoStageLearner`, `OneStageLearner` or `SearchingLearner`, with
+    A learner of yours is a frozen data class below `AlignmentLearner`, `JointLearner` or `KernelSearchLearner`, with
     one method. It is used wherever the name of a built-in one is; configurations call it ``module:Class``.
 
     Attributes
@@ -293,7 +293,7 @@ class Learner(Parameterised, ABC):
             cls.summary = (cls.__doc__ or cls.name).strip().partition("\n")[0].rstrip(".")
 
     @abstractmethod
-    def learn(self, problem: Problem) -> Any:
+    def learn(self, problem: LearningProblem) -> Any:
         """Return the kernels along the grid of a problem: one, or one each; see `learn_path`."""
 
     def require(self) -> None:
@@ -303,7 +303,7 @@ class Learner(Parameterised, ABC):
         """Return the learner for the features of a table, `TableFeatures`; the same unless it asks what they are."""
         return self
 
-    def searches_sample(self, moments: AlignmentStatistics) -> bool:
+    def searches_sample(self, statistics: AlignmentStatistics) -> bool:
         """Return whether all that it learns of these rows comes from a random sample of them."""
         return False
 
@@ -338,17 +338,22 @@ class Learner(Parameterised, ABC):
             )
 
 
-class TwoStageLearner(Learner):
+class AlignmentLearner(Learner):
     """A learner of weights from alignments alone; any predictor follows.
 
-    A subclass has `weigh`. Its cost is that of (M, a): no tile is computed, whatever the number of rows.
+    A subclass has `fit_weights`. Its cost is that of (M, a): no tile is computed, whatever the number of rows.
     """
 
     needs = "alignments"
     two_stage = takes_weights = True
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "weigh" in vars(cls):
+            cls.fit_weights = renamed({"weigh": vars(cls)["weigh"]}, {"weigh": "fit_weights"})["fit_weights"]  # type: ignore[method-assign]
+
     @abstractmethod
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+    def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights of p base kernels.
 
         Parameters
@@ -370,14 +375,14 @@ class TwoStageLearner(Learner):
             No base kernel aligns with the target.
         """
 
-    def learn(self, problem: Problem) -> tuple[LearnedKernel, ...]:
+    def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid."""
         statistics, usable = problem.training_statistics, problem.usable
         statistics.require_informative(problem.centering.subtracts)
         # Of kernels that are not centered a constant one may be used, but has no centered alignment.
         aligned = ~statistics.vanishing(self.centered)[usable]
-        M = NormalisedProducts(statistics, usable[aligned], problem.scales[usable[aligned]], self.centered)
-        solution = self.weigh(M, M.target)
+        M = NormalizedProducts(statistics, usable[aligned], problem.scales[usable[aligned]], self.centered)
+        solution = self.fit_weights(M, M.target)
         if not aligned.all():
             weights = np.zeros(len(usable))
             weights[aligned] = solution.weights
@@ -385,8 +390,8 @@ class TwoStageLearner(Learner):
         return (problem.kernel(self.name, solution),)
 
 
-class OneStageLearner(Learner):
-    """A learner of the weights together with a predictor, for each regularisation.
+class JointLearner(Learner):
+    """A learner of the weights together with a predictor, for each regularization.
 
     A subclass has `solve`, and says whose problem it solves in `predictor`.
     """
@@ -394,9 +399,7 @@ class OneStageLearner(Learner):
     needs = "base kernels, for each C"
 
     @abstractmethod
-    def solve(
-        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
-    ) -> Solution:
+    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
         """Return the weights of p base kernels.
 
         Parameters
@@ -406,10 +409,10 @@ class OneStageLearner(Learner):
             their `centering` says otherwise.
         target : Target
             Of those rows.
-        regularisation : float, default 1
+        C : float, default 1
             C, or 1 / lambda.
         start : ndarray of shape (p,), optional
-            Feasible weights to begin with, such as those of a neighbouring regularisation.
+            Feasible weights to begin with, such as those of a neighbouring regularization.
 
         Returns
         -------
@@ -427,17 +430,19 @@ class OneStageLearner(Learner):
             The certificate stays above the tolerance.
         """
 
-    def learn(self, problem: Problem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel a regularisation; each problem starts from the solution of the one before."""
-        usable, moments = problem.usable, problem.training_statistics
-        moments.require_informative(problem.centering.subtracts)
+    def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
+        """Return one kernel a regularization; each problem starts from the solution of the one before."""
+        usable, statistics = problem.usable, problem.training_statistics
+        statistics.require_informative(problem.centering.subtracts)
         if problem.target is None:
             raise ValueError(f"{self.name} learns weights and predictor together and needs the target; give target.")
-        training, kernels, start = problem.target.take(moments.rows), [], None
-        # One number for all: the mean diagonals of the normalised base kernels get mean one.
-        diagonals = moments.traces(problem.centering.subtracts)[usable] / problem.scales[usable] / moments.total_weight
+        training, kernels, start = problem.target.take(statistics.rows), [], None
+        # One number for all: the mean diagonals of the normalized base kernels get mean one.
+        diagonals = (
+            statistics.traces(problem.centering.subtracts)[usable] / problem.scales[usable] / statistics.total_weight
+        )
         scales = problem.scales * diagonals.mean()
-        with blas_threads_for(moments.n_rows):
+        with blas_threads_for(statistics.n_rows):
             grams = gram_operator(
                 problem.base_kernels.subset(usable.tolist()),
                 problem.training_rows,
@@ -452,17 +457,17 @@ class OneStageLearner(Learner):
         return tuple(kernels)
 
 
-class SearchingLearner(Learner):
+class KernelSearchLearner(Learner):
     """A learner that finds its own base kernels in a continuous family.
 
-    A subclass has `find`; with a `predictor`, it learns again for each regularisation.
+    A subclass has `find`; with a `predictor`, it learns again for each regularization.
     """
 
     needs = "the rows"
     takes_family = False
 
     @abstractmethod
-    def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
+    def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
         """Return base kernels and their weights.
 
         Parameters
@@ -471,7 +476,7 @@ class SearchingLearner(Learner):
             Training rows. Not modified.
         target : Target
             Of those rows.
-        regularisation : float, default 1
+        C : float, default 1
             C, or 1 / lambda, for centered kernels as they are; for learners with a `predictor`.
         sample_weight : ndarray of shape (m,), optional
             Weights of the rows; given to learners alone that have `takes_weights`, where there are some.
@@ -486,8 +491,8 @@ class SearchingLearner(Learner):
             A parameter is out of its range, or the target is constant.
         """
 
-    def learn(self, problem: Problem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one a regularisation; of the statistics of a problem the rows alone count."""
+    def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
+        """Return one kernel, or one a regularization; of the statistics of a problem the rows alone count."""
         if problem.target is None:
             raise ValueError(f"{self.name} searches base kernels for a target and needs the target; give target.")
         rows, weights = problem.rows, problem.sample_weight
@@ -503,12 +508,12 @@ class SearchingLearner(Learner):
                     raise ValueError(
                         f"learner {self.name} must return FoundKernels, got {type(found).__name__}; correct its class."
                     )
-                of_found = gram_moments(found.family, taken, training.Y, sample_weight=weights)
+                of_found = gram_statistics(found.family, taken, training.Y, sample_weight=weights)
                 of_found = replace(of_found, rows=rows[of_found.rows])
                 make = Solution.of_direction if value is None else Solution
                 solution = make(found.weights, found.certificate)
-                kernel = Problem(found.family, problem.X, of_found, normalise="none").kernel(
-                    self.name, solution, regularisation=value
+                kernel = LearningProblem(found.family, problem.X, of_found, normalize="none").kernel(
+                    self.name, solution, C=value
                 )
                 kernels.append(replace(kernel, parameters=found.parameters, history=found.alignments))
         return tuple(kernels)

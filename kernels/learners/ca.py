@@ -11,7 +11,7 @@ import numpy as np
 from learnkernels.kernels.centering import center_in_place
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
 from learnkernels.kernels.learners.alignf import Alignf
-from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner
+from learnkernels.kernels.learners.base import FoundKernels, KernelSearchLearner
 from learnkernels.kernels.search.pairs import (
     FeaturePairs,
     Kind,
@@ -21,7 +21,7 @@ from learnkernels.kernels.search.pairs import (
     scaled_gaussians,
 )
 from learnkernels.kernels.statistics.base import AlignmentStatistics
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 
 NEGLIGIBLE = 1e-6
@@ -35,7 +35,7 @@ SETTLED = 1e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CA(SearchingLearner):
+class CA(KernelSearchLearner):
     r"""Base kernels found one by one, each the one that raises the alignment with the target most.
 
     From :math:`K_0 = \varepsilon I`, each step adds the base kernel along which the centered alignment F grows fastest,
@@ -98,8 +98,8 @@ class CA(SearchingLearner):
     search_rows: int = SEARCH_ROWS
     seed: int = 0
 
-    def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
-        """Return base kernels and weights; see `SearchingLearner.find`."""
+    def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
+        """Return base kernels and weights; see `KernelSearchLearner.find`."""
         self.require()
         Y = target.Y - target.Y.mean(axis=0)
         if not np.abs(Y).max() > 0:
@@ -124,7 +124,7 @@ class CA(SearchingLearner):
             candidates, new_weights = np.array([*U, u]), np.append(weights, ascent.add(u, self.largest_step))
             alignment = ascent.alignment
             if len(rows) < m or self.corrective:
-                new_weights, alignment = self._weigh(gram_moments(finite(candidates), X, Y), Y, weights)
+                new_weights, alignment = self._weigh(gram_statistics(finite(candidates), X, Y), Y, weights)
                 if self.corrective:
                     ascent.reset(candidates, new_weights)
             if not new_weights[-1] > 0:
@@ -142,24 +142,24 @@ class CA(SearchingLearner):
         parameters = np.array(U)[carried]
         return FoundKernels(finite(parameters), weights[carried], np.exp(parameters), tuple(alignments))
 
-    def _weigh(self, moments: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    def _weigh(self, statistics: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
         """Return weights and alignment after an addition, of the last kernel alone or of all, on all rows.
 
         M and a begin with K_0, whose products with centered kernels are eps times their traces, and which the
         corrective weights leave out.
         """
-        n = 1 + moments.n_kernels
-        M, a = np.empty((n, n)), np.append(self.eps * np.vdot(Y, Y), moments.target_products())
-        M[0, 0], M[0, 1:], M[1:, 1:] = self.eps**2 * (len(Y) - 1), self.eps * moments.traces(), moments.products()
+        n = 1 + statistics.n_kernels
+        M, a = np.empty((n, n)), np.append(self.eps * np.vdot(Y, Y), statistics.target_products())
+        M[0, 0], M[0, 1:], M[1:, 1:] = self.eps**2 * (len(Y) - 1), self.eps * statistics.traces(), statistics.products()
         M[1:, 0] = M[0, 1:]
         if self.corrective:
-            mu = np.append(0.0, Alignf().weigh(M[1:, 1:], a[1:]).weights)
+            mu = np.append(0.0, Alignf().fit_weights(M[1:, 1:], a[1:]).weights)
         else:
             mu = np.concatenate([[1.0], weights, [0.0]])
             before = M @ mu
             products = float(mu @ a), float(a[-1]), float(mu @ before), float(before[-1]), float(M[-1, -1])
             mu[-1] = best_step(*products, self.largest_step)
-        return mu[1:], float(mu @ a / (np.sqrt(mu @ M @ mu) * moments.target_norm()))
+        return mu[1:], float(mu @ a / (np.sqrt(mu @ M @ mu) * statistics.target_norm()))
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners.base import Problem, Products, Solution, TwoStageLearner
+from learnkernels.kernels.learners.base import AlignmentLearner, LearningProblem, Products, Solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Unif(TwoStageLearner):
+class Unif(AlignmentLearner):
     """Equal weights: simple, and hard to beat.
 
 
@@ -24,18 +24,18 @@ class Unif(TwoStageLearner):
     summary = "equal weights"
     source = "JMLR 2012, section 5"
 
-    def learn(self, problem: Problem) -> tuple[LearnedKernel, ...]:
+    def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid; a constant base kernel has weight where nothing is centered."""
         problem.training_statistics.require_informative(problem.centering.subtracts)
         return (problem.kernel(self.name, Solution.of_direction(np.ones(len(problem.usable)))),)
 
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `TwoStageLearner.weigh`."""
+    def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `AlignmentLearner.weigh`."""
         return Solution.of_direction(np.ones(len(a)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Single(TwoStageLearner):
+class Single(AlignmentLearner):
     """All weight on the base kernel with the highest centered alignment; ties go to the first.
 
 
@@ -52,15 +52,15 @@ class Single(TwoStageLearner):
     summary = "the base kernel with the highest alignment"
     source = "JMLR 2012, after Proposition 7 (q = 1)"
 
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `TwoStageLearner.weigh`."""
+    def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `AlignmentLearner.weigh`."""
         weights = np.zeros(len(a))
         weights[np.argmax(a / np.sqrt(M.diagonal()))] = 1.0
         return Solution(weights)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Align(TwoStageLearner):
+class Align(AlignmentLearner):
     r"""Weights proportional to each base kernel's own centered alignment with the target kernel.
 
     .. math:: \mu_k \propto \hat\rho(K_k, K_Y) \propto \frac{a_k}{\sqrt{M_{kk}}}
@@ -80,8 +80,8 @@ class Align(TwoStageLearner):
     summary = "weights from each kernel's own alignment"
     source = "JMLR 2012, equation (3)"
 
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `TwoStageLearner.weigh`."""
+    def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `AlignmentLearner.weigh`."""
         # a is not negative for positive semi-definite kernels; rounding can leave it just below.
         return Solution.of_direction(np.maximum(a, 0.0) / np.sqrt(M.diagonal()))
 
@@ -103,7 +103,7 @@ class AlignUncentered(Align):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Lq(TwoStageLearner):
+class Lq(AlignmentLearner):
     r"""Weights of one q-norm with the largest product with the target, not divided by the norm of the kernel.
 
     .. math:: \max_{\lVert \mu \rVert_q \le 1} \; \mu^\top a, \qquad \mu_k \propto a_k^{1 / (q - 1)}
@@ -137,8 +137,8 @@ class Lq(TwoStageLearner):
         if not self.q >= 1:
             raise ValueError(f"q must be a number from 1 to infinity, got {self.q}.")
 
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `TwoStageLearner.weigh`."""
+    def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `AlignmentLearner.weigh`."""
         self.require()
         # a is not negative for positive semi-definite kernels; rounding can leave it just below.
         products = np.maximum(a, 0.0)

@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator, has_room
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
-from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner
+from learnkernels.kernels.learners.base import FoundKernels, KernelSearchLearner
 from learnkernels.kernels.learners.norm_ball import L1KRR
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.search.pairs import Kind, RadialPairs, radial_kernels, require_kind
@@ -32,7 +32,7 @@ SAME = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CR(SearchingLearner):
+class CR(KernelSearchLearner):
     r"""The convex combination of a continuous family's kernels that kernel ridge regression fits best with.
 
     .. math:: \min_{K \in \operatorname{conv} \{ K_\sigma \}} \; \operatorname{tr} Y^\top (K + \lambda I)^{-1} Y
@@ -87,10 +87,10 @@ class CR(SearchingLearner):
                 f"tolerance and max_iterations must be positive, got {self.tolerance} and {self.max_iterations}."
             )
 
-    def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
-        """Return base kernels and weights; see `SearchingLearner.find`."""
+    def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
+        """Return base kernels and weights; see `KernelSearchLearner.find`."""
         self.require()
-        regularisation = positive("regularisation", regularisation)
+        C = positive("C", C)
         Y = target.Y - target.Y.mean(axis=0)
         if not np.abs(Y).max() > 0:
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
@@ -113,7 +113,7 @@ class CR(SearchingLearner):
         grams, mu = kernels(U), weights
         objectives: list[float] = []
         while True:
-            inner = ridge_problem(grams, target, regularisation, inner_tolerance).at(mu)
+            inner = ridge_problem(grams, target, C, inner_tolerance).at(mu)
             objectives.append(inner.objective)
             alpha, form = inner.dual, float(mu @ inner.forms)
             del inner  # what it may still be asked holds a matrix
@@ -130,10 +130,10 @@ class CR(SearchingLearner):
                 start[-1] = 0.1
                 del grams, new
                 grams = kernels(U)
-                mu = weights = L1KRR(tolerance=inner_tolerance).solve(grams, target, regularisation, start).weights
+                mu = weights = L1KRR(tolerance=inner_tolerance).solve(grams, target, C, start).weights
             else:
                 K, K_new = grams.combine(mu), new.combine(np.ones(1))
-                step = _step(K, K_new, 1.0 / regularisation, Y)
+                step = _step(K, K_new, 1.0 / C, Y)
                 weights *= 1 - step
                 weights[known[0] if len(known) else -1] += step
                 K_new -= K

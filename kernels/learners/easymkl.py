@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.learners.base import OneStageLearner, Solution
+from learnkernels.kernels.learners.base import JointLearner, Solution
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.svm import class_pairs, solve_svm
 from learnkernels.kernels.targets import Target
@@ -26,7 +26,7 @@ MOST_COSTS = 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EasyMKL(OneStageLearner):
+class EasyMKL(JointLearner):
     r"""Weights from each kernel's part in the widest margin between the classes.
 
     .. math:: \gamma = \arg\min_{\gamma \in \Gamma} \; (1 - L) \, \gamma^\top Y \Big(\sum_k K_k\Big) Y \gamma
@@ -58,7 +58,7 @@ class EasyMKL(OneStageLearner):
     matrices.
 
     Weights have sum one, so that base kernels of mean diagonal one make a kernel of mean diagonal one; they are the
-    same for each regularisation, as this stage has none, and `start` is not used. The certificate holds the largest
+    same for each regularization, as this stage has none, and `start` is not used. The certificate holds the largest
     relative duality gap of a pair of classes; several classes are taken one-vs-one, each pair on its own rows.
 
     References
@@ -81,10 +81,8 @@ class EasyMKL(OneStageLearner):
         if not 0 <= self.tradeoff <= 1:
             raise ValueError(f"tradeoff must be between 0 and 1, got {self.tradeoff}.")
 
-    def solve(
-        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
-    ) -> Solution:
-        """Return the weights; see `OneStageLearner.solve`."""
+    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
+        """Return the weights; see `JointLearner.solve`."""
         self.require()
         if target.task != "classification":
             raise ValueError("easymkl learns from classes, got a regression target; use another learner.")

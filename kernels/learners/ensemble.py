@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.engine.combination import Pieces
+from learnkernels.kernels.engine.combination import BlockResults
 from learnkernels.kernels.engine.operators import TiledGrams
 from learnkernels.kernels.engine.passes import block_rows_for
 from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.learned import checked_rows
-from learnkernels.kernels.learners.base import Learner, Problem
+from learnkernels.kernels.learners.base import Learner, LearningProblem
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, require_normalisation
+from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization, require_normalization
 from learnkernels.kernels.targets import Target
 
 DEPENDENT = 1e-8
@@ -43,18 +43,18 @@ class Ensemble(Learner):
     needs = "base kernels, one by one"
     learns_kernel = False
 
-    def learn(self, problem: Problem) -> KernelEnsemble:
+    def learn(self, problem: LearningProblem) -> KernelEnsemble:
         """Return the hypotheses along the grid."""
         self.check(problem.family, centering=problem.centering)
         if problem.target is None:
             raise ValueError(f"{self.name} learns hypotheses and needs the target; give target.")
-        moments, family = problem.training_statistics, problem.base_kernels
-        return KernelEnsemble.fit(family, problem.X, moments, problem.target, problem.grid, problem.normalise)
+        statistics, family = problem.training_statistics, problem.base_kernels
+        return KernelEnsemble.fit(family, problem.X, statistics, problem.target, problem.grid, problem.normalize)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelEnsemble(Value):
-    r"""Kernel ridge hypotheses, one a base kernel, combined by least squares on left-out rows, a regularisation each.
+    r"""Kernel ridge hypotheses, one a base kernel, combined by least squares on left-out rows, a regularization each.
 
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i
               \Big\lVert Y_i - \bar Y^{(-i)} - \sum_k \mu_k f_k^{(-i)}(x_i) \Big\rVert^2
@@ -67,9 +67,9 @@ class KernelEnsemble(Value):
     family : KernelFamily
         The p base kernels.
     grid : tuple of float
-        Values of Lambda, L of them; all base kernels of an ensemble have the same.
+        Values of C, L of them; all base kernels of an ensemble have the same.
     weights : ndarray of shape (L, p)
-        mu, of either sign, one row a regularisation; shared by all columns of the target.
+        mu, of either sign, one row a regularization; shared by all columns of the target.
     errors : ndarray of shape (L,)
         Root mean squared error on left-out rows, over all columns of Y and in its units. Too good, as the weights were
         chosen by it; zero where there are more base kernels than rows, of whose weights the shortest are then taken.
@@ -88,7 +88,7 @@ class KernelEnsemble(Value):
     Notes
     -----
     Hypotheses are combined without the mean that each contains. As it stands, the mean of the other rows falls as the
-    left-out target rises, and least squares would find that: with strong regularisation it would predict every row
+    left-out target rises, and least squares would find that: with strong regularization it would predict every row
     by its own target, and turn the signs of all hypotheses.
 
     Such ensembles search a larger space than one kernel that combines the base kernels: the coefficients of a row
@@ -117,26 +117,26 @@ class KernelEnsemble(Value):
         cls,
         family: KernelFamily,
         X: Rows,
-        moments: AlignmentStatistics,
+        statistics: AlignmentStatistics,
         target: Target,
         grid: Sequence[float],
-        normalise: Normalisation = "trace",
+        normalize: Normalization = "trace",
     ) -> KernelEnsemble:
         """Return the ensemble of some rows of a data set.
 
         Parameters
         ----------
         family : KernelFamily
-            The p base kernels of the moments.
+            The p base kernels of the statistics.
         X : ndarray or CSR matrix of shape (n, d)
-            The data set that ``moments.rows`` counts in. Not modified.
-        moments : GramStatistics or FeatureStatistics
+            The data set that ``statistics.rows`` counts in. Not modified.
+        statistics : GramStatistics or FeatureStatistics
             Statistics of the m training rows.
         target : Target
             Of the data set, as X.
         grid : sequence of float
-            Values of Lambda, the scale of a kernel of mean diagonal one against a ridge of one: lambda is 1 / Lambda.
-        normalise : {"trace", "frobenius", "none"}, default "trace"
+            Values of C, the scale of a kernel of mean diagonal one against a ridge of one: lambda is 1 / C.
+        normalize : {"trace", "frobenius", "none"}, default "trace"
             Scaling of the centered base kernels against each other; their mean diagonals then have mean one, with
             "trace" each of them is one.
 
@@ -147,7 +147,7 @@ class KernelEnsemble(Value):
         Raises
         ------
         ValueError
-            The normalisation is unknown, a value of Lambda is not positive, X and the target differ in length, a base
+            The normalization is unknown, a value of C is not positive, X and the target differ in length, a base
             kernel or the target is constant on the training rows, or those rows have weights.
 
         Notes
@@ -156,23 +156,23 @@ class KernelEnsemble(Value):
         the weights; O(m^2 + L m q p) memory. Rank-one features are their own eigenvectors: O(L m p q) and no matrix,
         for which sparse ones are made dense. A feature that is constant on these rows gets weight zero, without a word.
         """
-        require_normalisation(normalise)
-        Lambda = np.asarray(grid, dtype=np.float64)
-        if not (Lambda.ndim == 1 and len(Lambda) and (Lambda > 0).all() and np.isfinite(Lambda).all()):
-            raise ValueError(f"grid must hold positive values of Lambda, got {list(grid)}.")
+        require_normalization(normalize)
+        C = np.asarray(grid, dtype=np.float64)
+        if not (C.ndim == 1 and len(C) and (C > 0).all() and np.isfinite(C).all()):
+            raise ValueError(f"grid must hold positive values of C, got {list(grid)}.")
         X = as_rows(X)
         if len(target) != X.shape[0]:
             raise ValueError(f"target must have one entry per row of X, got {len(target)} for {X.shape[0]} rows.")
-        Ensemble().check(family, moments.sample_weight)
-        moments.require_informative()
-        training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)
-        scales, traces = moments.scales(normalise), moments.traces()
+        Ensemble().check(family, statistics.sample_weight)
+        statistics.require_informative()
+        training, rows = target.take(statistics.rows), move(X[statistics.rows], statistics.origin)
+        scales, traces = statistics.scales(normalize), statistics.traces()
         varying = traces > 0  # all but constant features
         scales = np.where(varying, scales, 1.0)
         scales *= np.mean(traces[varying] / scales[varying]) / len(training)
-        Y, p, L = training.Y, family.n_kernels, len(Lambda)
-        (m, q), grams = Y.shape, TiledGrams(family, rows, moments.shift, scales)
-        left_out, means = np.empty((L, m, q, p)), np.empty((L, q, p))
+        Y, p, L = training.Y, family.n_kernels, len(C)
+        (m, q), grams = Y.shape, TiledGrams(family, rows, statistics.shift, scales)
+        loo, means = np.empty((L, m, q, p)), np.empty((L, q, p))
         if isinstance(family, FeatureFamily):
             Z = family.take(rows)
             Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
@@ -181,19 +181,19 @@ class KernelEnsemble(Value):
             coefficients = np.empty((p, L, q))
             for k, norm in enumerate(np.sqrt(np.where(varying, traces, 1.0))):
                 eigenvalue, basis = traces[k : k + 1] / scales[k], Z[:, [k]] / norm
-                left_out[..., k], dual = leave_one_out(eigenvalue, basis, Y, Lambda)
+                loo[..., k], dual = leave_one_out(eigenvalue, basis, Y, C)
                 coefficients[k] = np.tensordot(Z[:, k], dual, axes=(0, 1)) / scales[k]
                 means[..., k] = of_rows[k] * coefficients[k]
         else:
             coefficients = np.empty((p, m, L, q))
             for k, unit in enumerate(np.eye(p)):
-                left_out[..., k], dual = leave_one_out(*np.linalg.eigh(grams.combine(unit)), Y, Lambda)
+                loo[..., k], dual = leave_one_out(*np.linalg.eigh(grams.combine(unit)), Y, C)
                 coefficients[k] = dual.swapaxes(0, 1) / scales[k]
-                means[..., k] = np.tensordot(moments.combined_row_means(unit), coefficients[k], axes=1)
+                means[..., k] = np.tensordot(statistics.combined_row_means(unit), coefficients[k], axes=1)
         weights = np.empty((L, p))
         errors, single_errors = np.empty(L), np.empty((L, p))
         ahead = (Y - Y.mean(axis=0)) / (1 - 1 / m)
-        for step, of_step in enumerate(left_out):
+        for step, of_step in enumerate(loo):
             G, t = of_step.reshape(-1, p), ahead.ravel()
             weights[step] = np.linalg.lstsq(G, t, rcond=DEPENDENT)[0]
             errors[step] = np.sqrt(np.mean((t - G @ weights[step]) ** 2))
@@ -201,20 +201,20 @@ class KernelEnsemble(Value):
         by_kernel = weights.T[..., None] if coefficients.ndim == 3 else weights.T[:, None, :, None]
         return cls(
             family=family,
-            grid=tuple(Lambda.tolist()),
+            grid=tuple(C.tolist()),
             weights=weights,
             errors=errors,
             single_errors=single_errors,
             target=training,
             X=rows,
-            origin=moments.origin,
-            shift=moments.shift,
+            origin=statistics.origin,
+            shift=statistics.shift,
             coefficients=coefficients * by_kernel,
             intercept=Y.mean(axis=0) - np.einsum("lqk,lk->lq", means, weights),
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q).
+        """Return predictions in the terms of the target, one row a regularization, shape (L, n) or (L, n, q).
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class KernelEnsemble(Value):
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
+        """Return scores of classes for new rows, one row a regularization, shape (L, n) or (L, n, n_classes).
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """
@@ -249,9 +249,9 @@ class KernelEnsemble(Value):
             p, m = self.coefficients.shape[:2]
             coefficients = self.coefficients.reshape(p, m, -1)
 
-            def of(rows: slice, columns: slice) -> Pieces:
+            def of(rows: slice, columns: slice) -> BlockResults:
                 tile = self.family.tile(A[rows], self.X[columns], self.shift)
-                return Pieces({rows.start: np.tensordot(tile, coefficients[:, columns], axes=([0, 2], [0, 1]))})
+                return BlockResults({rows.start: np.tensordot(tile, coefficients[:, columns], axes=([0, 2], [0, 1]))})
 
             scores = over_tiles(of, A.shape[0], m, block_rows_for(p)).joined()
         return np.asarray(scores.reshape(-1, L, q).transpose(1, 0, 2) + self.intercept[:, None])
@@ -276,7 +276,7 @@ def leave_one_out(
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     grid : ndarray of shape (L,)
-        Values of Lambda; lambda is 1 / Lambda.
+        Values of C; lambda is 1 / C.
 
     Returns
     -------
@@ -290,7 +290,7 @@ def leave_one_out(
     Exact: the residual of a left-out row is that of the fit over one less the row's own share in it, which is
     ``1 / m + S_ii``. The regression without a row has the kernel centered on the others and their mean for intercept,
     as a fit on them would have; only the scale of the kernel remains that of all rows. O(L m r q); relative to the
-    targets, rounding is multiplied by the largest eigenvalue times Lambda.
+    targets, rounding is multiplied by the largest eigenvalue times C.
     """
     Y_c, a = Y - Y.mean(axis=0), 1 - 1 / len(Y)
     eigenvalues, projected = np.maximum(eigenvalues, 0.0), Q.T @ Y_c

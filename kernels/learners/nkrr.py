@@ -10,12 +10,12 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
-from learnkernels.kernels.learners.base import OneStageLearner, Solution, center_weights
+from learnkernels.kernels.learners.base import JointLearner, Solution, center_weights
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
-from learnkernels.kernels.solvers.projected_gradient import Fit, ProjectedGradient, minimise_linear
+from learnkernels.kernels.solvers.projected_gradient import ObjectiveAt, ProjectedGradient, minimize_linear
 from learnkernels.kernels.targets import Target
 
 HIGHEST_DEGREE = 4
@@ -47,28 +47,26 @@ class PolynomialRidge:
     Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, equation (10).
     """
 
-    def __init__(
-        self, grams: GramOperator, target: Target, regularisation: float, degree: int, offset: float = 0.0
-    ) -> None:
-        """Take the training rows; ``lambda = 1 / regularisation``.
+    def __init__(self, grams: GramOperator, target: Target, C: float, degree: int, offset: float = 0.0) -> None:
+        """Take the training rows; ``lambda = 1 / C``.
 
         Raises
         ------
         ValueError
-            The regularisation is not positive and finite, the degree is not one of 1 to 4, the offset is negative, or
+            The regularization is not positive and finite, the degree is not one of 1 to 4, the offset is negative, or
             the target is constant.
         """
-        regularisation = positive("regularisation", regularisation)
+        C = positive("C", C)
         _require_power(degree, offset)
         self.grams = grams
         self.Y = target.Y - grams.centering.target_mean(target.Y)
         if not self.Y.any():
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
-        self.ridge = 1.0 / regularisation
+        self.ridge = 1.0 / C
         self.degree = int(degree)
         self.offset = float(offset)
 
-    def at(self, mu: np.ndarray) -> Fit:
+    def at(self, mu: np.ndarray) -> ObjectiveAt:
         r"""Return the fit at the weights mu, shape (p,): one combination and one Cholesky factor, O(m^3 / 3).
 
         .. math:: \partial_k F(\mu) = -d \, \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle_F
@@ -95,9 +93,9 @@ class PolynomialRidge:
             W *= entrywise_power(K, self.degree - 1)
             return -self.degree * np.maximum(self.grams.inner_products(W), 0.0)
 
-        return Fit(mu, float(np.vdot(alpha, self.Y)), gradient)
+        return ObjectiveAt(mu, float(np.vdot(alpha, self.Y)), gradient)
 
-    def objective(self) -> Callable[[np.ndarray], Fit]:
+    def objective(self) -> Callable[[np.ndarray], ObjectiveAt]:
         """Return the fit as a function of the weights: on the monomials of rank-one kernels where these are few."""
         if isinstance(self.grams, FeatureGrams) and has_few_monomials(self.grams, self.degree, self.offset):
             return monomial_ridge(self.grams, self.Y, self.ridge, self.degree, self.offset)
@@ -105,12 +103,12 @@ class PolynomialRidge:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NKRR(OneStageLearner):
+class NKRR(JointLearner):
     r"""The weights whose polynomial kernel gives kernel ridge regression the least objective.
 
     .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_s \le \Lambda}
               F(\mu) = \operatorname{tr} Y^\top \big( K_\mu^{\circ d} + \lambda I \big)^{-1} Y,
-              \qquad K_\mu = c + \sum_k \mu_k K_k, \quad \lambda = 1 / \texttt{regularisation}
+              \qquad K_\mu = c + \sum_k \mu_k K_k, \quad \lambda = 1 / \texttt{C}
 
     where the power is taken entry by entry.
 
@@ -210,12 +208,10 @@ class NKRR(OneStageLearner):
         if self.starts < 1:
             raise ValueError(f"starts must be at least 1, got {self.starts}.")
 
-    def solve(
-        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
-    ) -> Solution:
-        """Return the weights; see `OneStageLearner.solve`."""
+    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
+        """Return the weights; see `JointLearner.solve`."""
         self.require()
-        objective = PolynomialRidge(grams, target, regularisation, self.degree, self.offset)
+        objective = PolynomialRidge(grams, target, C, self.degree, self.offset)
         p = grams.n_kernels
         if start is not None and (
             np.shape(start) != (p,) or not np.all(np.isfinite(start)) or np.any(np.less(start, 0))
@@ -233,7 +229,7 @@ class NKRR(OneStageLearner):
         g = best.first_gradient
         for number in range(1, 1 if self.degree == 1 else self.starts):
             if number == 1:
-                other = minimise_linear(g, mu_0, self.radius, descent.norm)
+                other = minimize_linear(g, mu_0, self.radius, descent.norm)
             else:  # uniform over the directions above the centre, for either norm
                 other = mu_0 + (np.abs(rng.normal(size=p)) if self.norm == 2 else rng.exponential(size=p))
             run = descend(descent.to_boundary(other))
@@ -241,7 +237,7 @@ class NKRR(OneStageLearner):
                 best = run
         certificate = Certificate("stationarity gap", best.gap, self.tolerance, best.evaluations, best.values)
         certificate.warn_unless_converged(
-            "nkrr", "raise max_iterations, or use a smaller regularisation, radius or degree"
+            "nkrr", "raise max_iterations, or use a smaller regularization, radius or degree"
         )
         return Solution(best.mu, certificate, objective.degree, objective.offset)
 

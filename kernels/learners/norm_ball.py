@@ -11,7 +11,7 @@ import numpy as np
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, has_room
 from learnkernels.kernels.learners.alignf import Alignf
-from learnkernels.kernels.learners.base import OneStageLearner, Solution, center_weights
+from learnkernels.kernels.learners.base import JointLearner, Solution, center_weights
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.lasso import ridge_weights, svm_weights
@@ -45,7 +45,7 @@ ADVICE = "raise max_iterations, or use a smaller regularisation"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BallLearner(OneStageLearner):
+class BallLearner(JointLearner):
     """A learner of weights in a ball: a loss, the ball, and Newton's method over it; a subclass says which loss."""
 
     norm: float = 2.0
@@ -53,7 +53,7 @@ class BallLearner(OneStageLearner):
     max_iterations: int = MOST_ITERATIONS
 
     @abstractmethod
-    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> InnerProblem:
+    def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
         """Return the predictor's problem at given weights, on these rows or on a sample of them."""
 
     def minimise(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
@@ -70,14 +70,12 @@ class BallLearner(OneStageLearner):
         """Raise ValueError if a parameter is out of its range."""
         self.ball(1)
 
-    def solve(
-        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
-    ) -> Solution:
-        """Return the weights; see `OneStageLearner.solve`."""
-        outer, problem = self.ball(grams.n_kernels), self.problem(grams, target, regularisation)
+    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
+        """Return the weights; see `JointLearner.solve`."""
+        outer, problem = self.ball(grams.n_kernels), self.problem(grams, target, C)
         if start is None and isinstance(problem, StreamedRidge) and grams.n_rows >= 4 * RIDGE_SAMPLE:
             equal, scale = outer.start(grams.n_kernels), grams.n_rows / RIDGE_SAMPLE
-            fewer = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), regularisation * scale)
+            fewer = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), C * scale)
             start = minimise(fewer, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
         mu, certificate = self.minimise(problem, outer, start)
         if problem.grams is not grams:
@@ -161,9 +159,9 @@ class LpKRR(BallLearner):
     source = "Kloft et al. 2011, with the squared loss"
     predictor = "krr"
 
-    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> InnerProblem:
+    def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
         """Return the ridge regression."""
-        return ridge_problem(grams, target, regularisation, self.tolerance)
+        return ridge_problem(grams, target, C, self.tolerance)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,7 +185,7 @@ class L1KRR(LpKRR):
     learned kernel.
 
     On rank-one kernels of one target the problem is a lasso (`kernels.solvers.lasso`): O(a^3) a pass for a features
-    that carry weight, some ten passes; where a comes near m or Lambda is large, some twenty factors of size m. The gap
+    that carry weight, some ten passes; where a comes near m or C is large, some twenty factors of size m. The gap
     is then that of rounding, and `iterations` counts passes and factors.
 
     References
@@ -300,13 +298,13 @@ class LpSVM(BallLearner):
     tasks = ("classification",)
     predictor = "svm"
 
-    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> InnerProblem:
+    def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
         """Return the machines, of more rows than a matrix of all pairs fits on a sample, with C times as many."""
         m = grams.n_rows
         if not has_room(m) and not isinstance(grams, StackedGrams):
             grams, target = on_drawn_rows(grams, target, SVM_SAMPLE)
-            regularisation *= m / grams.n_rows
-        return SupportVectorProblem(grams, target, regularisation)
+            C *= m / grams.n_rows
+        return SupportVectorProblem(grams, target, C)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -347,7 +345,7 @@ class L1SVM(LpSVM):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SingleStage(OneStageLearner):
+class SingleStage(JointLearner):
     r"""The weights that trade the fit of kernel ridge regression against the alignment of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{\lambda}{\lVert Y \rVert^2} \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y
@@ -409,26 +407,24 @@ class SingleStage(OneStageLearner):
                 f"{self.least_alignment} and {self.radius}."
             )
 
-    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> tuple[InnerProblem, float]:
+    def problem(self, grams: GramOperator, target: Target, C: float) -> tuple[InnerProblem, float]:
         """Return the predictor's problem, and its value for the zero kernel, in which the other terms are counted."""
-        problem = ridge_problem(grams, target, regularisation, self.tolerance)
+        problem = ridge_problem(grams, target, C, self.tolerance)
         return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 
-    def solve(
-        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
-    ) -> Solution:
-        """Return the weights; see `OneStageLearner.solve`."""
+    def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
+        """Return the weights; see `JointLearner.solve`."""
         self.require()
-        problem, size = self.problem(grams, target, regularisation)
+        problem, size = self.problem(grams, target, C)
         m, Y = grams.n_rows, target.Y - target.Y.mean(axis=0)
-        forms, M = grams.quadratic_forms(Y), grams.frobenius() / m**2
+        forms, M = grams.quadratic_forms(Y), grams.kernel_products() / m**2
         outer: Orthant | AlignedBall
         if self.least_alignment is None:
             a = np.maximum(forms, 0.0) / (m * float(np.vdot(Y, Y)))
             outer = Orthant(size * (self.gamma2 * M + self.gamma1 * np.eye(len(a))), size * self.gamma * a)
         else:
             a = forms / (m * float(np.linalg.norm(Y.T @ Y)))
-            best = Alignf().weigh(M, a).weights
+            best = Alignf().fit_weights(M, a).weights
             outer = AlignedBall(M, a, self.least_alignment, self.radius, best)
             if outer.slack(best) < 0:
                 raise ValueError(
@@ -470,8 +466,8 @@ class SingleStageSVM(SingleStage):
     tasks = ("classification",)
     predictor = "svm"
 
-    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> tuple[InnerProblem, float]:
+    def problem(self, grams: GramOperator, target: Target, C: float) -> tuple[InnerProblem, float]:
         """Return the SVMs, and their value for the zero kernel."""
-        problem = SupportVectorProblem(grams, target, regularisation)
+        problem = SupportVectorProblem(grams, target, C)
         smaller = [min(int((y > 0).sum()), int((y < 0).sum())) for _, y in problem.pairs]
         return problem, 4.0 * problem.C * sum(smaller)

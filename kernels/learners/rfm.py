@@ -12,9 +12,9 @@ import numpy as np
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
 from learnkernels.kernels.families.composed import NormalScoresFamily, normal_scores, scores_beside
 from learnkernels.kernels.learners.alignf import Alignf
-from learnkernels.kernels.learners.base import FoundKernels, SearchingLearner, TwoStageLearner
+from learnkernels.kernels.learners.base import AlignmentLearner, FoundKernels, KernelSearchLearner
 from learnkernels.kernels.learners.closed_form import Unif
-from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf
+from learnkernels.kernels.search.halves import COMBINED_KERNELS, Examples, FeatureColumns, KernelChoice, SplitHalf
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
     KINDS,
@@ -25,11 +25,11 @@ from learnkernels.kernels.search.metric import (
     metric_of,
     spread_of,
 )
-from learnkernels.kernels.statistics.base import AlignmentStatistics, NormalisedProducts
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.base import AlignmentStatistics, NormalizedProducts
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 
-WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
+WEIGHTS: dict[str, AlignmentLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
 """How base kernels in all metrics are weighed."""
 
 LAST = 3
@@ -46,7 +46,7 @@ SEARCH_ROWS = 1500
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RFM(SearchingLearner):
+class RFM(KernelSearchLearner):
     r"""Features count by how much the prediction changes along them: base kernels in learned metrics.
 
     A recursive feature machine that keeps several metrics and several kernels: Gaussians and Laplacians around the
@@ -125,10 +125,8 @@ class RFM(SearchingLearner):
     code_names: tuple[str, ...] = ()
     scores: bool | Literal["auto"] = "auto"
 
-    def find(
-        self, X: Rows, target: Target, regularisation: float = 1.0, sample_weight: np.ndarray | None = None
-    ) -> FoundKernels:
-        """Return base kernels and weights; see `SearchingLearner.find`."""
+    def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
+        """Return base kernels and weights; see `KernelSearchLearner.find`."""
         self.require()
         if not np.ptp(target.Y, axis=0).any():
             raise ValueError("Y must vary, got a constant target, from which no metric can be learned.")
@@ -136,14 +134,14 @@ class RFM(SearchingLearner):
         rows = drawn_rows(m, self.search_rows, self.seed)
         given = None if sample_weight is None else sample_weight[rows]
         some, _, Y, w = distinct_examples(X[rows], target.Y[rows], given)
-        searched, columns = Examples(X[rows[some]], Y, w), Columns.of(X.shape[1], self.codes, self.code_names)
+        searched, columns = Examples(X[rows[some]], Y, w), FeatureColumns.of(X.shape[1], self.codes, self.code_names)
         if self.scores in (True, "auto"):
             knots = normal_scores(searched.X, searched.w)
             knots = tuple(None if j in self.codes else one for j, one in enumerate(knots))
             if self.scores is True or 0 < sum(one is not None for one in knots) <= COMPONENTS:
                 d, scored = X.shape[1], np.array([j for j, one in enumerate(knots) if one is not None], dtype=np.intp)
                 beside = replace(self, scores=False)
-                found = beside.find(scores_beside(X, knots), target, regularisation, sample_weight)
+                found = beside.find(scores_beside(X, knots), target, C, sample_weight)
                 # Where rows differ in one feature alone, by a deviation, its score does by about one.
                 by_value, by_score = 1.0 / found.parameters[:, :d], 1.0 / found.parameters[:, d:]
                 spread = spread_of(searched.X[:, scored], searched.w).map
@@ -155,8 +153,8 @@ class RFM(SearchingLearner):
         near = halves[0].rounds[1].ridge if halves and 1 in halves[0].rounds else None
         metrics = choice.metrics(self._rounds(searched, columns, choice.rounds, near))
         family, sigmas = columns.union(metrics, searched, choice.kind)
-        moments = gram_moments(family, searched.X, searched.Y, sample_weight=searched.w)
-        weights = _weigh(self.weights, moments, halves, choice)
+        statistics = gram_statistics(family, searched.X, searched.Y, sample_weight=searched.w)
+        weights = _weigh(self.weights, statistics, halves, choice)
         carried = weights > 0
         return FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
@@ -165,7 +163,7 @@ class RFM(SearchingLearner):
             tuple(np.mean([half.alignments for half in halves], axis=0).tolist()) if halves else (),
         )
 
-    def _halves(self, examples: Examples, columns: Columns) -> list[SplitHalf]:
+    def _halves(self, examples: Examples, columns: FeatureColumns) -> list[SplitHalf]:
         """Return how each of two halves predicts the other; none where rows are too few, or half of them too alike."""
         if len(examples.X) < LEAST_ROWS:
             return []
@@ -182,23 +180,23 @@ class RFM(SearchingLearner):
             return []
         return halves
 
-    def _chosen(self, halves: Sequence[SplitHalf], gain: float) -> Choice:
+    def _chosen(self, halves: Sequence[SplitHalf], gain: float) -> KernelChoice:
         """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics.
 
         Of equals the first is taken. Metrics of round 1 and the last must save a share `gain` over those of the last.
         """
         kinds = COMBINED_KERNELS if self.kernels == "auto" else (self.kernels,)
 
-        def best(rounds: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> tuple[Choice, float]:
-            choices = [Choice(*one) for one in product(rounds, kinds)]
+        def best(rounds: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> tuple[KernelChoice, float]:
+            choices = [KernelChoice(*one) for one in product(rounds, kinds)]
             errors = np.sum([half.errors(choices) for half in halves], axis=0)
             return choices[int(np.argmin(errors))], float(errors.min())
 
         if self.rounds != "auto":
-            first = Choice(tuple(sorted({0, self.rounds})), kinds[0])
+            first = KernelChoice(tuple(sorted({0, self.rounds})), kinds[0])
             return best([first.rounds], kinds)[0] if halves and len(kinds) > 1 else first
         if not halves:
-            return Choice((0,), kinds[0])
+            return KernelChoice((0,), kinds[0])
         wide = [(UNSUPERVISED,)] * (UNSUPERVISED in halves[0].rounds)
         choice, error = best([(0,), (0, 1), *wide], kinds[:1])
         for last in range(2, LAST + 1):
@@ -219,7 +217,7 @@ class RFM(SearchingLearner):
         return best([choice.rounds], kinds)[0] if len(kinds) > 1 else choice
 
     def _rounds(
-        self, examples: Examples, columns: Columns, numbers: Sequence[int], near: float | None = None
+        self, examples: Examples, columns: FeatureColumns, numbers: Sequence[int], near: float | None = None
     ) -> Iterator[Round]:
         """Give the rounds of some numbers, and learn no further than is asked; the first ridge is near a given one."""
         kinds = [kind for kind in ("diagonal", "full") if self.metric in (kind, "both")]
@@ -235,9 +233,9 @@ class RFM(SearchingLearner):
         names = tuple(features.owners[code] for code in features.codes)
         return replace(self, codes=features.codes, code_names=names, scaled=features.scaled)
 
-    def searches_sample(self, moments: AlignmentStatistics) -> bool:
+    def searches_sample(self, statistics: AlignmentStatistics) -> bool:
         """Return whether there are more rows than are searched; equal weights follow from these alone."""
-        return moments.n_rows > self.search_rows and self.weights == "unif" and moments.sample_weight is None
+        return statistics.n_rows > self.search_rows and self.weights == "unif" and statistics.sample_weight is None
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do: gradients are dense."""
@@ -257,16 +255,16 @@ class RFM(SearchingLearner):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
 
 
-def _weigh(rule: str, moments: AlignmentStatistics, halves: Sequence[SplitHalf], choice: Choice) -> np.ndarray:
+def _weigh(rule: str, statistics: AlignmentStatistics, halves: Sequence[SplitHalf], choice: KernelChoice) -> np.ndarray:
     """Return weights of the centered base kernels as they are, from those of the same of unit trace."""
-    scales = moments.traces()
-    if rule == "unif" or not halves or not choice.taught:
-        M = NormalisedProducts(moments, np.arange(moments.n_kernels), scales)
-        return np.asarray(WEIGHTS[rule].weigh(M, M.target).weights / scales)
+    scales = statistics.traces()
+    if rule == "unif" or not halves or not choice.supervised:
+        M = NormalizedProducts(statistics, np.arange(statistics.n_kernels), scales)
+        return np.asarray(WEIGHTS[rule].fit_weights(M, M.target).weights / scales)
     products = [half.products(choice) for half in halves]
     M, a = (np.sum(parts, axis=0) for parts in zip(*products, strict=True))
     varying = np.flatnonzero(M.diagonal() > 0)
-    weights = np.full(moments.n_kernels, 1.0 / moments.n_kernels)
-    found = WEIGHTS[rule].weigh(M[np.ix_(varying, varying)], a[varying]).weights
+    weights = np.full(statistics.n_kernels, 1.0 / statistics.n_kernels)
+    found = WEIGHTS[rule].fit_weights(M[np.ix_(varying, varying)], a[varying]).weights
     weights[varying] += found / found.sum()
     return np.asarray(weights / scales)

@@ -12,7 +12,7 @@ from learnkernels.kernels.families import KernelFamily, family_from_dict
 from learnkernels.kernels.fields import Fields, Unfit, any_number, list_of, number, one_of, optional, text, truth, whole
 from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
 from learnkernels.kernels.persistence.archive import take
-from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.persistence.kernel import NOW, kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
 from learnkernels.kernels.tables import TableEncoding
 
@@ -39,8 +39,8 @@ ADDED = {
 REMOVED = {("rfm", "effects"), ("rfm", "views"), ("rfm", "alone")}
 """Parameters of learners that older files have and that are no more: what was learned with them is in the kernel."""
 
-FITTED = {"regularisation": number, "n_samples_fit": whole}
-"""Numbers that follow from a fit, and how they are read; older files may lack them."""
+FITTED = {"regularisation": ("C_", number), "n_samples_fit": ("n_samples_fit_", whole)}
+"""Numbers of a fit in a file: the attribute that holds each, and how it is read; older files may lack them."""
 
 LEFT_OUT = ("calibration", "residuals")
 """What scores of rows that were left out have told, where they were asked for."""
@@ -65,7 +65,7 @@ def estimator_to_data(estimator: Any) -> dict[str, Any]:
         "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
         "predictor": estimator.predictor_,
         "predictor_reason": estimator.predictor_reason_,
-        **{name: value for name in FITTED if (value := getattr(estimator, f"{name}_", None)) is not None},
+        **{name: value for name, (at, _) in FITTED.items() if (value := getattr(estimator, at, None)) is not None},
         "names": None if names is None else names.tolist(),
         **({} if table is None else {"table": table.to_dict()}),
         **({"vector": estimator._vector} if task == "regression" else {"classes": labels_to_data(estimator.classes_)}),
@@ -96,16 +96,16 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
             params = {key: held for key, held in _named(beside, f"{one}_params").items() if held is not None}
             name = data.get(one, "auto")
             data[one] = {one: {"name": name, "params": {"dict": params}}} if params else name
-    held = {name: parameter_from_data(value, name) for name, value in data.items()}
+    held = {NOW.get(name, name): parameter_from_data(value, name) for name, value in data.items()}
     expected = set(kind().get_params(False))
     if expected != set(held) | (ADDED & expected):
         fields.refuse("parameters", f"those of {kind.__name__}, {', '.join(sorted(expected))}", sorted(held))
     estimator = kind(**held)
     estimator.predictor_ = fields.get("predictor", one_of(tuple(PREDICTORS)))
     estimator.predictor_reason_ = fields.get("predictor_reason", optional(text)) or ""
-    for name, read in FITTED.items():
+    for name, (attribute, read) in FITTED.items():
         if (value := fields.get(name, optional(read))) is not None:
-            setattr(estimator, f"{name}_", value)
+            setattr(estimator, attribute, value)
     if (names := fields.get("names", optional(list_of(text)))) is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
     if task == "classification":

@@ -30,7 +30,7 @@ from learnkernels.kernels.fields import (
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.persistence.archive import File, read_arrays, take
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.base import NORMALISATIONS
+from learnkernels.kernels.statistics.base import NORMALIZATIONS
 from learnkernels.kernels.statistics.sampled import Sampling
 
 FORMAT = "learnkernels kernel"
@@ -73,7 +73,7 @@ CERTIFICATE: dict[str, Callable[[object], Any]] = {
 
 DESCRIBED: dict[str, Callable[[object], Any]] = {
     "learner": text,
-    "normalise": one_of(tuple(NORMALISATIONS)),
+    "normalise": one_of(tuple(NORMALIZATIONS)),
     "alignment": any_number,
     "degree": whole,
     "offset": any_number,
@@ -83,6 +83,9 @@ DESCRIBED: dict[str, Callable[[object], Any]] = {
     "certificate": optional(record_of(Certificate, "the certificate", CERTIFICATE)),
 }
 """Fields of a kernel that its description holds, and how each is checked."""
+
+NOW = {"normalise": "normalize", "regularisation": "C"}
+"""Fields that files call by an older name."""
 
 AGAIN = "learn and save the kernel again"
 
@@ -169,11 +172,11 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
         "version": VERSION if kernel.centering.subtracts else UNCENTERED_VERSION,
         **({} if kernel.centering.subtracts else {"centering": kernel.centering.value}),
         "learner": kernel.learner,
-        "normalise": kernel.normalise,
+        "normalise": kernel.normalize,
         "alignment": plain(float(kernel.alignment)),
         "degree": int(kernel.degree),
         "offset": plain(float(kernel.offset)),
-        "regularisation": None if kernel.regularisation is None else plain(float(kernel.regularisation)),
+        "regularisation": None if kernel.C is None else plain(float(kernel.C)),
         "certificate": None if kernel.certificate is None else plain(kernel.certificate),
         "storage": storage,
         **({} if kernel.sample_weight is None else {"weighted": True}),
@@ -247,7 +250,8 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
             raise ValueError(f"{names} must be the parts of one CSR matrix, got others; {ADVICE}.") from None
     rows = take(arrays, "rows", "integer").astype(np.intp, copy=False)
     given = [name for name in OPTIONAL if name in arrays or (name == "sample_weight" and weighted)]
-    held = fields.take(DESCRIBED) | {name: take(arrays, name) for name in (*VECTORS, *given)}
+    described = {NOW.get(name, name): value for name, value in fields.take(DESCRIBED).items()}
+    held = described | {name: take(arrays, name) for name in (*VECTORS, *given)}
     kernel = LearnedKernel(family=family, X=X, rows=rows, centering=centering, **held)
     require_sound(kernel)
     return kernel

@@ -26,7 +26,7 @@ from learnkernels.kernels.persistence.estimator import (
     task_of,
 )
 from learnkernels.kernels.predictors import PREDICTORS
-from learnkernels.kernels.tables import Met, TableEncoding
+from learnkernels.kernels.tables import EncodingReport, TableEncoding
 from learnkernels.kernels.tables.reading import POINT, read_columns
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Model(Value):
         X.data /= self.spread[X.indices]
         return X
 
-    def columns(self, X_raw: Any, met: Met | None = None) -> dict[str, np.ndarray]:
+    def columns(self, X_raw: Any, report: EncodingReport | None = None) -> dict[str, np.ndarray]:
         """Return what the model says about raw rows.
 
         Parameters
@@ -282,7 +282,7 @@ class Model(Value):
         X_raw : ndarray or CSR matrix of shape (n, d), or table of n rows
             In the order of `features`; a table, with columns of these names in any order, where the model has a
             `table`. Not modified.
-        met : Met, optional
+        report : EncodingReport, optional
             Counts the gaps and new levels of a table.
 
         Returns
@@ -302,12 +302,12 @@ class Model(Value):
         -----
         O(n m d) for m training rows, or landmarks; memory does not grow with n beyond the rows and the columns.
         """
-        return self.columns_of(self.encoded(X_raw, met))
+        return self.columns_of(self.encoded(X_raw, report))
 
-    def encoded(self, X_raw: Any, met: Met | None = None) -> Rows:
+    def encoded(self, X_raw: Any, report: EncodingReport | None = None) -> Rows:
         """Return the features that the kernel sees, shape (n, d), of rows as `columns` takes them."""
         if self.table is not None:
-            return self.table.encode(X_raw, met)
+            return self.table.encode(X_raw, report)
         X: Rows = self.scaled(X_raw)
         values, columns = (X.data, X.indices) if sparse.issparse(X) else (X, np.arange(X.shape[1]))
         bad = np.bincount(np.broadcast_to(columns, values.shape)[~np.isfinite(values)], minlength=X.shape[1])

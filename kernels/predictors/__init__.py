@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 from learnkernels.kernels.parameters import as_object
-from learnkernels.kernels.predictors.base import Predictor, PredictorChoice, RegularisationPath, TrainingSet
+from learnkernels.kernels.predictors.base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
 from learnkernels.kernels.predictors.choice import Auto
 from learnkernels.kernels.predictors.krr import KRR, ridge_path
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients
@@ -60,7 +60,7 @@ __all__ = [
     "Nystrom",
     "Predictor",
     "PredictorChoice",
-    "RegularisationPath",
+    "RegularizationPath",
     "TrainingSet",
     "as_predictor",
     "ridge_path",

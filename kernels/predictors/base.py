@@ -118,7 +118,7 @@ class TrainingSet:
     @cached_property
     def source(self) -> RowSource:
         """The training rows, moved, where the workers find them."""
-        return self.workers.hold(self.X, None if self.own else self.positions, self.origin)
+        return self.workers.scatter_rows(self.X, None if self.own else self.positions, self.origin)
 
     def take(self, some: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
         """Return some or all training rows, moved, and their positions in the data set."""
@@ -148,8 +148,8 @@ class TrainingSet:
 
 
 @dataclass(frozen=True, eq=False)
-class RegularisationPath:
-    """Predictors whose scores are linear in one kernel, one a regularisation.
+class RegularizationPath:
+    """Predictors whose scores are linear in one kernel, one a regularization.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class RegularisationPath:
         How conjugate gradients ended, with the residuals that were reached.
     held_out : callable or None
         Returns positions of training rows, and their scores by predictors that have seen neither them nor their copies,
-        shape (n, q); of a single regularisation that is fitted for its scores.
+        shape (n, q); of a single regularization that is fitted for its scores.
     """
 
     target: Target
@@ -194,23 +194,23 @@ class RegularisationPath:
         return self.dual[position], self.intercept[position]
 
     def scores(self, X_new: Any) -> np.ndarray:
-        """Return scores of new rows, one set a regularisation, shape (L, n, q)."""
+        """Return scores of new rows, one set a regularization, shape (L, n, q)."""
         assert self.kernel is not None
         scores = self._scores.of(checked_rows(self.kernel.X, X_new))
         return scores.reshape(len(scores), len(self), -1).transpose(1, 0, 2)
 
     @cached_property
     def _scores(self) -> LinearScores:
-        """Those of all regularisations side by side."""
+        """Those of all regularizations side by side."""
         assert self.kernel is not None
         return LinearScores(self.kernel, np.concatenate(self.dual, axis=1), np.concatenate(self.intercept))
 
     def predict(self, X_new: Any) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+        """Return predictions for new rows in the terms of the target, one row a regularization."""
         return self.decode(self.scores(X_new))
 
     def predict_from(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions from the kernel between new rows and those of `dual`, one row a regularisation."""
+        """Return predictions from the kernel between new rows and those of `dual`, one row a regularization."""
         return self.decode(K_cross @ self.dual + self.intercept[:, None])
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
@@ -223,7 +223,7 @@ class RegularisationPath:
         return classes[pair_votes(scores, len(classes))[0].argmax(axis=-1)]
 
     def class_scores(self, X_new: Any) -> list[np.ndarray]:
-        """Return the scores that classes are compared by, one array of shape (n,) or (n, n_classes) a regularisation.
+        """Return the scores that classes are compared by, one array of shape (n,) or (n, n_classes) a regularization.
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """
@@ -276,8 +276,8 @@ class Predictor(Parameterised, ABC):
     @abstractmethod
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
-    ) -> RegularisationPath:
-        """Fit on training rows, once a regularisation.
+    ) -> RegularizationPath:
+        """Fit on training rows, once a regularization.
 
         Parameters
         ----------
@@ -286,10 +286,10 @@ class Predictor(Parameterised, ABC):
         target : Target
             Of the training rows.
         grid : sequence of float
-            Values of Lambda, ascending: C, or one over the ridge, for a kernel of mean diagonal one.
+            Values of C, ascending: C, or one over the ridge, for a kernel of mean diagonal one.
         fine : bool, default False
             Whether scores are to have all digits that are read, and those of rows that are held out are wanted of a
-            single regularisation; a comparison asks for errors alone.
+            single regularization; a comparison asks for errors alone.
         """
 
     def check(self, task: Task) -> None:
@@ -333,12 +333,12 @@ class ExactPredictor(Predictor):
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
         fine: bool = False,
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         """Fit on a Gram matrix of mean diagonal one, centered, or else without intercept."""
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         """Fit on the matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
         kernel = training.whole_kernel()
         K, new_rows = usable_gram(kernel)
@@ -369,7 +369,7 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
     Returns
     -------
     K : ndarray of shape (m, m)
-        Positive semi-definite and, of a kernel that was learned for no regularisation in particular, of mean diagonal
+        Positive semi-definite and, of a kernel that was learned for no regularization in particular, of mean diagonal
         one.
     new_rows : ndarray of shape (m, m) or float
         ``kernel.cross_gram(X) @ new_rows``, or times it, is the same kernel between new rows and the training rows.
@@ -391,7 +391,7 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
         Q /= root[:, None]
         K = (Q * eigenvalues[eigenvalues > 0]) @ Q.T
     unit = 1.0
-    if kernel.regularisation is None:
+    if kernel.C is None:
         unit = float(np.trace(K) / len(K) if weights is None else np.average(K.diagonal(), weights=weights))
     K /= unit  # which nobody else has
     return K, 1.0 / unit if projection is None else projection / unit

@@ -15,7 +15,7 @@ from learnkernels.kernels.predictors.base import (
     DEFAULTS,
     Predictor,
     PredictorChoice,
-    RegularisationPath,
+    RegularizationPath,
     TrainingSet,
     usable_gram,
 )
@@ -32,7 +32,7 @@ EXACT_ROWS = 10_000
 """Most training rows of a predictor that forms their matrix: beyond, it takes minutes."""
 
 SINGLE_ROWS = 20_000
-"""Most of them for a support vector machine of one regularisation alone, without a path of them: some minutes, in which
+"""Most of them for a support vector machine of one regularization alone, without a path of them: some minutes, in which
 landmarks would be no quicker and err more."""
 
 RIDGE_ROWS = 5000
@@ -45,7 +45,7 @@ EXACT_MATRICES = 4
 """Matrices of all pairs of rows that an exact predictor holds at once."""
 
 SINGLE_MATRICES = 1.25
-"""The same for a support vector machine of one regularisation: it reads the matrix where it lies."""
+"""The same for a support vector machine of one regularization: it reads the matrix where it lies."""
 
 CONJUGATE_FLOPS = 8e12
 """Most work of conjugate gradients over pairs of rows: five to eight minutes on two cores."""
@@ -86,7 +86,7 @@ GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 
 
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
-    """Return which setting has the least error on rows that train nothing, and where along the grid of Lambda.
+    """Return which setting has the least error on rows that train nothing, and where along the grid of C.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
     smooth : bool, default False
         Count each error half and its neighbours along the grid a quarter each, as few rows tell two values apart, and
         take the middle one of equal ones: errors of machines whose every row is right go on to the end of the grid. By
-        default the least error itself, and of equal ones the strongest regularisation and then the first setting.
+        default the least error itself, and of equal ones the strongest regularization and then the first setting.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Problem:
+class PredictionProblem:
     """What a choice of the predictor depends on.
 
     Attributes
@@ -126,11 +126,11 @@ class Problem:
     n_rows, n_kernels, n_features : int
         m training rows, p, and of how many features distances are taken.
     n_columns : int
-        Columns that are solved for at once: outputs times regularisations.
+        Columns that are solved for at once: outputs times regularizations.
     n_seeds : int, default 1
         Base kernels that take an exponential of their own, as those of different metrics do.
     single : bool, default False
-        Whether there is one regularisation, and not a path of them.
+        Whether there is one regularization, and not a path of them.
     fits : float, default 1
         How often it is solved; each time on all rows, or for as much of the work as it takes on some.
     power, indefinite : bool, default False
@@ -156,11 +156,11 @@ class Problem:
         cls,
         training: TrainingSet,
         target: Target,
-        n_regularisations: int,
+        n_C: int,
         own: str | None = None,
         fits: float = 1.0,
         suited: str | None = None,
-    ) -> Problem:
+    ) -> PredictionProblem:
         """Return the problem of a learned kernel on training rows."""
         family = training.kernel.combination.evaluated[0]
         return cls(
@@ -169,9 +169,9 @@ class Problem:
             n_rows=training.n_rows,
             n_kernels=family.n_kernels,
             n_features=n_mapped(family, training.n_features),
-            n_columns=target.Y.shape[1] * n_regularisations,
+            n_columns=target.Y.shape[1] * n_C,
             n_seeds=family.n_seeds,
-            single=n_regularisations == 1,
+            single=n_C == 1,
             fits=fits,
             power=training.kernel.degree != 1,
             indefinite=training.kernel.indefinite,
@@ -198,10 +198,10 @@ class Auto(Predictor):
     -----
     The first of these that fits. Exact, the learner's own predictor, the one that suits it, or else the task's: up to
     `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS`, or `RIDGES_ROWS` for several ridges, of a support
-    vector machine of one regularisation `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression
+    vector machine of one regularization `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression
     conjugate gradients on all rows, which give about the same numbers, to a residual of `ROUGH`: while the
     preconditioner fits the memory and the passes over the pairs of rows stay below `CONJUGATE_FLOPS`. For classes of
-    more than `SINGLE_ROWS` rows, of a learner without a predictor of its own and of one regularisation, the same, of
+    more than `SINGLE_ROWS` rows, of a learner without a predictor of its own and of one regularization, the same, of
     indicators, unless landmarks or another loss are asked for. Otherwise landmarks.
     """
 
@@ -226,12 +226,12 @@ class Auto(Predictor):
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         """Fit what suits these rows and this kernel; which learner learned it is not known here."""
-        chosen = self.choose(Problem.of(training, target, len(grid))).predictor
+        chosen = self.choose(PredictionProblem.of(training, target, len(grid))).predictor
         return chosen.fit(training, target, grid, fine=fine)
 
-    def choose(self, problem: Problem) -> PredictorChoice:
+    def choose(self, problem: PredictionProblem) -> PredictorChoice:
         """Return the predictor for a problem, and why it is that one; ValueError for a learner's own that is none."""
         self.check(problem.task)
         m, own, candidates = problem.n_rows, problem.own or problem.suited or DEFAULTS[problem.task], self.candidates()
@@ -291,8 +291,8 @@ def given(name: str, value: Any) -> float | Literal["auto"]:
     return positive(name, value)
 
 
-def best_regularisation(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> float:
-    r"""Return the Lambda, C or one over the ridge, with which a predictor is best on rows that it has not seen.
+def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> float:
+    r"""Return the C, C or one over the ridge, with which a predictor is best on rows that it has not seen.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ def best_regularisation(on: TrainingSet, target: Target, predictor: Predictor, s
 
     Returns
     -------
-    regularisation : float
+    C : float
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Kernel ridge regression: one factorisation, the whole regularisation path."""
+"""Kernel ridge regression: one factorisation, the whole regularization path."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families.base import distinct_examples
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.predictors.base import ExactPredictor, RegularisationPath, TrainingSet, usable_gram
+from learnkernels.kernels.predictors.base import ExactPredictor, RegularizationPath, TrainingSet, usable_gram
 from learnkernels.kernels.solvers.factor import cholesky, ridge_factor
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
 from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
 from learnkernels.kernels.targets import Target
 
 FACTORS = 8
-"""Most regularisations that take a factor each: eigenvectors cost as much as nine factors of 300 rows, 13 of 1,000."""
+"""Most regularizations that take a factor each: eigenvectors cost as much as nine factors of 300 rows, 13 of 1,000."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,13 +40,13 @@ class KRR(ExactPredictor):
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         """Fit on the matrix, or on the monomials that it is a product of."""
         kernel, weights, centering = training.kernel, training.sample_weight, training.kernel.centering
         F = few_monomials(training)
         if F is not None:
             unit = 1.0
-            if kernel.regularisation is None:
+            if kernel.C is None:
                 unit = float(np.average(np.square(F).sum(axis=1), weights=weights))
             F = F / np.sqrt(unit)
 
@@ -56,8 +56,8 @@ class KRR(ExactPredictor):
 
             path = ridge_path(F, target, grid, weights, centering, factor=True)
             return replace(path, kernel=kernel, dual=path.dual * (1.0 / unit), held_out=held_out)
-        left_out = _fit_leaving_out(training, target, grid[0]) if fine and len(grid) == 1 else None
-        return super().fit(training, target, grid, fine=fine) if left_out is None else left_out
+        loo = _fit_leaving_out(training, target, grid[0]) if fine and len(grid) == 1 else None
+        return super().fit(training, target, grid, fine=fine) if loo is None else loo
 
     def fit_matrix(
         self,
@@ -67,7 +67,7 @@ class KRR(ExactPredictor):
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
         fine: bool = False,
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         """Fit on a Gram matrix of mean diagonal one, centered or without intercept."""
         return ridge_path(K, target, grid, sample_weight, centering)
 
@@ -80,8 +80,8 @@ def ridge_path(
     centering: Centering = Centering.CENTER,
     *,
     factor: bool = False,
-) -> RegularisationPath:
-    r"""Return kernel ridge regressions, one a regularisation.
+) -> RegularizationPath:
+    r"""Return kernel ridge regressions, one a regularization.
 
     .. math:: \alpha_\Lambda = (\Lambda K_c + I)^{-1} \Lambda (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha + \bar Y
 
@@ -101,7 +101,7 @@ def ridge_path(
     target : Target
         Of the training rows.
     grid : sequence of float
-        Values of Lambda, the scale of the kernel against a ridge of one: the usual lambda is 1 / Lambda.
+        Values of C, the scale of the kernel against a ridge of one: the usual lambda is 1 / C.
     sample_weight : ndarray of shape (m,), optional
         Positive; a whole number counts a row as that many copies of it. Not modified.
     centering : Centering, default "center"
@@ -111,12 +111,12 @@ def ridge_path(
 
     Notes
     -----
-    Up to `FACTORS` regularisations take a Cholesky factor each, m^3 / 3 flops; more of them, or one so large that its
+    Up to `FACTORS` regularizations take a Cholesky factor each, m^3 / 3 flops; more of them, or one so large that its
     factor fails, the eigenvectors, O(m^3) once in the time of about ten factors, and O(L m^2 q) after that.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by Lambda is dividing the ridge by it.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by C is dividing the ridge by it.
     """
     intercept = centering.target_mean(target.Y, sample_weight)
     Y, root = target.Y - intercept, None
@@ -127,23 +127,23 @@ def ridge_path(
         dual = np.asarray(grid)[:, None, None] * (Y - A @ _solutions(A.T @ A, A.T @ Y, grid))
     else:
         dual = _solutions(A, Y, grid)
-    return RegularisationPath(target, dual if root is None else dual * root, intercept)
+    return RegularizationPath(target, dual if root is None else dual * root, intercept)
 
 
-def _fit_leaving_out(training: TrainingSet, target: Target, regularisation: float) -> RegularisationPath | None:
+def _fit_leaving_out(training: TrainingSet, target: Target, C: float) -> RegularizationPath | None:
     """Fit by a factor that scores of leave-one-out follow from as well; None for a ridge that rounding takes away."""
     kernel, weights, centering = training.whole_kernel(), training.sample_weight, training.kernel.centering
     first, which, Y, w = distinct_examples(training.take()[0], target.Y, weights)
     K, new_rows = usable_gram(kernel)
     try:
-        left = LeaveOneOut(K if w is None else K[np.ix_(first, first)], Y, w, centering).at(1.0 / regularisation)
+        left = LeaveOneOut(K if w is None else K[np.ix_(first, first)], Y, w, centering).at(1.0 / C)
     except ValueError:
         return None
     dual = left.alpha
     if w is not None:  # what is left of each copy, of which the ridge is a multiple
         own = np.ones(len(K)) if weights is None else weights
-        dual = own[:, None] * ((dual / left.sample_weight[:, None])[which] + regularisation * (target.Y - Y[which]))
-    return RegularisationPath(
+        dual = own[:, None] * ((dual / left.sample_weight[:, None])[which] + C * (target.Y - Y[which]))
+    return RegularizationPath(
         target,
         np.dot(new_rows, dual)[None],
         centering.target_mean(target.Y, weights),
@@ -186,10 +186,10 @@ def left_out_scores(
 
 
 def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:
-    """Return ``(K + I / Lambda)^-1 Y`` for each Lambda, shape (L, m, q)."""
+    """Return ``(K + I / C)^-1 Y`` for each C, shape (L, m, q)."""
     if len(grid) <= FACTORS:
         solutions = np.empty((len(grid), *Y.shape))
-        for position in np.argsort([1.0 / value for value in grid], kind="stable"):  # the largest Lambda fails first
+        for position in np.argsort([1.0 / value for value in grid], kind="stable"):  # the largest C fails first
             factor = cholesky(K.copy(), 1.0 / grid[position])
             if factor is None:
                 break

@@ -12,7 +12,7 @@ import numpy as np
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.engine.combination import CombinedGram
 from learnkernels.kernels.families.base import distinct_rows
-from learnkernels.kernels.predictors.base import Predictor, RegularisationPath, TrainingSet
+from learnkernels.kernels.predictors.base import Predictor, RegularizationPath, TrainingSet
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
 from learnkernels.kernels.targets import Target
 
@@ -42,7 +42,7 @@ class ConjugateGradients(Predictor):
               h(x) = k_c(x)^\top \alpha_\Lambda + \bar Y
 
     with D the roots of the sample weights and u the mean diagonal of the kernel, or one if it was learned for a
-    regularisation: for all regularisations and outputs at once. There is no intercept where the kernel is not centered.
+    regularization: for all regularizations and outputs at once. There is no intercept where the kernel is not centered.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class ConjugateGradients(Predictor):
     -----
     Some tens of passes over the pairs of m training rows. A step is one pass, O(m^2 (d + p + L q)) time, with the base
     kernels combined within a tile. The preconditioner is a Nystroem approximation of the matrix from up to `SKETCH` of
-    its columns: O(m SKETCH^2) once, and O(SKETCH^3) for each regularisation. Memory O(m (SKETCH + L q)). Scores of rows
+    its columns: O(m SKETCH^2) once, and O(SKETCH^3) for each regularization. Memory O(m (SKETCH + L q)). Scores of rows
     that are held out are those of a regression without them, from which that of all rows begins.
     """
 
@@ -69,7 +69,7 @@ class ConjugateGradients(Predictor):
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         """Fit on rows.
 
         Raises
@@ -93,7 +93,7 @@ class ConjugateGradients(Predictor):
             raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
         gram = CombinedGram(kernel.combination, training.source, training.workers)
         kernel, w, unit = training.whole_kernel(), training.sample_weight, 1.0
-        if kernel.regularisation is None:
+        if kernel.C is None:
             unit = float(mean_over(gram.diagonal(), w) - mean_over(kernel.row_means, w))
         mean = kernel.centering.target_mean(target.Y, w)
         centered = _CenteredGram(training, gram, kernel.row_means, np.float32 if tolerance >= SINGLE else np.float64)
@@ -130,7 +130,7 @@ class ConjugateGradients(Predictor):
             start=start,
         )
         dual = (centered.root * found.solutions).reshape(m, len(grid), q).transpose(1, 0, 2)
-        return RegularisationPath(
+        return RegularizationPath(
             target,
             np.ascontiguousarray(dual),
             mean,
@@ -185,7 +185,7 @@ def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
     solutions : ShiftedSolutions
         A column for each value and output.
     values : ndarray of shape (c,)
-        Lambda of each column.
+        C of each column.
     """
     worst = int(solutions.residuals.argmax())
     reached = float(solutions.residuals[worst])
@@ -196,7 +196,7 @@ def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
 
     text = (
         f"conjugate gradients ended after {solutions.iterations} steps at a relative residual of {reached:.1e}, for "
-        f"Lambda = {values[worst]:g}, above the tolerance of {solutions.tolerance:g}; use a smaller Lambda, or a "
+        f"C = {values[worst]:g}, above the tolerance of {solutions.tolerance:g}; use a smaller C, or a "
         "larger tolerance."
     )
     warnings.warn(text, ConvergenceWarning, stacklevel=4)

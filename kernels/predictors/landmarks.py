@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.centering import Centering, subtract_means
-from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut, Pieces
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, BlockResults, Combination, PackedRows
 from learnkernels.kernels.engine.workers import RowSource, Threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
@@ -61,7 +61,7 @@ def landmarks_for(
     n_rows, n_features : int
         m and d.
     n_columns : int
-        Columns that are solved for at once: outputs times regularisations.
+        Columns that are solved for at once: outputs times regularizations.
     memory : int
         Bytes that the fit may take next to the data set.
     held_features : bool, default False
@@ -351,9 +351,9 @@ class RowPass:
             self.formed.add(rows.start)
         return block
 
-    def laid_out(self, n: int) -> LaidOut | None:
+    def packed(self, n: int) -> PackedRows | None:
         """Return the landmarks for products with n vectors in which no kernel is kept; None where it is formed."""
-        formed = self.held is not None or n > MOST_TOGETHER or not isinstance(self._right, LaidOut)
+        formed = self.held is not None or n > MOST_TOGETHER or not isinstance(self._right, PackedRows)
         return None if formed else self._right
 
     @cached_property
@@ -400,7 +400,7 @@ def passes_over(
     one = RowPass(kernel.combination, kernel.X, training.source, Y, mean, training.sample_weight, subspace)
     if isinstance(workers, Threads) and 8 * m * M <= memory:
         one = replace(one, held=np.empty((m, M)))
-    shared, tasks = workers.share(one), list(enumerate(workers.spans(m, BLOCK)))
+    shared, tasks = workers.broadcast(one), list(enumerate(workers.spans(m, BLOCK)))
     return lambda step, argument: workers.total(step, shared, argument, tasks)
 
 
@@ -426,7 +426,7 @@ def kernel_sums(of: RowPass, products: bool, task: RowTask) -> KernelSums:
     """Return the sums over some rows, with those of products of features or without."""
     M, r = of.subspace.basis.shape
     q, G, Phi = of.Y.shape[1], np.empty((BLOCK, M)), np.empty((PRODUCT_ROWS if products else 0, r))
-    laid_out = None if products else of.laid_out(1 + q)
+    packed = None if products else of.packed(1 + q)
     part, held, turned = np.empty((r, r) if products else (0, 0)), 0, np.zeros((M, 1 + q))
     sums = KernelSums(0.0, 0.0, turned[:, 0], turned[:, 1:], np.zeros((r, r)) if products else None)
     for rows in _blocks(task[1], BLOCK):
@@ -434,8 +434,8 @@ def kernel_sums(of: RowPass, products: bool, task: RowTask) -> KernelSums:
         sums.weight += float(w.sum())
         sums.own += float(w @ of.combination.diagonal(A))
         given = np.column_stack([w, of.weighted(of.Y[rows] - of.mean, rows)])
-        if laid_out is not None:
-            laid_out.products(A, None, given, turned)
+        if packed is not None:
+            packed.products(A, None, given, turned)
             continue
         block = of.block(rows, G)
         turned += block.T @ given
@@ -455,18 +455,18 @@ def kernel_sums(of: RowPass, products: bool, task: RowTask) -> KernelSums:
 def normal_products(of: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask) -> np.ndarray:
     """Return ``G' D (G beta - 1 means')``, shape (M, c), for beta of shape (M, c) and means of shape (c,)."""
     beta, means = argument
-    G, total, laid_out = np.empty((BLOCK, len(beta))), np.zeros_like(beta), of.laid_out(beta.shape[1])
+    G, total, packed = np.empty((BLOCK, len(beta))), np.zeros_like(beta), of.packed(beta.shape[1])
     for rows in _blocks(task[1], BLOCK):
-        if laid_out is not None:
+        if packed is not None:
             w = of.weighted(np.ones(rows.stop - rows.start), rows)
-            laid_out.products(of.source[rows], beta, np.outer(w, -means), total, w)
+            packed.products(of.source[rows], beta, np.outer(w, -means), total, w)
         else:
             block = of.block(rows, G)
             total += block.T @ of.weighted(block @ beta - means, rows)
     return total
 
 
-def row_features(of: RowPass, argument: None, task: RowTask) -> Pieces:
+def row_features(of: RowPass, argument: None, task: RowTask) -> BlockResults:
     """Return the features of some rows, not centered, of shape (n, r) each."""
     run, span = task
     Phi = np.empty((span[1] - span[0], of.subspace.basis.shape[1]))
@@ -474,10 +474,10 @@ def row_features(of: RowPass, argument: None, task: RowTask) -> Pieces:
         G = of.combination.matrix(of.source[rows], of.landmarks)
         np.matmul(G, of.subspace.basis, out=Phi[rows.start - span[0] : rows.stop - span[0]])
     Phi -= of.subspace.offset
-    return Pieces({run: Phi})
+    return BlockResults({run: Phi})
 
 
-def leverage_scores(of: RowPass, argument: tuple[np.ndarray, np.ndarray, float], task: RowTask) -> Pieces:
+def leverage_scores(of: RowPass, argument: tuple[np.ndarray, np.ndarray, float], task: RowTask) -> BlockResults:
     """Return ridge leverage scores of some rows; see `leverage_landmarks`."""
     (mean, scale, ridge), (run, span) = argument, task
     scores = []
@@ -490,4 +490,4 @@ def leverage_scores(of: RowPass, argument: tuple[np.ndarray, np.ndarray, float],
         own = of.combination.diagonal(A) - 2 * means + of.subspace.kernel.row_means.mean()
         left = np.maximum(own - np.einsum("ij,ij->i", Phi, Phi), 0.0)
         scores.append((((Phi - mean) @ scale) ** 2).sum(axis=1) + left / ridge)
-    return Pieces({run: np.concatenate(scores)})
+    return BlockResults({run: np.concatenate(scores)})

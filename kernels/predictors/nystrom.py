@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.predictors.base import Predictor, RegularisationPath, TrainingSet, held_out_scores
+from learnkernels.kernels.predictors.base import Predictor, RegularizationPath, TrainingSet, held_out_scores
 from learnkernels.kernels.predictors.krr_cg import convergence_note
 from learnkernels.kernels.predictors.landmarks import (
     MEMORY,
@@ -68,7 +68,7 @@ class Nystrom(Predictor):
               + \tfrac u\Lambda \, \beta^\top K_{ZZ} \beta
 
     where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` its mean over all training rows, a
-    streamed sum, and u the mean diagonal of the kernel, or one if it was learned for a regularisation. With all rows as
+    streamed sum, and u the mean diagonal of the kernel, or one if it was learned for a regularization. With all rows as
     landmarks this is kernel ridge regression on the centered kernel. Of a kernel that is not centered both means are
     zero: there is no intercept, and scikit-learn's linear models are fitted without one.
 
@@ -76,7 +76,7 @@ class Nystrom(Predictor):
     ----------
     landmarks : int or None, default None
         Their number M; more than there are rows means all rows. None for as many as help and fit the memory, up to
-        twice as many of one regularisation as of a path of them.
+        twice as many of one regularization as of a path of them.
     memory : int
         Bytes that the fit may take next to the data set.
     sampling : {"uniform", "leverage"}, default "uniform"
@@ -93,7 +93,7 @@ class Nystrom(Predictor):
     Notes
     -----
     O(m M (d + p)) time for a pass through the m training rows, one for sums, then one a step of conjugate gradients for
-    all regularisations and outputs. O(M^3) for the eigenvectors that are the preconditioner, and as much again to make
+    all regularizations and outputs. O(M^3) for the eigenvectors that are the preconditioner, and as much again to make
     it from ten rows a landmark, where that saves more steps than it costs. Memory O(M^2) and blocks of rows, and m M
     for the losses of scikit-learn. Scores of rows that are held out take five more fits, or one for more than 10,000
     rows.
@@ -131,7 +131,7 @@ class Nystrom(Predictor):
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         """Fit on rows.
 
         Raises
@@ -161,7 +161,7 @@ class Nystrom(Predictor):
 
     def _fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         kernel, Y, memory, seed = training.kernel, target.Y, int(self.memory), self.seed or 0
         if kernel.degree != 1:
             raise ValueError(
@@ -207,7 +207,7 @@ class Nystrom(Predictor):
             weights, intercepts = _linear_models(features, training, target, grid, self.loss, unit, seed)
         dual = np.ascontiguousarray(subspace.basis @ weights)
         intercepts = intercepts - (mean @ weights)
-        return RegularisationPath(target, dual, intercepts, subspace.kernel, notes=notes, solutions=solutions)
+        return RegularizationPath(target, dual, intercepts, subspace.kernel, notes=notes, solutions=solutions)
 
 
 def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) -> bool:
@@ -226,7 +226,7 @@ def _unit(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.
 
     Of a kernel with negative weights, whose diagonal is not that of its positive part, the mean square of the features.
     """
-    if kernel.regularisation is not None:
+    if kernel.C is not None:
         return 1.0
     if kernel.indefinite:
         return float(np.trace(centered_products(subspace, sums)[1])) / sums.weight

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.predictors.base import ExactPredictor, RegularisationPath
+from learnkernels.kernels.predictors.base import ExactPredictor, RegularizationPath
 from learnkernels.kernels.solvers.svm import AT_BOUND, class_pairs, solve_svm
 from learnkernels.kernels.targets import Target
 
@@ -64,7 +64,7 @@ class SVM(ExactPredictor):
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
         fine: bool = False,
-    ) -> RegularisationPath:
+    ) -> RegularizationPath:
         """Fit on a Gram matrix of mean diagonal one, centered or without intercept.
 
         Parameters
@@ -74,7 +74,7 @@ class SVM(ExactPredictor):
         target : Target
             Of the training rows; a classification with at least two classes among them.
         grid : sequence of float
-            Values of Lambda, the scale of the kernel for C = 1, which is C for a kernel of scale one.
+            Values of C, the scale of the kernel for C = 1, which is C for a kernel of scale one.
         sample_weight : ndarray of shape (m,), optional
             Positive; C of a row is multiplied by it. Not modified.
         centering : Centering, default "center"
@@ -110,7 +110,7 @@ class SVM(ExactPredictor):
             else:
                 fits.append(_fit(K, labels, C, sample_weight, tolerance))
         duals, intercepts = (np.stack([getattr(one, name) for one in fits]) for name in ("dual", "intercept"))
-        return RegularisationPath(target, duals, intercepts, pairs_of=np.unique(labels))
+        return RegularizationPath(target, duals, intercepts, pairs_of=np.unique(labels))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Predictors that are compared, and their errors: one fold chooses candidate and regularisation, another one tests."""
+"""Predictors that are compared, and their errors: one fold chooses candidate and regularization, another one tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.predictors import Predictor, RegularisationPath, TrainingSet, as_predictor
+from learnkernels.kernels.predictors import Predictor, RegularizationPath, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.folds import Trial, count_rows
@@ -28,38 +28,38 @@ EDGE_GAIN = 1e-3
 """Relative gain over the next value from which a choice at the edge of the grid asks for a wider one."""
 
 
-class Hypotheses(Protocol):
-    """Predictors of one learner, one a regularisation; `KernelPredictors` and `KernelEnsemble` are such.
+class PredictorPath(Protocol):
+    """Predictors of one learner, one a regularization; `KernelPredictors` and `KernelEnsemble` are such.
 
     Attributes
     ----------
     grid : sequence of float
-        Values of Lambda, ascending.
+        Values of C, ascending.
     """
 
     @property
     def grid(self) -> Sequence[float]: ...
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+        """Return predictions for new rows in the terms of the target, one row a regularization."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
+        """Return scores of classes for new rows, one row a regularization, shape (L, n) or (L, n, n_classes).
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """
 
 
 class KernelPredictors:
-    """Predictors on learned kernels, one a regularisation.
+    """Predictors on learned kernels, one a regularization.
 
     Attributes
     ----------
     kernels : sequence of LearnedKernel
         One for the whole grid, or one a value of it, as `learn_path` gives them.
     grid : sequence of float
-        Values of Lambda.
-    paths : list of RegularisationPath
+        Values of C.
+    paths : list of RegularizationPath
         The predictors of each kernel.
     notes : tuple of str
         What a predictor that is fitted on rows says of its fit: landmarks, residuals.
@@ -82,14 +82,14 @@ class KernelPredictors:
         Parameters
         ----------
         kernels : sequence of LearnedKernel
-            All over the same training rows. A kernel that was learned for no regularisation in particular is first
+            All over the same training rows. A kernel that was learned for no regularization in particular is first
             scaled to mean diagonal one, so that one grid suits all learners; one that was, has its own scale.
         target : Target
             Of all rows of the data set.
         predictor : str or Predictor
             One that serves the task.
         grid : sequence of float
-            Values of Lambda, ascending.
+            Values of C, ascending.
         X : ndarray or CSR matrix of shape (n, d), optional
             All rows of the data set, which may be mapped from a file: needed where the kernels were learned on some of
             the training rows. Not modified.
@@ -109,27 +109,27 @@ class KernelPredictors:
         self.kernels, self.grid = kernels, grid
         rows = kernels[0].rows if training is None else training
         of_rows, chosen = target.take(rows), as_predictor(predictor)
-        self.paths: list[RegularisationPath] = []
+        self.paths: list[RegularizationPath] = []
         with blas_threads_for(len(rows)):
             for kernel in kernels:
-                values = grid if kernel.regularisation is None else [kernel.regularisation]
+                values = grid if kernel.C is None else [kernel.C]
                 training_set = TrainingSet.of(kernel, X, rows, workers, progress)
                 self.paths.append(chosen.fit(training_set, of_rows, values))
         self.notes = tuple(dict.fromkeys(note for path in self.paths for note in path.notes))
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+        """Return predictions for new rows in the terms of the target, one row a regularization."""
         return np.concatenate([path.predict(X_new) for path in self.paths])
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
+        """Return scores of classes for new rows, one row a regularization, shape (L, n) or (L, n, n_classes).
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """
         return np.array([scores for path in self.paths for scores in path.class_scores(X_new)])
 
     def only(self, position: int) -> KernelPredictors:
-        """Return the predictor of one value of Lambda alone; of many kernels one, so that new rows cost one's."""
+        """Return the predictor of one value of C alone; of many kernels one, so that new rows cost one's."""
         if len(self.kernels) == 1:
             return self
         one = copy(self)
@@ -178,13 +178,13 @@ class FoldResult:
     candidate : int
         Position of the chosen candidate among those given.
     position : int
-        Position of the chosen Lambda on the grid.
+        Position of the chosen C on the grid.
     validation_errors : ndarray of shape (L,)
         Of the chosen candidate, along the grid.
     candidate_errors : ndarray of shape (n_candidates, L)
         Validation errors of all candidates; NaN for those that were not compared by error.
-    regularisation : float
-        The chosen Lambda.
+    C : float
+        The chosen C.
     edge : bool
         The choice lies on the grid's edge and the error was still falling there.
     n_train, n_test : int
@@ -196,7 +196,7 @@ class FoldResult:
     position: int
     validation_errors: np.ndarray
     candidate_errors: np.ndarray
-    regularisation: float
+    C: float
     edge: bool
     n_train: int
     n_test: int
@@ -212,8 +212,8 @@ class Selection:
         Of each candidate along the grid; NaN for those that were not compared by error.
     candidate, position : int
         Of the lowest one, see `best_on_grid`.
-    regularisation : float
-        Lambda at that position.
+    C : float
+        C at that position.
     sigmoid : ndarray of shape (2,)
         Slope and offset of the sigmoid that turns scores there into probabilities; NaN where none is needed.
     """
@@ -221,7 +221,7 @@ class Selection:
     errors: np.ndarray
     candidate: int
     position: int
-    regularisation: float
+    C: float
     sigmoid: np.ndarray
 
     @classmethod
@@ -275,12 +275,12 @@ class Evaluation:
 
     def result(
         self,
-        candidates: Sequence[Hypotheses],
+        candidates: Sequence[PredictorPath],
         training: np.ndarray,
         trial: Trial,
         by: Literal["error", "alignment"] = "error",
     ) -> FoldResult:
-        """Return the test error in one trial, with candidate and regularisation chosen on the validation fold.
+        """Return the test error in one trial, with candidate and regularization chosen on the validation fold.
 
         Parameters
         ----------
@@ -293,26 +293,26 @@ class Evaluation:
         return self.outcome(candidates[selection.candidate], selection.position, selection, training, trial)
 
     def select(
-        self, candidates: Sequence[Hypotheses], trial: Trial, by: Literal["error", "alignment"] = "error"
+        self, candidates: Sequence[PredictorPath], trial: Trial, by: Literal["error", "alignment"] = "error"
     ) -> Selection:
-        """Return candidate and regularisation of the lowest error on a trial's validation fold.
+        """Return candidate and regularization of the lowest error on a trial's validation fold.
 
         Parameters
         ----------
-        candidates : sequence of Hypotheses
+        candidates : sequence of PredictorPath
             Fitted on the trial's training folds; one for each setting of the learner's parameters that is tried.
         trial : Trial
             Which folds train, validate and test.
         by : {"error", "alignment"}, default "error"
-            What chooses the candidate on the validation fold: its error, together with the regularisation, or
-            its `validation_alignment`, and the regularisation then by the error. The latter needs candidates with
+            What chooses the candidate on the validation fold: its error, together with the regularization, or
+            its `validation_alignment`, and the regularization then by the error. The latter needs candidates with
             kernels.
 
         Returns
         -------
         selection : Selection
-            Smoothed where what is chosen is fitted again, see `best_on_grid`: elsewhere ties go to the smallest Lambda,
-            the strongest regularisation, and among those to the first candidate. Ties of the alignment go to the first
+            Smoothed where what is chosen is fitted again, see `best_on_grid`: elsewhere ties go to the smallest C,
+            the strongest regularization, and among those to the first candidate. Ties of the alignment go to the first
             one.
 
         Raises
@@ -339,12 +339,12 @@ class Evaluation:
                 errors[c], sigmoids[c] = self._errors([self._responses(candidates[c], rows)], [rows])
         return Selection.of(errors, candidates[0].grid, sigmoids, smooth=trial.refit)
 
-    def select_by_cross_validation(self, fits: Iterable[tuple[Trial, Sequence[Hypotheses]]]) -> Selection:
-        """Return candidate and regularisation of the lowest mean error over the folds that validate each other.
+    def select_by_cross_validation(self, fits: Iterable[tuple[Trial, Sequence[PredictorPath]]]) -> Selection:
+        """Return candidate and regularization of the lowest mean error over the folds that validate each other.
 
         Parameters
         ----------
-        fits : iterable of (Trial, sequence of Hypotheses)
+        fits : iterable of (Trial, sequence of PredictorPath)
             Each of `inner_trials` with the candidates that were fitted on its training folds, the same ones in the same
             order. Consumed one at a time, so that no more than one set of predictors need be alive.
 
@@ -363,16 +363,16 @@ class Evaluation:
         return Selection.of(np.array(errors), grid, np.array(sigmoids))
 
     def outcome(
-        self, fitted: Hypotheses, position: int, selection: Selection, training: np.ndarray, trial: Trial
+        self, fitted: PredictorPath, position: int, selection: Selection, training: np.ndarray, trial: Trial
     ) -> FoldResult:
         """Return the test error of what was chosen.
 
         Parameters
         ----------
-        fitted : Hypotheses
+        fitted : PredictorPath
             The chosen candidate, fitted on the training rows.
         position : int
-            Of the chosen regularisation on the grid of `fitted`.
+            Of the chosen regularization on the grid of `fitted`.
         selection : Selection
             What was chosen, and by which errors.
         training : ndarray of int
@@ -395,7 +395,7 @@ class Evaluation:
             position=selection.position,
             validation_errors=selection.errors[selection.candidate],
             candidate_errors=selection.errors,
-            regularisation=selection.regularisation,
+            C=selection.C,
             edge=selection.edge,
             n_train=len(training),
             n_test=len(rows),
@@ -408,8 +408,8 @@ class Evaluation:
     def _weights(self, rows: np.ndarray) -> np.ndarray | None:
         return None if self.sample_weight is None else self.sample_weight[rows]
 
-    def _responses(self, of: Hypotheses, rows: np.ndarray) -> np.ndarray:
-        """Return scores or predictions of some rows, one row a regularisation."""
+    def _responses(self, of: PredictorPath, rows: np.ndarray) -> np.ndarray:
+        """Return scores or predictions of some rows, one row a regularization."""
         respond = of.predict if self._metric.response == "predictions" else of.scores
         runs = np.split(rows, range(RUN, len(rows), RUN))
         return np.concatenate([respond(self.X[run]) for run in runs], axis=1)
@@ -436,7 +436,7 @@ class Evaluation:
                 errors[i, j] = metric.measure(held_out, probabilities(one, sigmoid) if likely else one, w)
         return np.asarray(errors.mean(axis=0)), sigmoids
 
-    def _most_aligned(self, candidates: Sequence[Hypotheses], rows: np.ndarray) -> int:
+    def _most_aligned(self, candidates: Sequence[PredictorPath], rows: np.ndarray) -> int:
         """Return the position of the first candidate of highest alignment on the rows; one without a number is last."""
         alignments = []
         for position, of in enumerate(candidates):

@@ -13,7 +13,15 @@ from learnkernels.kernels.centering import center_gram, grand_mean, mean_over, w
 from learnkernels.kernels.families.base import KernelFamily, distinct_rows
 from learnkernels.kernels.families.composed import FamilyUnion
 from learnkernels.kernels.families.distances import CategoricalFamily
-from learnkernels.kernels.search.metric import KINDS, UNSUPERVISED, Metric, Round, ridges_of, summed, unit_weights
+from learnkernels.kernels.search.metric import (
+    KINDS,
+    UNSUPERVISED,
+    LearnedMetric,
+    Round,
+    ridges_of,
+    summed,
+    unit_weights,
+)
 from learnkernels.kernels.solvers.factor import cholesky
 from learnkernels.kernels.solvers.leave_one_out import least_along
 
@@ -28,7 +36,7 @@ TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """Base kernels to take.
 
     Attributes
@@ -43,11 +51,11 @@ class Choice:
     kind: str
 
     @property
-    def taught(self) -> bool:
+    def supervised(self) -> bool:
         """Whether a target has shaped the metrics."""
         return max(self.rounds) > 0
 
-    def metrics(self, rounds: Iterable[Round]) -> list[Metric]:
+    def metrics(self, rounds: Iterable[Round]) -> list[LearnedMetric]:
         """Return the metrics that are taken of some rounds."""
         return [metric for one in rounds if one.number in self.rounds for metric in one.metrics]
 
@@ -70,7 +78,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Columns:
+class FeatureColumns:
     """Which columns hold codes of levels, what these are called, and which others take part in metrics."""
 
     codes: np.ndarray
@@ -78,7 +86,7 @@ class Columns:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, d: int, given: Sequence[int], names: Sequence[str] = ()) -> Columns:
+    def of(cls, d: int, given: Sequence[int], names: Sequence[str] = ()) -> FeatureColumns:
         """Return which of d columns hold codes; ValueError where no other is left, or names are not those of codes."""
         codes = np.asarray(given, dtype=np.intp)
         others = np.setdiff1d(np.arange(d), codes)
@@ -88,7 +96,7 @@ class Columns:
             raise ValueError(f"code_names must have one entry a code, got {len(names)} for {len(codes)}.")
         return cls(codes, others, tuple(names or (f"column {code}" for code in codes.tolist())))
 
-    def union(self, metrics: Sequence[Metric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
+    def union(self, metrics: Sequence[LearnedMetric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
         """Return base kernels of a kind in some metrics, then one a code, and the sigma of each for every column."""
         X = examples.X
         found = [metric.base_kernels(X[:, self.others], examples.w, KINDS[kind]) for metric in metrics]
@@ -126,7 +134,7 @@ class SplitHalf:
         Centered alignment of the kernel of each of these with the target on the test rows.
     """
 
-    def __init__(self, train: Examples, test: Examples, columns: Columns, rounds: Iterator[Round]) -> None:
+    def __init__(self, train: Examples, test: Examples, columns: FeatureColumns, rounds: Iterator[Round]) -> None:
         self.train, self.test, self.columns = train, test, columns
         self._positions: dict[str, int] = {}  # of the ridge that was best for the choice before of a kind
         self._sums: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = {}  # of rounds, in many choices
@@ -141,7 +149,7 @@ class SplitHalf:
                 others = self.test.X[:, self.columns.others]
                 self.alignments.append(of.alignment(others, self.test.Y, self.test.w))
 
-    def errors(self, choices: Sequence[Choice]) -> np.ndarray:
+    def errors(self, choices: Sequence[KernelChoice]) -> np.ndarray:
         """Return the weighted sums of squared test errors, of equal weights, by choice.
 
         Each choice has the ridge with which it errs least on these rows, searched from that of the choice before of
@@ -176,7 +184,7 @@ class SplitHalf:
         self._positions[kind] = least_along(error, len(ridges), self._positions.get(kind))
         return error(self._positions[kind])
 
-    def products(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
+    def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""
         X, Y, w = self.test.X, self.test.Y, self.test.w
         family, _ = self.columns.union(choice.metrics(self.rounds.values()), self.test, choice.kind)

@@ -283,7 +283,7 @@ class FeaturePath(InteriorPoint):
 
     with D the diagonal of the box, so that a step costs one Cholesky factor of size m and one `combine`, whether
     hundreds of features carry weight or all. The number of steps, twenty to forty, depends neither on p nor on the
-    regularisation. Where the predictor is all but free of regularisation the last digits of the gap are rounding: the
+    regularization. Where the predictor is all but free of regularization the last digits of the gap are rounding: the
     caller keeps the best iterate.
 
     References

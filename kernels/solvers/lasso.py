@@ -71,7 +71,7 @@ PROJECTED_STEPS = (1.0, 0.5, 0.25, 0.125)
 
 
 @dataclass(frozen=True)
-class Fit:
+class LassoFit:
     r"""Coefficients of the features, and what proves how good they are.
 
     Attributes
@@ -139,7 +139,7 @@ class SquaredLasso:
     ridge: float
     radius: float
 
-    def at(self, w: np.ndarray) -> Fit:
+    def at(self, w: np.ndarray) -> LassoFit:
         """Return value, gradient and bound at coefficients, shape (p,); O(nnz)."""
         residual = self.y - self.grams.scores(w)
         descent = self.grams.projections(residual) / self.ridge
@@ -148,7 +148,7 @@ class SquaredLasso:
         b = float(residual @ self.y) / self.ridge
         c = squared + self.radius * float(np.abs(descent).max()) ** 2
         bound = b * b / c if c > 0 and b > 0 else 0.0
-        return Fit(w, descent, norm / self.radius, squared + norm**2 / self.radius, bound)
+        return LassoFit(w, descent, norm / self.radius, squared + norm**2 / self.radius, bound)
 
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
         r"""Return the coefficients of the ridge regression at weights of a few features, shape (p,).
@@ -166,7 +166,7 @@ class SquaredLasso:
         w[carried] = roots * cho_solve(cho_factor(A), right)
         return w
 
-    def step(self, fit: Fit) -> Fit | None:
+    def step(self, fit: LassoFit) -> LassoFit | None:
         """Return a fit of smaller value, or None where rounding leaves no descent; O(a^3 + nnz).
 
         Newton's step over the active features and those that enter, each on its own side of zero. Projected on the
@@ -197,7 +197,7 @@ class SquaredLasso:
             active = active[~crossing]
         return None
 
-    def _moved(self, fit: Fit, active: np.ndarray, coefficients: np.ndarray) -> Fit | None:
+    def _moved(self, fit: LassoFit, active: np.ndarray, coefficients: np.ndarray) -> LassoFit | None:
         """Return the fit with other coefficients of the active features, if it descends."""
         w = fit.w.copy()
         w[active] = coefficients
@@ -212,7 +212,7 @@ class SquaredLasso:
 class _Record:
     """The best fit so far, the best bound, and the values, which never rise, one an iteration."""
 
-    def __init__(self, fit: Fit) -> None:
+    def __init__(self, fit: LassoFit) -> None:
         self.fit, self.bound, self.objectives = fit, fit.bound, [fit.value]
 
     @property
@@ -225,7 +225,7 @@ class _Record:
         """How far the best value is above the best bound, relative to it."""
         return replace(self.fit, bound=self.bound).gap
 
-    def add(self, fit: Fit) -> None:
+    def add(self, fit: LassoFit) -> None:
         """Count an iteration, and take its fit where it is better, also within the rounding of the value."""
         self.bound = max(self.bound, fit.bound)
         settled = fit.value <= self.fit.value * (1 + ROUNDING) and fit.gap < self.fit.gap
@@ -295,7 +295,7 @@ def ridge_weights(
 
 
 def _active_sets(
-    problem: SquaredLasso, fit: Fit, record: _Record, aim: float, most_passes: int, most_active: float
+    problem: SquaredLasso, fit: LassoFit, record: _Record, aim: float, most_passes: int, most_active: float
 ) -> None:
     """Take steps from a fit until the gap is down to `aim`, or rounding ends them."""
     for _ in range(most_passes):
@@ -308,7 +308,7 @@ def _active_sets(
         record.add(fit)
 
 
-def _along_path(problem: SquaredLasso, record: _Record, aim: float, max_iterations: int) -> Fit:
+def _along_path(problem: SquaredLasso, record: _Record, aim: float, max_iterations: int) -> LassoFit:
     r"""Follow the central path of the dual, and return the fit of few features from which active sets finish.
 
     In units of the target's root mean square r and of lambda, :math:`\alpha = r x / \lambda`, the dual is
@@ -373,7 +373,7 @@ def svm_weights(
             scale = total / squared
         return C * scale * (2 * total - scale * squared)
 
-    def fit(w: np.ndarray) -> Fit:
+    def fit(w: np.ndarray) -> LassoFit:
         scores, norm = grams.scores(w), float(np.abs(w).sum())
         b = best_intercept(scores, signs) if intercept else 0.0
         hinge = np.maximum(0.0, 1.0 - signs * (scores + b)).sum()
@@ -383,7 +383,7 @@ def svm_weights(
         margin = sum(sides) / 2 if intercept else min(sides)
         if margin > 0 and (norm / margin) ** 2 / radius < value:
             w, value = w / margin, (norm / margin) ** 2 / radius
-        return Fit(w, np.zeros(0), norm / radius, value, bound())
+        return LassoFit(w, np.zeros(0), norm / radius, value, bound())
 
     record, waited = _Record(fit(np.zeros(grams.n_kernels))), 0
     aim, whole, best = NEARLY * min(tolerance / TOLERANCE, 1.0), record.fit, np.inf

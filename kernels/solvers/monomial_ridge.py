@@ -20,7 +20,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.factor import factored_with_ridge
-from learnkernels.kernels.solvers.projected_gradient import Fit
+from learnkernels.kernels.solvers.projected_gradient import ObjectiveAt
 
 FEW = 0.5
 """Monomials, as a share of the rows, up to which they take less time than the power."""
@@ -30,7 +30,7 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
     """Return the refusal of a power whose entries reach `largest`: plus lambda I it is not positive definite."""
     return ValueError(
         f"the learned kernel of degree {degree} plus lambda = {ridge:.1e} is not positive definite up to rounding "
-        f"(its entries reach {largest:.1e}); use a smaller regularisation, radius, center or degree."
+        f"(its entries reach {largest:.1e}); use a smaller regularization, radius, center or degree."
     )
 
 
@@ -127,7 +127,7 @@ def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
 
 def monomial_ridge(
     grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float
-) -> Callable[[np.ndarray], Fit]:
+) -> Callable[[np.ndarray], ObjectiveAt]:
     r"""Return the objective of `nkrr` on rank-one kernels of few monomials.
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top + \lambda I)^{-1} Y
@@ -155,7 +155,7 @@ def monomial_ridge(
     Phi = monomials.Phi
     right, gram = Phi.T @ Y, Phi.T @ Phi
 
-    def at(mu: np.ndarray) -> Fit:
+    def at(mu: np.ndarray) -> ObjectiveAt:
         roots = np.sqrt(monomials.scales(mu))
         A = gram * roots[:, None]
         A *= roots
@@ -166,6 +166,6 @@ def monomial_ridge(
         residual = Y - Phi @ (roots[:, None] * U)
         value = float(np.vdot(residual, residual)) / ridge + float(np.vdot(U, U))
         squares = ((Phi.T @ residual / ridge) ** 2).sum(axis=1)
-        return Fit(mu, value, lambda: -monomials.slopes(mu, squares))
+        return ObjectiveAt(mu, value, lambda: -monomials.slopes(mu, squares))
 
     return at

@@ -27,7 +27,7 @@ STEP_RANGE = (1e-3, 1e6)
 
 
 @dataclass(frozen=True)
-class Fit:
+class ObjectiveAt:
     """What is minimised, at some weights.
 
     Attributes
@@ -61,7 +61,7 @@ class Descent:
 class ProjectedGradient:
     """Spectral projected gradient on the part of the ball above its centre."""
 
-    objective: Callable[[np.ndarray], Fit]
+    objective: Callable[[np.ndarray], ObjectiveAt]
     mu_0: np.ndarray
     radius: float
     norm: int
@@ -124,12 +124,14 @@ class ProjectedGradient:
             point, g = new, new.gradient()
             values.append(point.value)
 
-    def _gap(self, at: Fit, g: np.ndarray) -> float:
+    def _gap(self, at: ObjectiveAt, g: np.ndarray) -> float:
         """Return how far the linear model falls within the ball, relative to the value."""
-        lowest = minimise_linear(g, self.mu_0, self.radius, self.norm)
+        lowest = minimize_linear(g, self.mu_0, self.radius, self.norm)
         return max(float(g @ (at.mu - lowest)), 0.0) / at.value
 
-    def _search(self, at: Fit, g: np.ndarray, step: float, values: list[float], most: int) -> tuple[Fit | None, int]:
+    def _search(
+        self, at: ObjectiveAt, g: np.ndarray, step: float, values: list[float], most: int
+    ) -> tuple[ObjectiveAt | None, int]:
         """Return the first point towards the projected step that is low enough, or None, and how many were tried."""
         nu = at.mu - self.mu_0  # the gradient is never positive: a step along it stays above the centre
         towards = project(nu - step * g, self.radius, self.norm) - nu
@@ -178,7 +180,7 @@ def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
     return np.maximum(below - excess[np.count_nonzero(descending > excess) - 1], 0.0)
 
 
-def minimise_linear(g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int) -> np.ndarray:
+def minimize_linear(g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int) -> np.ndarray:
     r"""Return the weights of the ball where :math:`g^\top \mu` is least, for `g` without a positive entry.
 
     .. math:: \mu_0 + \Lambda \, {-g} / \lVert g \rVert_2 \quad (s = 2), \qquad

@@ -78,18 +78,18 @@ class RidgeProblem:
     Cortes, Mohri, Rostamizadeh (2009), UAI, equation (3); (2009), NIPS, equation (10).
     """
 
-    def __init__(self, grams: GramOperator, target: Target, regularisation: float) -> None:
-        """Take the training rows; ``lambda = 1 / regularisation``.
+    def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
+        """Take the training rows; ``lambda = 1 / C``.
 
         Raises
         ------
         ValueError
-            The regularisation is not positive and finite.
+            The regularization is not positive and finite.
         """
-        regularisation = positive("regularisation", regularisation)
+        C = positive("C", C)
         self.grams = grams
         self.Y = target.Y - grams.centering.target_mean(target.Y)
-        self.ridge = 1.0 / regularisation
+        self.ridge = 1.0 / C
 
     @cached_property
     def _inside(self) -> tuple[GramOperator, np.ndarray, np.ndarray | None]:
@@ -160,11 +160,11 @@ class StreamedRidge:
     base kernel, go through the same passes. Memory O(m (p q + s)) with the s of `SKETCH`.
     """
 
-    def __init__(self, grams: TiledGrams, target: Target, regularisation: float, tolerance: float = TOLERANCE) -> None:
-        """Take the training rows, ``lambda = 1 / regularisation``, which is positive, and the gap that is wanted."""
+    def __init__(self, grams: TiledGrams, target: Target, C: float, tolerance: float = TOLERANCE) -> None:
+        """Take the training rows, ``lambda = 1 / C``, which is positive, and the gap that is wanted."""
         self.grams, self._excess = grams, EXCESS * tolerance
         self.Y = target.Y - grams.centering.target_mean(target.Y)
-        self.ridge = 1.0 / regularisation
+        self.ridge = 1.0 / C
         self._last: tuple[np.ndarray, np.ndarray] | None = None
         self._response: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -241,7 +241,7 @@ class StreamedRidge:
 
 
 def ridge_problem(
-    grams: GramOperator, target: Target, regularisation: float, tolerance: float = TOLERANCE
+    grams: GramOperator, target: Target, C: float, tolerance: float = TOLERANCE
 ) -> RidgeProblem | StreamedRidge:
     """Return the regression as an inner problem: with a matrix of all pairs of rows where that fits, or without.
 
@@ -250,8 +250,8 @@ def ridge_problem(
     Raises
     ------
     ValueError
-        The regularisation is not positive and finite.
+        The regularization is not positive and finite.
     """
-    if isinstance(grams, TiledGrams) and not has_room(grams.n_rows) and 0 < regularisation < np.inf:
-        return StreamedRidge(grams, target, regularisation, tolerance)
-    return RidgeProblem(grams, target, regularisation)
+    if isinstance(grams, TiledGrams) and not has_room(grams.n_rows) and 0 < C < np.inf:
+        return StreamedRidge(grams, target, C, tolerance)
+    return RidgeProblem(grams, target, C)

@@ -82,18 +82,18 @@ class SupportVectorProblem:
     Lanckriet et al. (2004), JMLR 5:27-72; as stated in Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
     """
 
-    def __init__(self, grams: GramOperator, target: Target, regularisation: float) -> None:
-        """Take the training rows; ``C = regularisation``.
+    def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
+        """Take the training rows; ``C``.
 
         Raises
         ------
         ValueError
-            The regularisation is not positive and finite, or the target is not of classes.
+            The regularization is not positive and finite, or the target is not of classes.
         """
         if target.task != "classification":
             raise ValueError("a support vector machine needs a classification, got a regression; use a KRR learner.")
         self.grams, self._intercept = grams, grams.centering.intercept
-        self.C = positive("regularisation", regularisation)
+        self.C = positive("C", C)
         self.pairs = class_pairs(target.values)
         self._coefficients: list[np.ndarray | None] = [None] * len(self.pairs)
 

@@ -16,9 +16,9 @@ from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.parameters import Value
 
-Normalisation = Literal["trace", "frobenius", "none"]
+Normalization = Literal["trace", "frobenius", "none"]
 
-NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
+NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 """What base kernels may be divided by before a learner sees them: their traces, their norms, or nothing."""
 
 RENAMED = {
@@ -123,7 +123,7 @@ class AlignmentStatistics(Value, ABC):
         ------
         ValueError
             Kernels as given are asked for, but the pass moved the rows and that changes them; see `keep_origin` of
-            `gram_moments`. So do all statistics of base kernels as given.
+            `gram_statistics`. So do all statistics of base kernels as given.
         """
         if centered not in self._formed:
             self._formed[centered] = self._products(centered)
@@ -206,11 +206,11 @@ class AlignmentStatistics(Value, ABC):
 
     # What learners ask -----------------------------------------------------------------------------------------------
 
-    def scales(self, normalise: Normalisation, centered: bool = True) -> np.ndarray:
+    def scales(self, normalize: Normalization, centered: bool = True) -> np.ndarray:
         """Return what each base kernel is divided by before a learner sees it, shape (p,)."""
-        if normalise == "none":
+        if normalize == "none":
             return np.ones(self.n_kernels)
-        return self.traces(centered) if normalise == "trace" else np.sqrt(self.squared_norms(centered))
+        return self.traces(centered) if normalize == "trace" else np.sqrt(self.squared_norms(centered))
 
     def vanishing(self, centered: bool = True) -> np.ndarray:
         """Return whether each base kernel is zero, so that it can carry no weight, shape (p,)."""
@@ -293,8 +293,8 @@ class AlignmentStatistics(Value, ABC):
 
 
 @dataclass(frozen=True)
-class NormalisedProducts:
-    """M of some normalised base kernels, formed when its entries are asked for.
+class NormalizedProducts:
+    """M of some normalized base kernels, formed when its entries are asked for.
 
     Attributes
     ----------
@@ -325,11 +325,11 @@ class NormalisedProducts:
         M = self.statistics.products(self.centered)
         if len(self.kernels) < self.statistics.n_kernels:
             M = M[np.ix_(self.kernels, self.kernels)]
-        normalised = np.outer(self.scales, self.scales)
-        return np.asarray(np.divide(M, normalised, out=normalised), dtype=dtype)
+        normalized = np.outer(self.scales, self.scales)
+        return np.asarray(np.divide(M, normalized, out=normalized), dtype=dtype)
 
 
-def require_normalisation(normalise: str) -> None:
-    """Raise ValueError for a normalisation that there is not."""
-    if normalise not in NORMALISATIONS:
-        raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+def require_normalization(normalize: str) -> None:
+    """Raise ValueError for a normalization that there is not."""
+    if normalize not in NORMALIZATIONS:
+        raise ValueError(f"normalize must be one of {', '.join(NORMALIZATIONS)}, got {normalize!r}.")

@@ -49,7 +49,7 @@ class GramStatistics(AlignmentStatistics):
     raw : bool
         Whether `origin` changed no kernel, so that the uncentered statistics can be had.
     block_products, block_targets, block_traces, row_sums : ndarray
-        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as in `MomentsPart`.
+        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as in `StatisticsPart`.
 
     References
     ----------
@@ -119,7 +119,7 @@ class GramStatistics(AlignmentStatistics):
         if not self.raw:
             raise ValueError(
                 "uncentered statistics need the base kernels of the rows as given, got those of rows moved to their "
-                "mean; pass keep_origin=True to gram_moments."
+                "mean; pass keep_origin=True to gram_statistics."
             )
 
     def restrict(self, groups: Sequence[int]) -> GramStatistics:
@@ -142,7 +142,7 @@ class GramStatistics(AlignmentStatistics):
         return super().from_arrays({**arrays, **named, "raw": bool(arrays["raw"])})
 
 
-def gram_moments(
+def gram_statistics(
     family: KernelFamily,
     X: Rows,
     Y: np.ndarray,
@@ -187,7 +187,7 @@ def gram_moments(
 
     Returns
     -------
-    moments : GramStatistics
+    statistics : GramStatistics
         For a `FeatureFamily` its `FeatureStatistics`, without a pass: the parameters of tiles and `workers` are not
         used. These serve uncentered kernels with or without `keep_origin`.
 

@@ -13,7 +13,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.features import FeatureStatistics
-from learnkernels.kernels.statistics.gram import GramStatistics, gram_moments, paired
+from learnkernels.kernels.statistics.gram import GramStatistics, gram_statistics, paired
 
 SAMPLE_ROWS = 8192
 """Rows of a sample of size "auto"."""
@@ -175,7 +175,7 @@ def statistics_from_arrays(arrays: Mapping[str, Any]) -> AlignmentStatistics:
     return (FeatureStatistics if "columns" in arrays else GramStatistics).from_arrays(arrays)
 
 
-def sample_moments(
+def sample_statistics(
     family: KernelFamily,
     X: Rows,
     Y: np.ndarray,
@@ -202,17 +202,17 @@ def sample_moments(
     seed : int, default 0
         Of the sample. Samples of one seed are nested.
     **options
-        As `gram_moments` takes them; no weights of rows.
+        As `gram_statistics` takes them; no weights of rows.
 
     Returns
     -------
-    moments : SampledStatistics
+    statistics : SampledStatistics
         `GramStatistics` where the sample has all rows.
 
     Raises
     ------
     ValueError
-        As `gram_moments`; the family is one of rank-one features, the sample is smaller than `FEWEST`, or the target
+        As `gram_statistics`; the family is one of rank-one features, the sample is smaller than `FEWEST`, or the target
         is constant on it.
 
     Notes
@@ -225,7 +225,7 @@ def sample_moments(
     """
     if isinstance(family, FeatureFamily):
         raise ValueError(
-            "family must not be of rank-one features to be sampled; gram_moments takes all rows in O(m p)."
+            "family must not be of rank-one features to be sampled; gram_statistics takes all rows in O(m p)."
         )
     require_sample(sample)
     m = X.shape[0]
@@ -234,7 +234,7 @@ def sample_moments(
     if not np.ptp(Y[rows], axis=0).any():
         raise ValueError(f"the target is constant on the {len(rows)} sampled rows; take a larger sample, or all rows.")
     X, Y = X[rows], Y[rows]
-    of_sample = gram_moments(family, X, Y, groups[rows], **options)
+    of_sample = gram_statistics(family, X, Y, groups[rows], **options)
     assert isinstance(of_sample, GramStatistics)
     X, of_sample = X[of_sample.rows], replace(of_sample, rows=rows[of_sample.rows])
     if len(rows) == m:

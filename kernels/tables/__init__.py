@@ -3,8 +3,8 @@
 Imports: families, fields, parameters.
 """
 
-from learnkernels.kernels.tables.columns import Met
+from learnkernels.kernels.tables.columns import EncodingReport
 from learnkernels.kernels.tables.encoding import TableEncoding, TableFeatures, shares_by_column, target_of
 from learnkernels.kernels.tables.reading import is_table
 
-__all__ = ["Met", "TableEncoding", "TableFeatures", "is_table", "shares_by_column", "target_of"]
+__all__ = ["EncodingReport", "TableEncoding", "TableFeatures", "is_table", "shares_by_column", "target_of"]

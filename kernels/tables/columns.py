@@ -40,7 +40,7 @@ class Cells(NamedTuple):
 
 
 @dataclass
-class Met:
+class EncodingReport:
     """What was met in the columns of some rows.
 
     Attributes
@@ -61,9 +61,9 @@ class Met:
     limits: dict[str, Cells] = field(default_factory=dict)
     first: int = 0
 
-    def __add__(self, other: Met) -> Met:
+    def __add__(self, other: EncodingReport) -> EncodingReport:
         gaps, levels = Counter(self.gaps) + Counter(other.gaps), Counter(self.levels) + Counter(other.levels)
-        found = Met(dict(gaps), dict(levels), dict(self.unread), dict(self.limits))
+        found = EncodingReport(dict(gaps), dict(levels), dict(self.unread), dict(self.limits))
         for ours, theirs in ((found.unread, other.unread), (found.limits, other.limits)):
             for name, cells in theirs.items():
                 ours[name] = cells if name not in ours else ours[name]._replace(rows=ours[name].rows + cells.rows)
@@ -150,7 +150,7 @@ class ColumnEncoding(Value):
         """Return the same features with what fills gaps, and their units, from the values of some rows alone."""
 
     @abstractmethod
-    def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
+    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
         """Write the features of a column into `out`, shape (n, features), and take note of what was met.
 
         Raises
@@ -184,7 +184,7 @@ class ColumnEncoding(Value):
         return {"kind": self.kind, **data}
 
     def _take_note(
-        self, column: reading.Column, expected: str, missing: np.ndarray, met: Met, limits: Any = None
+        self, column: reading.Column, expected: str, missing: np.ndarray, report: EncodingReport, limits: Any = None
     ) -> None:
         """Take note of values that are none of this kind; raise ValueError where all are."""
         present = ~column.gaps
@@ -194,11 +194,11 @@ class ColumnEncoding(Value):
             found = "lists, records or bytes"
             if column.kind != "other":
                 value = str(column.values[row])[:40]
-                found = f"{column.kind} such as {value!r} in row {met.first + row:,} (the first is row 0)"
+                found = f"{column.kind} such as {value!r} in row {report.first + row:,} (the first is row 0)"
             raise ValueError(
                 f"column {self.name!r} must hold {expected}, as the training rows did, got {found}; convert it."
             )
-        met.note(column, expected, unread, limits)
+        report.note(column, expected, unread, limits)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -251,7 +251,7 @@ class NumberColumn(ColumnEncoding):
         return cls(name, numbers.fill, gaps, low, spread, levels, (), written)
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        numbers = NumberSummary.of(self._magnitudes(column, Met()))
+        numbers = NumberSummary.of(self._magnitudes(column, EncodingReport()))
         if not numbers.held:
             return replace(self, fill=0.0, low=0.0, spread=1.0, knots=())
         return replace(type(self).of(self.name, numbers, scale, self.levels, self.written), gaps=self.gaps)
@@ -264,27 +264,30 @@ class NumberColumn(ColumnEncoding):
     def assumed(self) -> str:
         return f"{self.levels[int(self.fill)] if self.levels else format(self.fill, '.6g')}, the median"
 
-    def _magnitudes(self, column: reading.Column, met: Met) -> np.ndarray:
+    def _magnitudes(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
         """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
         numbers, limits = column.read_numbers(self.written)
-        self._take_note(column, "numbers", np.isnan(numbers), met, limits)
+        self._take_note(column, "numbers", np.isnan(numbers), report, limits)
         infinite = np.isinf(numbers)
         require_no_infinity(
-            self.name, int(infinite.sum()), len(numbers), met.first + int(infinite.argmax()) if infinite.any() else None
+            self.name,
+            int(infinite.sum()),
+            len(numbers),
+            report.first + int(infinite.argmax()) if infinite.any() else None,
         )
         return numbers
 
-    def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
-        numbers = self._magnitudes(column, met)
+    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
+        numbers = self._magnitudes(column, report)
         new = sum(one is not None and one not in self.levels for one in column.as_texts()) if self.levels else 0
         gaps = np.isnan(numbers)
         filled = np.where(gaps, self.fill, numbers)
         out[:, 0] = _normal_ranks(filled, self.knots) if self.knots else (filled - self.low) / self.spread
         if self.gaps:
             out[:, 1] = gaps
-        met.add(self.name, int(gaps.sum()) - new, new)
+        report.add(self.name, int(gaps.sum()) - new, new)
 
     def lacks(self, column: reading.Column) -> np.ndarray:
         return column.gaps if self.levels else np.isnan(column.read_numbers(self.written)[0])
@@ -374,7 +377,7 @@ class CategoryColumn(ColumnEncoding):
     def assumed(self) -> str:
         return "the category 'missing'" if self.has_gaps or self.many else "none of its categories"
 
-    def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
+    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
         texts = self._texts(column)
         place = {level: j for j, level in enumerate(self.levels)}
         places = np.array([place.get(level, -1) for level in texts], dtype=np.intp)
@@ -385,7 +388,7 @@ class CategoryColumn(ColumnEncoding):
             out[:, -1] = reading.codes_of(texts)
         gaps = sum(level is None for level in texts)
         new = 0 if self.many else int((places < 0).sum()) - (0 if None in place else gaps)
-        met.add(self.name, gaps, new)
+        report.add(self.name, gaps, new)
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         if self.many:
@@ -506,7 +509,7 @@ class DateColumn(ColumnEncoding):
         return cls(name, days.fill, days.gaps > 0, *scaling, cycles, first, scale in ("standard", "quantile"))
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        days = self._days(column, Met())
+        days = self._days(column, EncodingReport())
         if np.isnan(days).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
         learned = type(self).of(self.name, DaySummary.of(days), scale, self.first)
@@ -527,8 +530,8 @@ class DateColumn(ColumnEncoding):
         (moment,) = self.decode(np.array([[(self.fill - self.low) / self.spread]]))
         return f"{moment}, the median"
 
-    def encode(self, column: reading.Column, out: np.ndarray, met: Met) -> None:
-        days = self._days(column, met)
+    def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
+        days = self._days(column, report)
         gaps = np.isnan(days)
         days = np.where(gaps, self.fill, days)
         out[:, 0] = (days - self.low) / self.spread
@@ -544,7 +547,7 @@ class DateColumn(ColumnEncoding):
                 out[:, columns] = np.column_stack([np.sin(angle), np.cos(angle)])
         if self.gaps:
             out[:, -1] = gaps
-        met.add(self.name, int(gaps.sum()), 0)
+        report.add(self.name, int(gaps.sum()), 0)
 
     @property
     def _columns(self) -> dict[str, slice]:
@@ -566,11 +569,11 @@ class DateColumn(ColumnEncoding):
             values[Z[:, -1] > 0] = np.nan
         return values
 
-    def _days(self, column: reading.Column, met: Met) -> np.ndarray:
+    def _days(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
         """Return the moments of a column as days since 1970, NaN for gaps."""
         days = reading.days_of(column.read_dates(self.first))
         expected = {"year": "dates", "time": "times of day"}.get(self.first, f"dates with the {self.first} first")
-        self._take_note(column, expected, np.isnan(days), met)
+        self._take_note(column, expected, np.isnan(days), report)
         return days
 
     def lacks(self, column: reading.Column) -> np.ndarray:

@@ -20,7 +20,7 @@ from learnkernels.kernels.tables.columns import (
     CategoryColumn,
     ColumnEncoding,
     DateColumn,
-    Met,
+    EncodingReport,
     NumberColumn,
     places_of,
     require_no_infinity,
@@ -34,10 +34,10 @@ KINDS: tuple[str, ...] = get_args(Kind)
 
 CONSTANT, EMPTY = "it is constant", "it is empty"
 
-AS_SAID = "as said"
+DROPPED_BY_USER = "as said"
 """Why a column is left out that a user has left out."""
 
-Said: TypeAlias = Mapping[str, Kind | Sequence[str]]
+ColumnTypes: TypeAlias = Mapping[str, Kind | Sequence[str]]
 """What columns are: by name, the kind, or the levels of an ordered category from the lowest to the highest."""
 
 UNDECIDED = (
@@ -132,7 +132,7 @@ class TableEncoding(Value):
     scaled: bool = False
 
     @classmethod
-    def of(cls, table: Any, said: Said | None = None, scale: summary.Scale = "standard") -> Self:
+    def of(cls, table: Any, said: ColumnTypes | None = None, scale: summary.Scale = "standard") -> Self:
         """Find out what the columns of a table of training rows are.
 
         Parameters
@@ -207,7 +207,7 @@ class TableEncoding(Value):
         """Names of the features."""
         return TableFeatures.of(self.columns, self.scaled)
 
-    def encode(self, table: Any, met: Met | None = None) -> np.ndarray:
+    def encode(self, table: Any, report: EncodingReport | None = None) -> np.ndarray:
         """Return the features of the rows of a table, shape (n, features), as float64.
 
         Parameters
@@ -215,7 +215,7 @@ class TableEncoding(Value):
         table : DataFrame or Arrow table of n rows, or its columns
             With the columns of the training rows in any order; others are not looked at. Where all columns are numbers,
             an array of shape (n, columns) may take its place, in their order. Not modified.
-        met : Met, optional
+        report : EncodingReport, optional
             Counts gaps and levels that are new.
 
         Raises
@@ -228,9 +228,9 @@ class TableEncoding(Value):
             table = {name: Column(name, "number", np.array(of, dtype=np.float64)) for name, of in values}
         held = read_columns(table, self.names)
         X = np.empty((len(next(iter(held.values())).values), len(self.features)))
-        met = Met() if met is None else met
+        report = EncodingReport() if report is None else report
         for column, features in self._places:
-            column.encode(held[column.name], X[:, features], met)
+            column.encode(held[column.name], X[:, features], report)
         return X
 
     @cached_property
@@ -256,7 +256,7 @@ class TableEncoding(Value):
         held = read_columns(table, self.names)
         return np.asarray(np.any([column.lacks(held[column.name]) for column in self.columns], axis=0))
 
-    def sentences(self, but: Collection[str] = (AS_SAID, CONSTANT, EMPTY)) -> list[str]:
+    def sentences(self, but: Collection[str] = (DROPPED_BY_USER, CONSTANT, EMPTY)) -> list[str]:
         """Return a sentence for each column that is left out, but for some reasons: by default those of no surprise."""
         return [
             f"column {name!r} is left out, as {why}; say what it is with 'columns' to keep it"
@@ -331,7 +331,7 @@ def as_levels(said: str | Sequence[str] | None) -> bool:
 def _as_said(column: summary.ColumnSummary, said: str | Sequence[str], scale: summary.Scale) -> ColumnEncoding | str:
     """Return the encoding of a column whose kind is said, or why it is left out."""
     if said == "drop":
-        return AS_SAID
+        return DROPPED_BY_USER
     if column.kind == "other" or not column.held:
         return "it holds no values that could be used"
     if said in ("categorical", "code"):
@@ -413,7 +413,7 @@ def _number(
     return made
 
 
-def target_of(column: Column, task: str | None, met: Met) -> np.ndarray:
+def target_of(column: Column, task: str | None, report: EncodingReport) -> np.ndarray:
     """Return the values of a target by the rules of columns, and take note of cells that are none of its kind.
 
     Parameters
@@ -422,7 +422,7 @@ def target_of(column: Column, task: str | None, met: Met) -> np.ndarray:
         Not modified.
     task : {"classification", "regression"} or None
         What it is to be learned as; texts stay classes where that is said.
-    met : Met
+    report : EncodingReport
         Is told of values that are no numbers.
 
     Returns
@@ -445,7 +445,7 @@ def target_of(column: Column, task: str | None, met: Met) -> np.ndarray:
     if read is not None:
         written, _ = read
         numbers, limits = column.read_numbers(written)
-        met.note(column, "numbers", np.isnan(numbers) & ~column.gaps, limits)
+        report.note(column, "numbers", np.isnan(numbers) & ~column.gaps, limits)
         return numbers
     if not classes and known.as_dates() is not None and known.different > FEW_ROWS:
         raise ValueError(

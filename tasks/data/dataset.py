@@ -30,7 +30,7 @@ RAW = "raw.arrow"
 PARTS = "parts.json"
 """What says where the parts of a table lie, in place of its features."""
 
-BESIDE = ("held_out", "groups", "times", "weights")
+SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights")
 """What a data set may say of each row next to features and target."""
 
 
@@ -125,9 +125,9 @@ class Dataset:
         return of_class if self.weights is None else np.asarray(of_class * self.weights)
 
     @property
-    def beside(self) -> dict[str, Any]:
+    def sample_columns(self) -> dict[str, Any]:
         """What it says of each row next to features and target."""
-        said = {name: getattr(self, name) for name in BESIDE}
+        said = {name: getattr(self, name) for name in SAMPLE_COLUMNS}
         return {name: values for name, values in said.items() if values is not None}
 
     @property
@@ -168,7 +168,7 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
             else:
                 np.save(folder / "X.npy", dataset.X, allow_pickle=False)
             np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
-            for name, of in dataset.beside.items():
+            for name, of in dataset.sample_columns.items():
                 np.save(folder / f"{name}.npy", of, allow_pickle=False)
             if dataset.spread is not None:
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
@@ -202,14 +202,16 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     scaling = folder / "scaling.npy"
     low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
-    files = {name: folder / f"{name}.npy" for name in BESIDE}
-    beside: dict[str, Any] = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
+    files = {name: folder / f"{name}.npy" for name in SAMPLE_COLUMNS}
+    sample_columns: dict[str, Any] = {
+        name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()
+    }
     table = TableEncoding.from_dict(about["table"]) if "table" in about else None
     features = names_from_data(about["features"]) if table is None else table.features
     raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
-    beside["by_training"] = about.get("scale", "")  # which entries of earlier versions do not have
-    beside["class_weight"] = None if about.get("class_weight") is None else tuple(about["class_weight"])
-    return Dataset(X, target, features, low, spread, table=table, raw=raw, **beside)
+    sample_columns["by_training"] = about.get("scale", "")  # which entries of earlier versions do not have
+    sample_columns["class_weight"] = None if about.get("class_weight") is None else tuple(about["class_weight"])
+    return Dataset(X, target, features, low, spread, table=table, raw=raw, **sample_columns)
 
 
 def copied_share(ref: DatasetRef) -> float:
@@ -256,8 +258,8 @@ def dataset_digest(dataset: Dataset) -> str:
         about += ["class_weight", dataset.class_weight]
     sha = hashlib.sha256(json.dumps(about, default=str).encode())
     # Which rows test was here before other keys, without its name.
-    beside = [("" if name == "held_out" else name, of) for name, of in dataset.beside.items()]
-    for name, array in (*(("", of) for of in (*arrays, *dataset.scaling, target.values)), *beside):
+    sample_columns = [("" if name == "held_out" else name, of) for name, of in dataset.sample_columns.items()]
+    for name, array in (*(("", of) for of in (*arrays, *dataset.scaling, target.values)), *sample_columns):
         sha.update(f"{name}{array.dtype}".encode())
         sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()[:20]

@@ -19,8 +19,8 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables import Met, target_of
-from learnkernels.kernels.tables.encoding import AS_SAID, DIFFERENT, FEW_ROWS, Said
+from learnkernels.kernels.tables import EncodingReport, target_of
+from learnkernels.kernels.tables.encoding import DIFFERENT, DROPPED_BY_USER, FEW_ROWS, ColumnTypes
 from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
@@ -28,7 +28,6 @@ from learnkernels.tasks.data.locations import TRIED_AGAIN
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, ThisProcess, parts_of, wanted_in_parts
 from learnkernels.tasks.data.readers import (
-    beside_of,
     features_among,
     is_number,
     matrix_of,
@@ -36,6 +35,7 @@ from learnkernels.tasks.data.readers import (
     read_libsvm,
     require_room,
     rows_with,
+    sample_columns_of,
     target_column,
 )
 from learnkernels.tasks.data.synthetic import read_synthetic
@@ -121,14 +121,14 @@ def load_source(
     where = f"data set {config.label}"
     files = source_files(config, data_dir) if config.source == "file" else None
     with _opened(config, files, where, tell) as source:
-        table, name, kept, y, beside = source.table, source.name, None, source.y, {}
+        table, name, kept, y, sample_columns = source.table, source.name, None, source.y, {}
         columns: Sequence[str] = ()
         if table is not None:
             own = y is not None  # and no column to predict
             columns = table.schema.names if own else features_among(table, config, source.target, name, where)
         in_parts = table is not None and files is not None and wanted_in_parts(config, files, table, where)
         if table is not None:
-            require_room(table.num_rows, 1 + len(config.beside) if in_parts else len(columns), name, where)
+            require_room(table.num_rows, 1 + len(config.sample_columns) if in_parts else len(columns), name, where)
             kept = rows_with(table, config.where, "where", where)
             y = target_column(table, source.target, kept, where) if y is None else y
             if not columns or not len(y):
@@ -136,9 +136,9 @@ def load_source(
                     f"{where}: {name} leaves {len(y)} rows and {len(columns)} feature columns; at least two rows and "
                     "one column are needed."
                 )
-            beside = beside_of(table, kept, config, where)
+            sample_columns = sample_columns_of(table, kept, config, where)
         y = _column_values(y, config, where, tell)
-        known = _Known(config, where, seed, tell, y, beside, _usable(y, beside, config, where, tell))
+        known = _Known(config, where, seed, tell, y, sample_columns, _usable(y, sample_columns, config, where, tell))
         known.require_some(known.usable)
         if table is None or config.ngrams is not None or config.bytes is not None:
             return _of_matrix(
@@ -164,7 +164,7 @@ class _Known:
     seed: int
     tell: Callable[[str], None]
     y: np.ndarray
-    beside: Mapping[str, np.ndarray]
+    sample_columns: Mapping[str, np.ndarray]
     usable: np.ndarray
 
     def require_some(self, usable: np.ndarray) -> None:
@@ -181,7 +181,7 @@ class _Known:
         if config.subsample is not None and config.subsample < len(target):
             rows = np.sort(np.random.default_rng(self.seed).choice(len(target), config.subsample, replace=False))
             target, taken = target.take(rows), taken[rows]
-        known: dict[str, Any] = {name: of[taken] for name, of in self.beside.items()}
+        known: dict[str, Any] = {name: of[taken] for name, of in self.sample_columns.items()}
         if config.class_weight is not None:
             known["class_weight"] = _class_weights(config, target, known.get("weights"), self.where)
         return rows, target, known
@@ -192,7 +192,7 @@ class _Known:
             self.tell(f"{self.where}: {sentence}.")
 
 
-def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Said | None, known: _Known) -> Dataset:
+def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: ColumnTypes | None, known: _Known) -> Dataset:
     """Return the data set of the usable rows of a table, in memory or in parts."""
     config, where = known.config, known.where
     try:
@@ -208,7 +208,7 @@ def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Said |
         if config.missing == "drop" and lacking:
             kinds = None if said is None else {name: kind for name, kind in said.items() if name in encoding.names}
             encoding, _ = rows.learned(encoding.names, kinds, config.scale)
-        known.tell_all(encoding.sentences((AS_SAID,)))
+        known.tell_all(encoding.sentences((DROPPED_BY_USER,)))
         X, there, met = rows.encoded(encoding)
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
@@ -221,7 +221,7 @@ def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Said |
     if config.distinct and isinstance(rows, HeldRows):
         plain, _, _ = rows.encoded(encoding.learned_on(rows.columns, "none"))
         distinct = _first_of_equals(plain, known.y[taken])
-    drawn, target, beside = known.drawn(taken[distinct])
+    drawn, target, sample_columns = known.drawn(taken[distinct])
     fewer, anew = len(drawn) < len(taken), config.scale != "none" or any(one.has_gaps for one in encoding.columns)
     by_training = config.scale_on == "training" and anew
     if isinstance(rows, HeldRows) and (fewer or by_training):  # of parts, no configuration asks for either
@@ -230,8 +230,8 @@ def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Said |
             encoding = encoding.learned_on(raw, config.scale)
             X = encoding.encode(raw)
         if by_training:
-            beside |= {"raw": raw, "by_training": config.scale}
-    return Dataset(cast(Any, X), target, encoding.features, table=encoding, **beside)
+            sample_columns |= {"raw": raw, "by_training": config.scale}
+    return Dataset(cast(Any, X), target, encoding.features, table=encoding, **sample_columns)
 
 
 def _of_matrix(X: Any, features: Sequence[str], known: _Known) -> Dataset:
@@ -246,7 +246,7 @@ def _of_matrix(X: Any, features: Sequence[str], known: _Known) -> Dataset:
     X = X if len(taken) == X.shape[0] else X[taken]
     if config.ngrams is not None:
         X, features = select_ngrams(X, tuple(features), config.ngrams)
-    drawn, target, beside = known.drawn(taken)
+    drawn, target, sample_columns = known.drawn(taken)
     bad = Counter(_not_finite(X)[1].tolist())
     if bad:
         named = listed([f"{features[c]} ({n})" for c, n in sorted(bad.items())], show=str)
@@ -257,7 +257,7 @@ def _of_matrix(X: Any, features: Sequence[str], known: _Known) -> Dataset:
     X = X if len(drawn) == len(taken) else X[drawn]
     low, spread = scaling_of(X, config.scale, known.where)
     by_training = "" if low is None or config.scale_on != "training" else config.scale
-    return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=by_training, **beside)
+    return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=by_training, **sample_columns)
 
 
 def _not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -303,14 +303,18 @@ def _opened(config: DatasetConfig, files: Files | None, where: str, tell: Callab
 
 
 def _usable(
-    y: np.ndarray, beside: Mapping[str, np.ndarray], config: DatasetConfig, where: str, tell: Callable[[str], None]
+    y: np.ndarray,
+    sample_columns: Mapping[str, np.ndarray],
+    config: DatasetConfig,
+    where: str,
+    tell: Callable[[str], None],
 ) -> np.ndarray:
     """Return which rows have a target, and what is known of them beside, and a weight above zero, shape (m,)."""
     taught = _present(y) | (config.missing == "refuse")
     if config.missing == "impute" and not taught.all() and taught.any():
         tell(f"{where}: {(~taught).sum():,} of {len(taught):,} rows have no target, and are left out.")
-    counting = [beside["weights"] > 0] if "weights" in beside else []
-    return np.asarray(np.logical_and.reduce([taught, *counting, *(of >= 0 for of in beside.values())]))
+    counting = [sample_columns["weights"] > 0] if "weights" in sample_columns else []
+    return np.asarray(np.logical_and.reduce([taught, *counting, *(of >= 0 for of in sample_columns.values())]))
 
 
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
@@ -381,7 +385,7 @@ def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[st
     elif pa.types.is_dictionary(y.type) and not pa.types.is_string(y.type.value_type):
         return _column_values(y.dictionary_decode(), config, where, tell)
     else:
-        met, column = Met(), column_of(config.target, pa.chunked_array([y]))
+        met, column = EncodingReport(), column_of(config.target, pa.chunked_array([y]))
         try:
             values = target_of(column, config.task, met)
         except ValueError as error:

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables import Met, TableEncoding
-from learnkernels.kernels.tables.encoding import Said, as_levels
+from learnkernels.kernels.tables import EncodingReport, TableEncoding
+from learnkernels.kernels.tables.encoding import ColumnTypes, as_levels
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.tables.summary import MOST_EXACT, Scale, TableSummary
 from learnkernels.tasks.data.locations import Location, Told, locate
@@ -177,28 +177,28 @@ def parts_of(table: Table, used: np.ndarray) -> tuple[Part, ...]:
 
 def _read(
     job: tuple[int, Part, int], encoding: TableEncoding, complete: TableEncoding | None, folder: str, digest: str
-) -> tuple[Part, np.ndarray, Met]:
+) -> tuple[Part, np.ndarray, EncodingReport]:
     """Return a part with the rows that are used, extremes of their features, which are written, and what was met.
 
     The job is the number of the part, the part, and the number of its first row.
     """
     place, part, first = job
 
-    def read() -> tuple[Part, np.ndarray, Met]:
-        d, met, masks = len(encoding.features), Met(first=first), []
+    def read() -> tuple[Part, np.ndarray, EncodingReport]:
+        d, report, masks = len(encoding.features), EncodingReport(first=first), []
         low, high = np.full(d, np.inf), np.full(d, -np.inf)
 
         def blocks() -> Iterator[np.ndarray]:
             for piece, used in part.used_tables(encoding.names, complete):
                 masks.append(used)
-                X = encoding.encode(piece, met)
-                met.first += len(X)
+                X = encoding.encode(piece, report)
+                report.first += len(X)
                 np.minimum(low, X.min(axis=0, initial=np.inf), out=low)
                 np.maximum(high, X.max(axis=0, initial=-np.inf), out=high)
                 yield X
 
         RowFile.of_blocks(_copy_of(folder, digest, place), blocks(), d, np.dtype(np.float64))
-        return part.keeping(np.concatenate(masks)), np.stack([low, high]), met
+        return part.keeping(np.concatenate(masks)), np.stack([low, high]), report
 
     return patiently(read)
 
@@ -247,16 +247,18 @@ class HeldRows:
             raise ValueError(NONE_COMPLETE)
         return self if there.all() else HeldRows(self.table.filter(pa.array(there)), there)
 
-    def learned(self, columns: Sequence[str], said: Said | None, scale: Scale) -> tuple[TableEncoding, dict[str, int]]:
+    def learned(
+        self, columns: Sequence[str], said: ColumnTypes | None, scale: Scale
+    ) -> tuple[TableEncoding, dict[str, int]]:
         """Return what columns become, see `RowsOfParts.learned`."""
         held = self.columns.only(columns)
         encoding = TableEncoding.of(held, said, scale)
         return encoding, {one.name: int(one.lacks(held[one.name]).sum()) for one in encoding.columns if one.has_gaps}
 
-    def encoded(self, encoding: TableEncoding) -> tuple[np.ndarray, np.ndarray, Met]:
+    def encoded(self, encoding: TableEncoding) -> tuple[np.ndarray, np.ndarray, EncodingReport]:
         """Return features, see `RowsOfParts.encoded`."""
-        met = Met()
-        return encoding.encode(self.columns, met), self.there, met
+        report = EncodingReport()
+        return encoding.encode(self.columns, report), self.there, report
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,9 @@ class RowsOfParts:
         """Return the rows that lack no value of the columns of an encoding."""
         return replace(self, whole=encoding)
 
-    def learned(self, columns: Sequence[str], said: Said | None, scale: Scale) -> tuple[TableEncoding, dict[str, int]]:
+    def learned(
+        self, columns: Sequence[str], said: ColumnTypes | None, scale: Scale
+    ) -> tuple[TableEncoding, dict[str, int]]:
         """Return what columns become, and how many values those lack that lack some, after one pass over the rows.
 
         Of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, bit for bit.
@@ -314,7 +318,7 @@ class RowsOfParts:
         encoding = TableEncoding.of(summary, said, scale)
         return encoding, {one.name: summary.columns[one.name].gaps for one in encoding.columns if one.has_gaps}
 
-    def encoded(self, encoding: TableEncoding) -> tuple[TableParts, np.ndarray, Met]:
+    def encoded(self, encoding: TableEncoding) -> tuple[TableParts, np.ndarray, EncodingReport]:
         """Return features after one pass over the rows.
 
         Parameters
@@ -327,7 +331,7 @@ class RowsOfParts:
         X : TableParts of n rows
         there : ndarray of bool of shape (m,)
             Whether each row is one of these.
-        met : Met
+        report : EncodingReport
             Cells that are not of the kind of their column.
 
         Raises
@@ -345,10 +349,10 @@ class RowsOfParts:
         folder = self.readers.folder
         read = partial(_read, encoding=encoding, complete=self.whole, folder=folder, digest=digest)
         jobs = [(i, part, firsts[i]) for i, part in enumerate(self.parts)]
-        parts, ends, met = zip(*self.readers.map(read, jobs), strict=True)
+        parts, ends, report = zip(*self.readers.map(read, jobs), strict=True)
         there = np.concatenate([after.mask[part.mask] for part, after in zip(self.parts, parts, strict=True)])
         extremes = np.array([np.min(ends, axis=0)[0], np.max(ends, axis=0)[1]])
-        return TableParts(tuple(parts), encoding, digest, extremes, folder), there, reduce(add, met)
+        return TableParts(tuple(parts), encoding, digest, extremes, folder), there, reduce(add, report)
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,14 @@ def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     return np.asarray(raw.data, dtype=np.float64), y, tuple(str(feature) for feature in raw.feature_names)
 
 
-def beside_of(table: Table, kept: np.ndarray | None, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
+def sample_columns_of(
+    table: Table, kept: np.ndarray | None, config: DatasetConfig, where: str
+) -> dict[str, np.ndarray]:
     """Return what a table says of each row that is kept next to features and target.
 
     Returns
     -------
-    beside : dict of ndarray of shape (n,)
+    sample_columns : dict of ndarray of shape (n,)
         ``groups``, the number of each row's group, ``times``, that of its time, ascending, ``weights``, and
         ``held_out``, whether a row tests: those that the configuration asks for. -1, or NaN for a weight, where the
         column is missing.
@@ -57,25 +59,25 @@ def beside_of(table: Table, kept: np.ndarray | None, config: DatasetConfig, wher
         A column has a type that does not serve, or lacks values that are not to be dropped; or no row, or every row,
         has the values of 'test'.
     """
-    beside = {}
-    for key, name in config.beside.items():
+    sample_columns = {}
+    for key, name in config.sample_columns.items():
         column = _only(table.select([name]), kept)[name].combine_chunks()
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if _is_text(column.type):
             column = held_texts(column)
         found = f"{where}: column {name!r} of {key!r}"
-        numbers = _BESIDE[key](column, found)
+        numbers = _SAMPLE_COLUMNS[key](column, found)
         lacking = int((~(numbers >= 0)).sum())
         if lacking and config.missing != "drop":
             raise InputError(f"{found} is missing in {lacking} of {len(numbers)} rows; set 'missing: drop'.")
-        beside["times" if key == "time" else key] = numbers
+        sample_columns["times" if key == "time" else key] = numbers
     if config.test:
         held_out = rows_with(table, config.test, "test", where, kept)
         if held_out is None:
             raise InputError(f"{where}: every row has the values of 'test', so none is left to learn from; name fewer.")
-        beside["held_out"] = held_out
-    return beside
+        sample_columns["held_out"] = held_out
+    return sample_columns
 
 
 def _groups(column: pa.Array, found: str) -> np.ndarray:
@@ -133,7 +135,11 @@ def _weights(column: pa.Array, found: str) -> np.ndarray:
     return weights
 
 
-_BESIDE: dict[str, Callable[[pa.Array, str], np.ndarray]] = {"groups": _groups, "time": _times, "weights": _weights}
+_SAMPLE_COLUMNS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {
+    "groups": _groups,
+    "time": _times,
+    "weights": _weights,
+}
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -203,7 +209,7 @@ def features_among(table: Table, config: DatasetConfig, target: str, name: str, 
         "columns": config.columns or (),
         "where": config.where,
         "test": config.test,
-        **{key: [column] for key, column in config.beside.items()},
+        **{key: [column] for key, column in config.sample_columns.items()},
         "ngrams": config.ngrams.columns if config.ngrams else (),
         "bytes": [config.bytes] if config.bytes else (),
     }
@@ -212,7 +218,7 @@ def features_among(table: Table, config: DatasetConfig, target: str, name: str, 
             if column not in names:
                 shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
                 raise InputError(f"{where}: {key} {column!r} is not a column of {name}; it has {shown}.")
-    others = {target, *config.drop, *config.where, *config.test, *config.beside.values()}
+    others = {target, *config.drop, *config.where, *config.test, *config.sample_columns.values()}
     features = [column for column in config.features or names if column not in others]
     return features if config.ngrams is None else list(config.ngrams.columns)
 
@@ -335,7 +341,7 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
 
 def read_libsvm(files: Files, config: DatasetConfig, where: str) -> tuple[Any, np.ndarray, Sequence[str]]:
     """Return the sparse rows, the target and the names of features of a LIBSVM / SVMlight text."""
-    for key in ("drop", "features", "columns", "where", "test", *config.beside, "ngrams", "bytes"):
+    for key in ("drop", "features", "columns", "where", "test", *config.sample_columns, "ngrams", "bytes"):
         if getattr(config, key):
             raise InputError(f"{where}: {key!r} does not go with {files.name}, whose columns have no names.")
     parts, targets = [], []

@@ -20,7 +20,7 @@ from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, name_of_fil
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
 from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
-from learnkernels.kernels.tables.encoding import AS_SAID, FEW_ROWS, TableEncoding
+from learnkernels.kernels.tables.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
 from learnkernels.tasks.data.dataset import Dataset
 from learnkernels.tasks.data.ingest import load_source, source_files
 from learnkernels.tasks.data.tables import FORMATS, Table
@@ -31,7 +31,7 @@ MOST_ROWS = 10_000
 TRAIN = 5000
 """Rows that train in each repeat of a larger table, so that the search over one Gaussian kernel takes minutes."""
 
-BESIDE_TRAIN = {"validation": 0.4, "test": 0.6}
+TEST_PER_TRAIN = {"validation": 0.4, "test": 0.6}
 """Rows of the other parts of a repeat, for each that trains."""
 
 REPEATS = 3
@@ -71,7 +71,7 @@ MANY = 10
 """Different numbers that a column has at least of which it is asked whether it is a function of the target."""
 
 
-BESIDE = {
+SAMPLE_COLUMNS = {
     "groups": "rows of one {column} stay together: none is divided between training and test",
     "time": "rows in the order of {column}: earlier ones train, later ones test",
 }
@@ -97,7 +97,7 @@ class Start:
 def start(
     path: str | Sequence[str],
     target: str | Sequence[str] | None,
-    beside: Mapping[str, str | None] | None = None,
+    sample_columns: Mapping[str, str | None] | None = None,
     metric: str | None = None,
     without: Sequence[str] = (),
     minutes: float | None = None,
@@ -110,7 +110,7 @@ def start(
         Parquet, CSV, Arrow or Feather; a file, or several of the same columns, a folder or a pattern for such.
     target : str, sequence of str or None
         The column to predict, or several, of which each is compared by itself.
-    beside : mapping of str to str, optional
+    sample_columns : mapping of str to str, optional
         The columns of `groups` and `time`, where there are some.
     metric : str, optional
         Of the protocol; the task's own by default.
@@ -144,7 +144,7 @@ def start(
         raise InputError(
             f"{shown_as}: {said}; {did_you_mean(unknown[0] if unknown else '', names)}its columns are {shown}."
         )
-    keys = {key: column for key, column in (beside or {}).items() if column is not None}
+    keys = {key: column for key, column in (sample_columns or {}).items() if column is not None}
     asked: dict[str, Any] = {"source": "file", "path": paths[0] if len(paths) == 1 else paths, "label": label}
     told: list[str] = []
 
@@ -173,7 +173,7 @@ def start(
         rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
         lines.append(f"left out: rows of {targets[0]} {rows}, of which there are too few to train, choose and test on")
     lines += [line for of, one in zip(datasets, targets, strict=True) for line in _oddities(of, one)]
-    lines += [BESIDE[key].format(column=column) for key, column in keys.items()]
+    lines += [SAMPLE_COLUMNS[key].format(column=column) for key, column in keys.items()]
     protocol, why = _protocol(drawn, "time" in keys)
     if why:
         lines.append(why)
@@ -203,7 +203,7 @@ def _drawn_rows(dataset: Dataset, minutes: float | None, repeats: int) -> int | 
 
     if affordable(FOLDS) >= n * (FOLDS - 1) // FOLDS:
         return None
-    return max(LEAST_TRAIN, min(affordable(repeats), int(n / (1.0 + sum(BESIDE_TRAIN.values())))))
+    return max(LEAST_TRAIN, min(affordable(repeats), int(n / (1.0 + sum(TEST_PER_TRAIN.values())))))
 
 
 def _rare_classes(dataset: Dataset, drawn: int | None) -> dict[str, int]:
@@ -242,7 +242,9 @@ def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
     lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
     if lacking := [column.name for column in table.columns if column.has_gaps]:
         lines.append(f"gaps, filled and told by a feature of their own: {_some(lacking)}")
-    left_out = {name or "the column without a name": why for name, why in table.left_out.items() if why != AS_SAID}
+    left_out = {
+        name or "the column without a name": why for name, why in table.left_out.items() if why != DROPPED_BY_USER
+    }
     return [*lines, *(f"left out: {name}, as {why}" for name, why in left_out.items())]
 
 
@@ -312,7 +314,7 @@ def _protocol(drawn: int | None, in_time: bool) -> tuple[str, str]:
     """Return the protocol as YAML, and what is to be said of it, with the rows that train where they are drawn."""
     if drawn is None:
         return f"  folds: {FOLDS}\n  refit: true  # what one fold has chosen is fitted on it too", ""
-    rows = {"train": drawn, **{part: int(share * drawn) for part, share in BESIDE_TRAIN.items()}}
+    rows = {"train": drawn, **{part: int(share * drawn) for part, share in TEST_PER_TRAIN.items()}}
     parts = ", ".join(f"{part}: {n}" for part, n in rows.items())
     if in_time:
         return f"  split: {{{parts}}}", f"{drawn:,} rows train; 'init' writes the file in which to take more"
@@ -325,7 +327,7 @@ def _text(
     paths: Sequence[str],
     targets: Sequence[str],
     datasets: Sequence[Dataset],
-    beside: Mapping[str, str],
+    sample_columns: Mapping[str, str],
     where: Mapping[str, Sequence[str]],
     protocol: str,
     without: Sequence[str],
@@ -346,7 +348,7 @@ def _text(
     lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
     columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
     exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)
-    divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in beside.items())
+    divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in sample_columns.items())
     for name, values in where.items():
         divided += f"    where: {{{_yaml(name)}: {_yaml(values)}}}  # the rows to take\n"
     left_out = f", without: {_yaml(without)}" if without else ""

@@ -113,21 +113,23 @@ def _count_tokens(
     lengths = _lengths(tokens)
     counts = np.ones(int(lengths.sum()))
     if config.counts is not None:
-        beside = _plain(table[config.counts])
-        kind = beside.type.value_type if _is_list(beside.type) else None
+        sample_columns = _plain(table[config.counts])
+        kind = sample_columns.type.value_type if _is_list(sample_columns.type) else None
         if kind is None or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise InputError(
                 f"{where}: 'counts' of 'ngrams', column {config.counts!r}, must hold lists of numbers, got "
-                f"{beside.type}."
+                f"{sample_columns.type}."
             )
-        different = np.flatnonzero(_lengths(beside) != lengths)
+        different = np.flatnonzero(_lengths(sample_columns) != lengths)
         if len(different):
             row = different[0]
             raise InputError(
                 f"{where}: columns {name!r} and {config.counts!r} must be lists of one length in every row; row {row} "
-                f"of those that are read has {lengths[row]} and {_lengths(beside)[row]}."
+                f"of those that are read has {lengths[row]} and {_lengths(sample_columns)[row]}."
             )
-        counts = np.asarray(beside.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+        counts = np.asarray(
+            sample_columns.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64
+        )
         if not (counts >= 0).all():  # a missing count is NaN here
             raise InputError(f"{where}: column {config.counts!r} has a count that is missing or negative; correct it.")
     flat = tokens.flatten().dictionary_encode()

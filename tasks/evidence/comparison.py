@@ -24,8 +24,8 @@ from learnkernels.tasks.measure.evaluation import (
     training_rows,
 )
 from learnkernels.tasks.measure.matrices import StoredMatrices, matrix_folder
-from learnkernels.tasks.measure.moments import compute_moments, planned_trials, require_feasible, rows_of_trial
-from learnkernels.tasks.measure.stored_moments import MomentsRef
+from learnkernels.tasks.measure.statistics import compute_statistics, planned_trials, require_feasible, rows_of_trial
+from learnkernels.tasks.measure.stored_statistics import StatisticsRef
 from learnkernels.tasks.own import require_params
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -114,20 +114,20 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
 def measure(
     prepared: Prepared, sweep: TrackedRun, run_id: str, pool: DaskPool, progress: RunProgress
 ) -> Sequence[FoldsRef]:
-    """Compute moments once a data set and repeat, measure every learner in every trial, and log each as an MLflow run.
+    """Compute statistics per data set and repeat, measure every learner in every trial, and log each as an MLflow run.
 
     Baselines follow the learners of all data sets, the slowest last. What the store has is not computed again. Results
     are in the order of the data sets.
     """
     config, results = prepared.config, []
-    moments = []
+    statistics = []
     for ref, rows, local in prepared.jobs:
-        moments.append(measure_kernels(rows, local, pool, progress))
-        for folds in measure_learners(rows, moments[-1], local, pool, progress):
+        statistics.append(measure_kernels(rows, local, pool, progress))
+        for folds in measure_learners(rows, statistics[-1], local, pool, progress):
             results.append(folds)
             track_result(sweep, config, run_id, ref, folds)
     for kind in kinds_of(config):
-        for (ref, _, local), of in zip(prepared.jobs, moments, strict=True):
+        for (ref, _, local), of in zip(prepared.jobs, statistics, strict=True):
             progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", _trials(config, ref) if kind in SEARCHED else 0)
             results.append(evaluate_baseline(ref, of, local, pool, progress.advance, kind))
             track_result(sweep, config, run_id, ref, results[-1])
@@ -135,31 +135,33 @@ def measure(
     return sorted(results, key=lambda one: order.index(one.dataset))
 
 
-def measure_kernels(rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress) -> list[MomentsRef]:
-    """Return the moments of the base kernels, one of each repeat; a step of the progress each.
+def measure_kernels(
+    rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
+) -> list[StatisticsRef]:
+    """Return the statistics of the base kernels, one of each repeat; a step of the progress each.
 
     Where each trial scales the features by its own training rows, one of each trial.
     """
-    moments = []
+    statistics = []
     trials = planned_trials(config.protocol, rows.ordered) if rows.by_training else []
     for repeat in range(config.protocol.repeats):
         progress.start(f"{rows.name}: alignment statistics of the base kernels")
         for trial in trials:
             own = rows_of_trial(rows, config.protocol, repeat, trial)
             share = lambda done: progress.advance(done / len(trials))  # noqa: E731
-            moments.append(compute_moments(own, config, repeat, pool, share, trial))
+            statistics.append(compute_statistics(own, config, repeat, pool, share, trial))
         if not trials:
-            moments.append(compute_moments(rows, config, repeat, pool, progress.advance))
-    return moments
+            statistics.append(compute_statistics(rows, config, repeat, pool, progress.advance))
+    return statistics
 
 
 def measure_learners(
-    rows: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
+    rows: DatasetRef, statistics: Sequence[StatisticsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> Iterator[FoldsRef]:
     """Give the fold results of each learner as they are measured; a step of the progress each."""
     for learner in config.learners:
         progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
-        yield evaluate_learner(rows, moments, learner, config, pool, progress.advance)
+        yield evaluate_learner(rows, statistics, learner, config, pool, progress.advance)
 
 
 def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, CompareConfig]:
@@ -192,6 +194,6 @@ def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, Compar
         )
     positions = np.arange(ref.n_rows, dtype=np.float64)[:, None]
     given = load_dataset(ref)
-    rows = Dataset(positions, given.target, (f"row in matrices {index.id}",), **given.beside)
+    rows = Dataset(positions, given.target, (f"row in matrices {index.id}",), **given.sample_columns)
     local = PrecomputedConfig(family="precomputed", path=str(stored.folder))
     return store_dataset(rows, ref.name, ref.source, warn), config.model_copy(update={"kernels": (local,)})

@@ -284,8 +284,8 @@ class LearningHistoryDisplay(_Display):
 
 
 @dataclass
-class RegularisationDisplay(_Display):
-    """Shares of the base kernels along the regularisation, next to the score on rows that were left out.
+class RegularizationDisplay(_Display):
+    """Shares of the base kernels along the regularization, next to the score on rows that were left out.
 
     Build it with `from_estimator`. Weights of a two-stage learner do not depend on it: their lines are level.
 
@@ -344,7 +344,7 @@ class RegularisationDisplay(_Display):
 
         Returns
         -------
-        display : RegularisationDisplay
+        display : RegularizationDisplay
 
         Raises
         ------
@@ -379,7 +379,7 @@ class RegularisationDisplay(_Display):
 
         Returns
         -------
-        display : RegularisationDisplay
+        display : RegularizationDisplay
             Itself.
         """
         ax = self._axes(ax)

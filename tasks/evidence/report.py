@@ -40,7 +40,7 @@ MLFLOW_HINT = (
 )
 
 SHOWN_NOTES = 2
-"""Sentences of a predictor in the report: one that is fitted for each Lambda has some for each."""
+"""Sentences of a predictor in the report: one that is fitted for each C has some for each."""
 
 LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
 """Whose versions are told next to those that numbers depend on."""

@@ -40,9 +40,9 @@ from learnkernels.tasks.evidence.mlflow_store import mlflow_store, mlflow_ui
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
-from learnkernels.tasks.measure.moments import planned_trials
+from learnkernels.tasks.measure.statistics import planned_trials
 from learnkernels.tasks.naming import file_name, step
-from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.process_owner import Owner
 from learnkernels.tasks.stopping import Stopped, last_word, requested
 
 NOTE = "mlflow.note.content"
@@ -264,17 +264,17 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         "dataset": ref.name, "task": ref.task,
         **{name: row[name] for name in ("learner", "algorithm", "predictor", "metric", "n_kernels")},
         "n_rows": ref.n_rows, "n_features": ref.n_features,
-        "normalise": config.normalise, "centering": config.centering,
+        "normalise": config.normalize, "centering": config.centering,
         **({"folds": protocol.folds} if protocol.split is None else {}),
         **{f"split.{key}": rows for key, rows in protocol.split or () if rows is not None},
         **{f"choose.{key}": value for key, value in protocol.choose or ()},
         **({"refit": True} if protocol.refit else {}),
-        **next(of.beside for of in config.datasets if of.label == ref.name),
+        **next(of.sample_columns for of in config.datasets if of.label == ref.name),
         "repeats": protocol.repeats, "seed": protocol.seed,
     }  # fmt: skip
     if not np.isnan(row.n_sampled):
         params |= {"sampled_rows": round(row.n_sampled), "sampled_of": round(row.n_train)}
-        params["sample"] = config.moments.sample
+        params["sample"] = config.statistics.sample
     settings: dict[str, object] = {}
     learner = next((learner for learner in config.learners if learner.title == folds.learner), None)
     if learner is not None:

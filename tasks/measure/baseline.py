@@ -32,7 +32,7 @@ from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.measure.stored_moments import MomentsRef, load_folds
+from learnkernels.tasks.measure.stored_statistics import StatisticsRef, load_folds
 from learnkernels.tasks.measure.trials import trial_columns
 
 CONSTANT: Final = "constant"
@@ -64,7 +64,7 @@ class SearchJob:
     Attributes
     ----------
     ref : DatasetRef
-    moments : MomentsRef
+    statistics : StatisticsRef
         Of the trial's repeat; it holds the fold of each row.
     trial : Trial
     baseline : BaselineConfig
@@ -75,7 +75,7 @@ class SearchJob:
     """
 
     ref: DatasetRef
-    moments: MomentsRef
+    statistics: StatisticsRef
     trial: Trial
     baseline: BaselineConfig
     kind: BaselineName
@@ -108,7 +108,7 @@ def search(job: SearchJob) -> dict[str, Any]:
     fitted on the training folds alone, or with `refit` on both, without one on all folds that validated each other.
     """
     started = time.perf_counter()
-    dataset, folds = load_dataset(job.ref), load_folds(job.moments)
+    dataset, folds = load_dataset(job.ref), load_folds(job.statistics)
     trial, target = job.trial, dataset.target
     metric = metric_for(job.metric, target)
     training, test = rows_of(folds, trial.final), np.flatnonzero(folds == trial.test)
@@ -120,9 +120,9 @@ def search(job: SearchJob) -> dict[str, Any]:
     params: dict[str, float]
     if job.kind == CONSTANT:  # it depends on the metric alone
         constant = [metric.trivial_error(target.take(rows[held]), target.take(rows[of])) for of, held in parts]
-        error, errors, at, Lambda, params = trivial, np.array([[np.mean(constant)]]), (0, 0), np.nan, {}
+        error, errors, at, C, params = trivial, np.array([[np.mean(constant)]]), (0, 0), np.nan, {}
     else:
-        error, errors, at, Lambda, params = _fitted(job, dataset, metric, (rows, parts), training, test)
+        error, errors, at, C, params = _fitted(job, dataset, metric, (rows, parts), training, test)
     result = FoldResult(
         error=error,
         trivial_error=trivial,
@@ -130,7 +130,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         position=at[1],
         validation_errors=errors[at[0]],
         candidate_errors=errors,
-        regularisation=Lambda,
+        C=C,
         edge=False,
         n_train=len(training),
         n_test=len(test),
@@ -140,7 +140,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         kernel = {"n_kernels": 1, "weights": [1.0], "kernels": [f"gaussian gamma={gamma:.4g}"]}
         kernel["parameters"] = [[gamma**-0.5]]
     return {
-        **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
+        **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
         "learner": BASELINE_TITLES[job.kind],
         "algorithm": job.kind,
         "predictor": predictor_of(job.kind, target.task),
@@ -157,7 +157,7 @@ def search(job: SearchJob) -> dict[str, Any]:
 def _fitted(
     job: SearchJob, dataset: Dataset, metric: Metric, choosing: Choosing, training: np.ndarray, test: np.ndarray
 ) -> tuple[float, np.ndarray, tuple[int, int], float, dict[str, float]]:
-    """Return the test error of the best setting, all validation errors, its place among them, Lambda, and itself."""
+    """Return the test error of the best setting, all validation errors, its place among them, C, and itself."""
     target, (rows, parts) = dataset.target, choosing
     X, estimator, values, grid = _tried(job, dataset, training)
     chosen_from, y = X[rows], target.values[rows]
@@ -220,7 +220,7 @@ def _tried(
         return X, SVC(kernel="rbf", class_weight=weights), {"gamma": gammas, "C": grid}, grid
     # KernelRidge has no intercept: the target is centered for it.
     ridge = TransformedTargetRegressor(KernelRidge(kernel="rbf"), transformer=StandardScaler(with_std=False))
-    alphas = [1 / Lambda for Lambda in grid]
+    alphas = [1 / C for C in grid]
     return X, ridge, {"regressor__gamma": gammas, "regressor__alpha": alphas}, grid
 
 

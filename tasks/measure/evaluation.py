@@ -23,14 +23,14 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
-from learnkernels.kernels.predictors.choice import Problem
+from learnkernels.kernels.predictors.choice import PredictionProblem
 from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.baseline import SearchJob, predictor_of, search, settings_of
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import Advance, planned_trials, sampled, unusual_refit
-from learnkernels.tasks.measure.stored_moments import MomentsRef
+from learnkernels.tasks.measure.statistics import Advance, planned_trials, sampled, unusual_refit
+from learnkernels.tasks.measure.stored_statistics import StatisticsRef
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, sources
@@ -93,11 +93,11 @@ COLUMNS = pa.schema([*FIRST_COLUMNS, *LATER_COLUMNS])
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
 `n_rows` are those of the data set, of one in time those up to the last that tests; `weights` are mu for the base
-kernels as normalised; `learner` is the name in reports and `algorithm` that of the table; `params` is JSON. `alignment`
+kernels as normalized; `learner` is the name in reports and `algorithm` that of the table; `params` is JSON. `alignment`
 is that of the learned kernel on the training rows, `test_alignment` on the test rows, at most a thousand of them.
 `candidate_errors` are validation errors, a row a combination of `tune`, along the grid. `parameters` holds the sigma of
 each base kernel that a continuous learner found. `certificate` is the relative residual of the measure next to it, null
-where nothing is iterated; for a learner that is solved for each Lambda all belong to the chosen one. Where base kernels
+where nothing is iterated; for a learner that is solved for each C all belong to the chosen one. Where base kernels
 were measured on a sample, `n_sampled` are its rows among those that train. `predictor_reason` says why ``auto`` took
 that predictor, and `notes` what the predictor has to say of its solution. `relevance` is how much each of the
 `features` counts, null where base kernels have no sigma a feature. `history` holds alignments while base kernels were
@@ -155,7 +155,7 @@ def predictor_for(
         # It learns hypotheses and brings its own predictor, whatever the configuration names.
         return PredictorChoice(as_predictor(row.predictor or DEFAULTS[ref.task]), "")
     stage, outputs = config.predictor, len(ref.classes) if len(ref.classes) > 2 else 1
-    problem = Problem(
+    problem = PredictionProblem(
         ref.task,
         row.predictor,
         suited=row.suited,
@@ -202,7 +202,7 @@ def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig,
         ),
         (
             weighted and sampled(config),
-            f"{weighs} a sample counts each row once; leave {key!r} out, or set 'moments.sample: none'.",
+            f"{weighs} a sample counts each row once; leave {key!r} out, or set 'statistics.sample: none'.",
         ),
         (
             searched and ref.weighted,
@@ -213,9 +213,9 @@ def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig,
             f"{where} is read in parts, and the search of 'baseline' needs all its rows at once; leave it out.",
         ),
         (
-            not row.learns_kernel and config.moments.sample != "none",
+            not row.learns_kernel and config.statistics.sample != "none",
             f"learners: {title} learns from all rows and not from a sample; leave it out, or set "
-            "'moments.sample: none'.",
+            "'statistics.sample: none'.",
         ),
     ):
         if refused:
@@ -276,7 +276,7 @@ def training_rows(protocol: schema.ProtocolConfig, n_rows: int) -> int:
 @step("evaluate {learner.title} on {ref.name}")
 def evaluate_learner(
     ref: DatasetRef,
-    moments: Sequence[MomentsRef],
+    statistics: Sequence[StatisticsRef],
     learner: schema.LearnerConfig,
     config: schema.CompareConfig,
     pool: DaskPool,
@@ -292,8 +292,8 @@ def evaluate_learner(
     predictor = choice.predictor.name
     options, grid = predictor_options(config, predictor), schema.grid_values(protocol.grid)
     key = digest(
-        NUMERICS_VERSION, [column.name for column in FIRST_COLUMNS], ref.name, [m.key for m in moments],
-        learner.model_dump_json(), config.normalise, predictor, grid,
+        NUMERICS_VERSION, [column.name for column in FIRST_COLUMNS], ref.name, [m.key for m in statistics],
+        learner.model_dump_json(), config.normalize, predictor, grid,
         *([] if protocol.choose is None else [protocol.choose.once]),
         *([options] if options else []), *sources([learner]), *unusual_metric(protocol), *unusual_refit(protocol),
         *([] if config.centering == "center" else ["centering", config.centering]),
@@ -303,21 +303,21 @@ def evaluate_learner(
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
     if (stored := _from_store(result, advance)) is not None:
         return stored
-    how = (config.kernels, learner, config.normalise, config.centering, predictor, tuple(grid))
+    how = (config.kernels, learner, config.normalize, config.centering, predictor, tuple(grid))
     jobs = [
         TrialJob(of.rows or ref, of, trial, *how, options=options, metric=protocol.metric)
-        for of, trial in _trials(moments, config, ref)
+        for of, trial in _trials(statistics, config, ref)
     ]
     rows = _run_trials(jobs, ref, config, pool, advance)
     rows = [row | {"predictor_reason": choice.reason or None} for row in rows]
-    write_fold_table(Path(result.path), rows, moments)
+    write_fold_table(Path(result.path), rows, statistics)
     for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
         log.info("%s, %s: %s", ref.name, learner.title, note)
     edges = sum(row["grid_edge"] for row in rows)
     log.info("%s, %s: %s %.4f", ref.name, learner.title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
     if edges:
         log.warning(
-            "%s, %s: the best Lambda lies on the edge of the grid in %d of %d %s; widen protocol.grid",
+            "%s, %s: the best C lies on the edge of the grid in %d of %d %s; widen protocol.grid",
             ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
     return result
@@ -353,7 +353,7 @@ def _run_trials(
 @step("{kind} on {ref.name}")
 def evaluate_baseline(
     ref: DatasetRef,
-    moments: Sequence[MomentsRef],
+    statistics: Sequence[StatisticsRef],
     config: schema.CompareConfig,
     pool: DaskPool,
     advance: Advance,
@@ -362,7 +362,7 @@ def evaluate_baseline(
     """Measure a baseline in every trial, unless the store has the result."""
     assert config.baseline is not None
     key = digest(
-        NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], settings_of(kind, config.baseline),
+        NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in statistics], settings_of(kind, config.baseline),
         *unusual_metric(config.protocol), *unusual_refit(config.protocol),
     )  # fmt: skip
     predictor, path = predictor_of(kind, ref.task), store_path("folds", key)
@@ -372,10 +372,10 @@ def evaluate_baseline(
     protocol = config.protocol
     jobs = [
         SearchJob(of.rows or ref, of, trial, config.baseline, kind, protocol.metric)
-        for of, trial in _trials(moments, config, ref)
+        for of, trial in _trials(statistics, config, ref)
     ]
     apart = training_rows(protocol, ref.n_rows) <= PARALLEL_ITERATIONS
-    write_fold_table(path, run_jobs(search, jobs, ref, pool, apart, advance), moments)
+    write_fold_table(path, run_jobs(search, jobs, ref, pool, apart, advance), statistics)
     return result
 
 
@@ -390,11 +390,11 @@ def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
 
 
 def _trials(
-    moments: Sequence[MomentsRef], config: schema.CompareConfig, ref: DatasetRef
-) -> Iterator[tuple[MomentsRef, Trial]]:
-    """Give the trials of a protocol, each with the moments that serve it."""
+    statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref: DatasetRef
+) -> Iterator[tuple[StatisticsRef, Trial]]:
+    """Give the trials of a protocol, each with the statistics that serve it."""
     planned = planned_trials(config.protocol, ref.ordered)
-    return ((of, trial) for of in moments for trial in planned if of.serves(trial))
+    return ((of, trial) for of in statistics for trial in planned if of.serves(trial))
 
 
 def unusual_metric(protocol: schema.ProtocolConfig) -> list[str]:
@@ -443,7 +443,7 @@ def run_jobs(
     return map_here(run, jobs, advance)
 
 
-def write_fold_table(path: Path, rows: list[dict[str, Any]], moments: Sequence[MomentsRef]) -> None:
-    """Keep rows of the fold table, which come from these moments."""
-    with keep(path, [Path(of.path) for of in moments]) as folder:
+def write_fold_table(path: Path, rows: list[dict[str, Any]], statistics: Sequence[StatisticsRef]) -> None:
+    """Keep rows of the fold table, which come from these statistics."""
+    with keep(path, [Path(of.path) for of in statistics]) as folder:
         pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), folder / TABLE)

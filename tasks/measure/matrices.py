@@ -343,7 +343,7 @@ def write_matrices(
             index = begun(folder, index)
             index = index.model_copy(update={"strips": _whole_strips(folder, index)})
             missing = [start for start in index.starts if start not in index.strips]
-            X = pool.workers.hold(X, None, np.zeros(X.shape[1]))
+            X = pool.workers.scatter_rows(X, None, np.zeros(X.shape[1]))
             at_once = max(1, STRIPS_PER_WORKER * pool.n_workers)
             for first in range(0, len(missing), at_once):
                 starts = missing[first : first + at_once]

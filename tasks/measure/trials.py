@@ -18,23 +18,23 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import Learner, Problem
+from learnkernels.kernels.learners import Learner, LearningProblem
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.protocol.evaluation import Evaluation, FoldResult, Hypotheses, KernelPredictors, Selection
+from learnkernels.kernels.protocol.evaluation import Evaluation, FoldResult, KernelPredictors, PredictorPath, Selection
 from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation
+from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization
 from learnkernels.kernels.statistics.sampled import SampledStatistics
 from learnkernels.kernels.tables import shares_by_column
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.stored_moments import MomentsRef, StoredMoments, load_moments, share_of_pass
+from learnkernels.tasks.measure.stored_statistics import StatisticsRef, StoredStatistics, load_statistics, share_of_pass
 from learnkernels.tasks.own import as_learner, learner_class
 
 HELD_OUT = 1000
@@ -48,16 +48,16 @@ class TrialJob:
     Attributes
     ----------
     ref : DatasetRef
-    moments : MomentsRef
+    statistics : StatisticsRef
         Of the trial's repeat.
     trial : Trial
     kernels : tuple of FamilyConfig
     learner : LearnerConfig
-    normalise : str
+    normalize : str
     centering : str
     predictor : str
     grid : tuple of float
-        Values of Lambda.
+        Values of C.
     chosen : tuple of tuple of float or None
         Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
     options : dict
@@ -67,11 +67,11 @@ class TrialJob:
     """
 
     ref: DatasetRef
-    moments: MomentsRef
+    statistics: StatisticsRef
     trial: Trial
     kernels: tuple[FamilyConfig, ...]
     learner: LearnerConfig
-    normalise: Normalisation
+    normalize: Normalization
     centering: str
     predictor: str
     grid: tuple[float, ...]
@@ -82,30 +82,33 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class Held:
-    """Data sets and moments of some trials, for workers that do not see the store.
+    """Data sets and statistics of some trials, for workers that do not see the store.
 
     Attributes
     ----------
     datasets : dict of str to Dataset
         By their places in the store.
-    moments : dict of str to StoredMoments
+    statistics : dict of str to StoredStatistics
         By theirs.
     """
 
     datasets: dict[str, Dataset]
-    moments: dict[str, StoredMoments]
+    statistics: dict[str, StoredStatistics]
 
     @classmethod
     def of(cls, jobs: Sequence[TrialJob], folder: str = "") -> Held:
         """Return what some trials read; copies of tables in parts lie in a folder, which goes with the run."""
-        refs, moments = {job.ref.path: job.ref for job in jobs}, {job.moments.path: job.moments for job in jobs}
+        refs, statistics = (
+            {job.ref.path: job.ref for job in jobs},
+            {job.statistics.path: job.statistics for job in jobs},
+        )
         loaded = {path: load_dataset(ref) for path, ref in refs.items()}
         return cls(
             {
                 path: replace(of, X=replace(of.X, folder=folder)) if isinstance(of.X, TableParts) else of
                 for path, of in loaded.items()
             },
-            {path: load_moments(ref) for path, ref in moments.items()},
+            {path: load_statistics(ref) for path, ref in statistics.items()},
         )
 
 
@@ -149,12 +152,12 @@ def _warmed(predictor: str, task: Task) -> None:
 
 
 def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None, held: Held) -> dict[str, Any]:
-    dataset, (moments, folds, seconds) = held.datasets[job.ref.path], held.moments[job.moments.path]
+    dataset, (statistics, folds, seconds) = held.datasets[job.ref.path], held.statistics[job.statistics.path]
     family = build_family(job.kernels, dataset.features)
     _warmed(job.predictor, dataset.target.task)
     settings, begun, weighing = job.learner.settings(), time.perf_counter(), 0.0
-    X, target, trial = (workers or Threads()).reading(dataset.X), dataset.target, job.trial
-    measured, training = _measured_on(moments, folds, trial.final)
+    X, target, trial = (workers or Threads()).local_view(dataset.X), dataset.target, job.trial
+    measured, training = _measured_on(statistics, folds, trial.final)
     metric, row = metric_for(job.metric, target), learner_class(job.learner.name)
     evaluation = Evaluation(X, target, folds, metric, dataset.weights)
 
@@ -164,19 +167,19 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
 
     def fitted(
         of: AlignmentStatistics, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
-    ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
+    ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, PredictorPath]]:
         nonlocal weighing
         started = time.perf_counter()
         learners = [as_learner(job.learner.name, setting, dataset.features) for setting in settings]
-        learned = [learn(one, family, X, of, target, grid, job.normalise, job.centering) for one in learners]
+        learned = [learn(one, family, X, of, target, grid, job.normalize, job.centering) for one in learners]
         weighing += time.perf_counter() - started
         return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
     if trial.validation is None:
 
-        def fits() -> Iterator[tuple[Trial, list[Hypotheses]]]:
+        def fits() -> Iterator[tuple[Trial, list[PredictorPath]]]:
             for inner in inner_trials(trial):
-                inner_rows = _measured_on(moments, folds, inner.training)
+                inner_rows = _measured_on(statistics, folds, inner.training)
                 yield inner, [of for _, of in fitted(*inner_rows, settings, job.grid)]
 
         if job.chosen is None:
@@ -184,13 +187,13 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         else:
             selection = Selection.of(np.array(job.chosen), job.grid)
     else:
-        choosing = _measured_on(moments, folds, trial.training) if trial.refit else (measured, training)
+        choosing = _measured_on(statistics, folds, trial.training) if trial.refit else (measured, training)
         candidates = fitted(*choosing, settings, job.grid)
         selection = evaluation.select([of for _, of in candidates], trial, job.learner.tune_by)
         (learned, hypotheses), position = candidates[selection.candidate], selection.position
         del candidates  # of the rows that trained, before others are fitted
     if trial.validation is None or trial.refit:
-        chosen, value, position = settings[selection.candidate], [selection.regularisation], 0
+        chosen, value, position = settings[selection.candidate], [selection.C], 0
         one = as_learner(job.learner.name, chosen)
         if trial.refit and not isinstance(learned, KernelEnsemble) and one.searches_sample(choosing[0]):
             hypotheses = predictors(learned, training, value)
@@ -198,14 +201,14 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
             ((learned, hypotheses),) = fitted(measured, training, [chosen], value)
     result = evaluation.outcome(hypotheses, position, selection, training, trial)
     return {
-        **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
+        **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
         "learner": job.learner.title,
         "algorithm": job.learner.name,
         "predictor": job.predictor,
         "params": json.dumps(settings[result.candidate]),
         "seconds_weights": weighing,
         "seconds_fit": time.perf_counter() - begun - weighing,
-        "seconds_pass": share_of_pass(seconds, moments, measured) if row.takes_family else 0.0,
+        "seconds_pass": share_of_pass(seconds, statistics, measured) if row.takes_family else 0.0,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
         "test_alignment": _test_alignment(learned, position, X, dataset, np.flatnonzero(folds == trial.test)),
@@ -213,10 +216,10 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
 
 
 def _measured_on(
-    moments: AlignmentStatistics, folds: np.ndarray, some: tuple[int, ...]
+    statistics: AlignmentStatistics, folds: np.ndarray, some: tuple[int, ...]
 ) -> tuple[AlignmentStatistics, np.ndarray]:
-    """Return the moments of some folds, and the positions of all their rows."""
-    training = moments.restrict(some)
+    """Return the statistics of some folds, and the positions of all their rows."""
+    training = statistics.restrict(some)
     if isinstance(training, SampledStatistics):
         return training, rows_of(folds, some)
     return training, training.rows
@@ -235,7 +238,7 @@ def _test_alignment(
 
 
 def trial_columns(
-    ref: DatasetRef, metric: str, moments: MomentsRef, folds: np.ndarray, trial: Trial, result: FoldResult
+    ref: DatasetRef, metric: str, statistics: StatisticsRef, folds: np.ndarray, trial: Trial, result: FoldResult
 ) -> dict[str, Any]:
     """Return what the row of a trial says whatever was learned."""
     later = int(np.sum(folds > trial.test)) if ref.ordered else 0
@@ -243,7 +246,7 @@ def trial_columns(
         "dataset": ref.name,
         "task": ref.task,
         "metric": metric,
-        "repeat": moments.repeat,
+        "repeat": statistics.repeat,
         "fold": trial.index,
         "error": result.error,
         "n_train": result.n_train,
@@ -252,7 +255,7 @@ def trial_columns(
         "trivial_error": result.trivial_error,
         "validation_error": float(np.nanmin(result.validation_errors)),
         "candidate_errors": result.candidate_errors.tolist(),
-        "regularisation": result.regularisation,
+        "regularisation": result.C,
         "grid_edge": result.edge,
     }
 
@@ -261,16 +264,16 @@ def learn(
     learner: Learner,
     family: KernelFamily,
     X: Rows,
-    moments: AlignmentStatistics,
+    statistics: AlignmentStatistics,
     target: Target,
     grid: Sequence[float],
-    normalise: Normalisation,
+    normalize: Normalization,
     centering: str,
 ) -> tuple[LearnedKernel, ...] | KernelEnsemble:
     """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
     if learner.learns_kernel:
-        return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)
-    hypotheses: KernelEnsemble = learner.learn(Problem(family, X, moments, target, grid, normalise))
+        return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)
+    hypotheses: KernelEnsemble = learner.learn(LearningProblem(family, X, statistics, target, grid, normalize))
     return hypotheses
 
 

@@ -48,7 +48,14 @@ from learnkernels.tasks.models.registry import (
     stored_folds,
     tag_version,
 )
-from learnkernels.tasks.models.training import Choice, ModelRef, describe_training, place_of, raw_example, recipe_of
+from learnkernels.tasks.models.training import (
+    ModelRef,
+    SelectedLearner,
+    describe_training,
+    place_of,
+    raw_example,
+    recipe_of,
+)
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, digest, file_digest
 
@@ -66,7 +73,7 @@ def require_model_name(name: str) -> None:
 
 @step("register {name}")
 def track_model(
-    run: TrackedRun, config: CompareConfig, name: str, ref: DatasetRef, choice: Choice, model: ModelRef
+    run: TrackedRun, config: CompareConfig, name: str, ref: DatasetRef, choice: SelectedLearner, model: ModelRef
 ) -> ModelVersion:
     """Log a trained model to its run and register a version of it, unless the newest one is this very model."""
     about, path = model.about, Path(model.path)
@@ -84,7 +91,7 @@ def track_model(
         "n_kernels": kernel.family.n_kernels,
         "n_rows": ref.n_rows,
         "n_features": ref.n_features,
-        "normalise": config.normalise,
+        "normalise": config.normalize,
         "centering": config.centering,
         "seed": config.protocol.seed,
         **{f"param.{key}": value for key, value in choice.learner.params.items()},
@@ -119,9 +126,9 @@ def track_model(
     return version
 
 
-def _in_one_line(choice: Choice, about: dict[str, object]) -> str:
+def _in_one_line(choice: SelectedLearner, about: dict[str, object]) -> str:
     return (
-        f"{choice.learner.title} with {about['predictor']}, Lambda = {choice.regularisation:g}, on "
+        f"{choice.learner.title} with {about['predictor']}, C = {choice.C:g}, on "
         f"{about['n_rows']:,} rows of {about['dataset']}: expected {about['metric']} {about['test_error']:.4g}, "
         f"alignment {about['alignment']:.3f}."
     )
@@ -130,7 +137,7 @@ def _in_one_line(choice: Choice, about: dict[str, object]) -> str:
 @step("write the training of {version.name}")
 def write_training(
     version: ModelVersion,
-    choice: Choice,
+    choice: SelectedLearner,
     model: ModelRef,
     results: Sequence[FoldsRef],
     run: TrackedRun,
@@ -224,7 +231,7 @@ def record_decision(run: TrackedRun, decision: Decision, run_id: str, results: t
         "challenger/test_error": decision.challenger.mean,
         "champion/test_error": None if decision.defender is None else decision.defender.mean,
         "p": decision.p,
-        "plain_p": decision.plain_p,
+        "plain_p": decision.uncorrected_p,
         "level": decision.level,
         "margin": decision.margin,
     }
@@ -266,6 +273,6 @@ def _row(decision: Decision) -> dict[str, str]:
         "champion before": "none" if defender is None else f"version {defender.version}: {defender.shown}",
         "tested": decision.test or "nothing",
         "p": shown_p(decision.p),
-        "plain p": shown_p(decision.plain_p),
+        "plain p": shown_p(decision.uncorrected_p),
         "data": f"{decision.dataset} {decision.digest}".strip(),
     }

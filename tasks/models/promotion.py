@@ -180,12 +180,18 @@ class Challenge:
         return refreshes or not self.same_recipe
 
     def decided(
-        self, moved: bool, reason: str, test: str = "", p: float | None = None, plain_p: float | None = None
+        self, moved: bool, reason: str, test: str = "", p: float | None = None, uncorrected_p: float | None = None
     ) -> Decision:
         """Return the decision that the challenger is champion, or the defender stays."""
         champion = self.challenger if moved or self.defender is None else self.defender
         return Decision(
-            **vars(self), champion=champion.version, moved=moved, reason=reason, test=test, p=p, plain_p=plain_p
+            **vars(self),
+            champion=champion.version,
+            moved=moved,
+            reason=reason,
+            test=test,
+            p=p,
+            uncorrected_p=uncorrected_p,
         )
 
 
@@ -214,7 +220,7 @@ class Decision(Challenge):
     reason: str
     test: str
     p: float | None
-    plain_p: float | None
+    uncorrected_p: float | None
 
 
 def decide(of: Challenge) -> Decision:
@@ -297,8 +303,8 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
     return {
         "learners": [learner.model_dump(mode="json", exclude={"label"}) for learner in config.learners],
         "predictor": config.predictor.model_dump(mode="json"),
-        "moments": config.moments.model_dump(mode="json"),
-        "normalise": config.normalise,
+        "moments": config.statistics.model_dump(mode="json"),
+        "normalise": config.normalize,
         **({} if config.centering == "center" else {"centering": config.centering}),
         "kernels": [family.model_dump(mode="json") for family in config.kernels],
         "data": data.model_dump(mode="json", include=set(OF_THE_RECIPE)),
@@ -376,7 +382,7 @@ def describe_decision(decision: Decision, links: dict[str, str]) -> str:
             "learned on the same training folds. The corrected resampled t-test, which allows for training rows that "
             f"trials share, decides whether the challenger is {decision.test}: p = {shown_p(decision.p)}, level "
             f"{decision.level:g}. The papers' plain paired t-test that it is better gives p = "
-            f"{shown_p(decision.plain_p)}.",
+            f"{shown_p(decision.uncorrected_p)}.",
             "",
         ]
     return "\n".join([*lines, *link_list(links), ""])

@@ -18,7 +18,7 @@ from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.drift import FEWEST_ROWS, Drift, NewRows, drift_of
 from learnkernels.kernels.persistence.model import Model
-from learnkernels.kernels.tables import Met
+from learnkernels.kernels.tables import EncodingReport
 from learnkernels.tasks.evidence.markdown import Markdown, code, link, markdown_table, plain
 from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_ui
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -93,7 +93,7 @@ class Tally:
         Of each column of predictions.
     new : NewRows or None
         What is compared with the training rows; None for a model that keeps none.
-    met : Met
+    report : EncodingReport
         Missing values and new levels.
     """
 
@@ -101,12 +101,12 @@ class Tally:
     new: NewRows | None
     rows: int = 0
     missing: int = 0
-    met: Met = field(default_factory=Met)
+    report: EncodingReport = field(default_factory=EncodingReport)
 
     def __add__(self, other: Tally) -> Tally:
         joined = {name: one + other.distributions[name] for name, one in self.distributions.items()}
         new = None if self.new is None or other.new is None else self.new + other.new
-        return Tally(joined, new, self.rows + other.rows, self.missing + other.missing, self.met + other.met)
+        return Tally(joined, new, self.rows + other.rows, self.missing + other.missing, self.report + other.report)
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport
     columns: list[dict[str, Any]] = [
         {
             "column": name,
-            "missing": tally.met.gaps.get(name, 0) / tally.rows,
+            "missing": tally.report.gaps.get(name, 0) / tally.rows,
             "missing_at_training": at_training.get(name, 0.0),
-            "unknown": tally.met.levels.get(name, 0) / tally.rows,
+            "unknown": tally.report.levels.get(name, 0) / tally.rows,
             "outside": 0.0 if found is None else found.outside.get(name, 0.0),
             "p": None if found is None else found.p_columns.get(name),
         }

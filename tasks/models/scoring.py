@@ -169,9 +169,9 @@ def _settled(
         columns=tuple(columns),
         distribution={name: one.summary() for name, one in tally.distributions.items()},
         seconds=time.monotonic() - started,
-        gaps=tally.met.gaps,
-        new_levels=tally.met.levels,
-        cells=tuple(tally.met.sentences()),
+        gaps=tally.report.gaps,
+        new_levels=tally.report.levels,
+        cells=tuple(tally.report.sentences()),
         ignored=tuple(ignored),
         drift=drift_report(model, tally, drift),
     )
@@ -418,7 +418,7 @@ class ScoringPlan:
         columns = self._columns(X, bad)
         self.tally.missing += int(bad.sum())
         for name, count in zip(self.model.features, lacks.sum(axis=0).tolist(), strict=True):
-            self.tally.met.add(name, count, 0)
+            self.tally.report.add(name, count, 0)
         return self._output(piece, columns)
 
     def _output(self, piece: Any, columns: list[Any]) -> Any:
@@ -434,8 +434,8 @@ class ScoringPlan:
         if bad.all():
             return [pa.nulls(len(bad), kind) for kind in types.values()]
         try:
-            self.tally.met.first = self._next
-            X = self.model.encoded(X, self.tally.met)
+            self.tally.report.first = self._next
+            X = self.model.encoded(X, self.tally.report)
             columns = self.model.columns_of(X)
         except ValueError as error:
             raise InputError(f"{self.where}: rows {self._next:,} to {self._next + len(bad) - 1:,}: {error}") from None

@@ -29,6 +29,7 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
+from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.report import as_sentence
@@ -41,8 +42,8 @@ from learnkernels.tasks.measure.evaluation import (
     predictor_options,
 )
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import Advance, fold_seed, measure_moments
-from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments
+from learnkernels.tasks.measure.statistics import Advance, fold_seed, measure_statistics
+from learnkernels.tasks.measure.stored_statistics import StatisticsRef, load_statistics
 from learnkernels.tasks.models.registry import PLACE, ModelVersion
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, require_params, sources
@@ -57,7 +58,7 @@ OF_THE_PLACE = {"data_dir", "dask", "tracking", "promotion_margin", "drift"}
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectedLearner:
     """What the protocol chose.
 
     Attributes
@@ -65,10 +66,10 @@ class Choice:
     learner : LearnerConfig
         With the parameters that were chosen, and nothing left to tune.
     predictor : str
-    regularisation : float
-        Lambda.
+    C : float
+        C.
     validation_error : float
-        Mean over the trials, for this learner, these parameters and this Lambda.
+        Mean over the trials, for this learner, these parameters and this C.
     candidates : tuple of dict
         One row a learner that was compared, for people: its best setting and its errors.
     about : dict
@@ -77,7 +78,7 @@ class Choice:
 
     learner: LearnerConfig
     predictor: str
-    regularisation: float
+    C: float
     validation_error: float
     candidates: tuple[dict[str, Any], ...]
     about: dict[str, Any]
@@ -155,8 +156,8 @@ def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
         )
 
 
-def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> Choice:
-    """Return the learner, its parameters and Lambda of the lowest validation error, the mean over all trials.
+def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> SelectedLearner:
+    """Return the learner, its parameters and C of the lowest validation error, the mean over all trials.
 
     Parameters
     ----------
@@ -168,7 +169,7 @@ def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> Choice:
     Returns
     -------
     choice : Choice
-        Ties go to the first learner, then to the smallest Lambda, then to the first combination of `tune`. A learner
+        Ties go to the first learner, then to the smallest C, then to the first combination of `tune`. A learner
         with ``tune_by: alignment`` takes the combination that most trials chose by alignment.
     """
     grid = grid_values(config.protocol.grid)
@@ -186,12 +187,12 @@ def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> Choice:
             "relative_error": float(summary.relative_error),
         }
         error = float(errors[candidate, position])
-        found.append(Choice(chosen, of.predictor, float(grid[position]), error, (), about))
+        found.append(SelectedLearner(chosen, of.predictor, float(grid[position]), error, (), about))
         rows.append(
             {
                 "learner": learner.title,
                 "parameters": ", ".join(f"{name}={value}" for name, value in setting.items()),
-                "Lambda": f"{grid[position]:g}",
+                "C": f"{grid[position]:g}",
                 "validation error": f"{error:.4g}",
                 "test error": f"{summary.error_mean:.4g}",
                 "alignment": f"{summary.alignment_mean:.3f}",
@@ -199,7 +200,7 @@ def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> Choice:
         )
     best = min(range(len(found)), key=lambda i: found[i].validation_error)
     rows[best]["learner"] += " *"
-    return Choice(**{**vars(found[best]), "candidates": tuple(rows)})
+    return SelectedLearner(**{**vars(found[best]), "candidates": tuple(rows)})
 
 
 def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
@@ -216,8 +217,8 @@ def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
 @step("learn {choice.learner.title} on all rows of {ref.name}")
 def fit_on_all_rows(
     ref: DatasetRef,
-    moments: MomentsRef,
-    choice: Choice,
+    statistics: StatisticsRef,
+    choice: SelectedLearner,
     config: CompareConfig,
     pool: DaskPool,
     advance: Advance,
@@ -232,7 +233,7 @@ def fit_on_all_rows(
     options = predictor_options(config, found.predictor.name)
     predictor = as_predictor(found.predictor.name, **options)
     if predictor.name != choice.predictor:
-        log.warning("%s: %s chose Lambda in the trials, and all rows take %s", ref.name, choice.predictor, found.reason)
+        log.warning("%s: %s chose C in the trials, and all rows take %s", ref.name, choice.predictor, found.reason)
     recipe = config.model_copy(update={"learners": (choice.learner,)})
     about: dict[str, Any] = {
         "name": config.name,
@@ -244,21 +245,21 @@ def fit_on_all_rows(
             *config.datasets[0].drop,
             *config.datasets[0].where,
             *config.datasets[0].test,
-            *config.datasets[0].beside.values(),
+            *config.datasets[0].sample_columns.values(),
         ],
         "n_rows": ref.n_rows,
         "predictor": predictor.name,
         **({"predictor_options": options} if options else {}),
         **({"predictor_reason": found.reason} if options and found.reason else {}),
-        "regularisation": choice.regularisation,
+        "regularisation": choice.C,
         "validation_error": choice.validation_error,
         **choice.about,
         "config": recipe.model_dump(mode="json", by_alias=True, exclude=OF_THE_PLACE),
         "versions": versions(),
-        **({"earlier_versions": earlier} if (earlier := earlier_versions([Path(moments.path)])) else {}),
+        **({"earlier_versions": earlier} if (earlier := earlier_versions([Path(statistics.path)])) else {}),
     }
     entry = store_path(
-        "models", digest(NUMERICS_VERSION, REFERENCE_ROWS, moments.key, about, *sources([choice.learner]))
+        "models", digest(NUMERICS_VERSION, REFERENCE_ROWS, statistics.key, about, *sources([choice.learner]))
     )
     path = entry / MODEL
     if kept(entry, log.warning):
@@ -266,8 +267,8 @@ def fit_on_all_rows(
         advance(1.0)
         return ModelRef(str(path), dict(load_model(path).about))
     low, high = (_dense(getattr(dataset.X, extreme)(axis=0)).ravel() for extreme in ("min", "max"))
-    dataset = replace(dataset, X=pool.workers.reading(dataset.X))
-    kernel = _kernel_of_all_rows(ref.name, dataset, moments, choice, config, pool)
+    dataset = replace(dataset, X=pool.workers.local_view(dataset.X))
+    kernel = _kernel_of_all_rows(ref.name, dataset, statistics, choice, config, pool)
     about["alignment"] = kernel.alignment
     if kernel.sampling is not None:
         about["sampling"] = asdict(kernel.sampling)
@@ -277,27 +278,32 @@ def fit_on_all_rows(
     else:
         model = Model.of_table(estimator, about)
     model = model.with_reference(dataset.X, low, high, config.protocol.seed)
-    with keep(entry, [Path(moments.path)]) as folder, (folder / MODEL).open("wb") as file:
+    with keep(entry, [Path(statistics.path)]) as folder, (folder / MODEL).open("wb") as file:
         save_model(model, file)
     advance(1.0)
     return ModelRef(str(path), about)
 
 
 def _kernel_of_all_rows(
-    name: str, dataset: Dataset, moments: MomentsRef, choice: Choice, config: CompareConfig, pool: DaskPool
+    name: str,
+    dataset: Dataset,
+    statistics: StatisticsRef,
+    choice: SelectedLearner,
+    config: CompareConfig,
+    pool: DaskPool,
 ) -> LearnedKernel:
     family = build_family(config.kernels, dataset.features)
     try:
-        if config.protocol.split is None and moments.trial is None:
-            statistics = load_moments(moments).statistics
+        if config.protocol.split is None and statistics.trial is None:
+            measured: AlignmentStatistics = load_statistics(statistics).statistics
         else:
-            statistics = measure_moments(
+            measured = measure_statistics(
                 family,
                 dataset.X,
                 dataset.target.Y,
                 None,
                 config,
-                fold_seed(config.protocol.seed, moments.repeat),
+                fold_seed(config.protocol.seed, statistics.repeat),
                 pool,
                 lambda share: None,
                 sample_weight=dataset.learning_weights,
@@ -306,10 +312,10 @@ def _kernel_of_all_rows(
             as_learner(choice.learner.name, choice.learner.params, dataset.features),
             family,
             dataset.X,
-            statistics,
+            measured,
             dataset.target,
-            [choice.regularisation],
-            normalise=config.normalise,
+            [choice.C],
+            normalize=config.normalize,
             centering=config.centering,
         )
     except InputError:
@@ -323,22 +329,22 @@ def _fitted(
     kernel: LearnedKernel,
     dataset: Dataset,
     name: str,
-    choice: Choice,
+    choice: SelectedLearner,
     config: CompareConfig,
     predictor: Predictor,
     pool: DaskPool,
 ) -> KernelLearningClassifier | KernelLearningRegressor:
     """Return the estimator of a learned kernel, with its predictor on all rows."""
     learner = as_learner(choice.learner.name, choice.learner.params, dataset.features)
-    Lambda = choice.regularisation
+    C = choice.C
     family = kernel.family if learner.takes_family else None
     estimator: KernelLearningClassifier | KernelLearningRegressor
-    shared: dict[str, Any] = {"normalise": config.normalise, "predictor": predictor, "centering": config.centering}
+    shared: dict[str, Any] = {"normalize": config.normalize, "predictor": predictor, "centering": config.centering}
     if dataset.target.task == "regression":
-        estimator = KernelLearningRegressor(family, learner, 1 / Lambda, **shared)
+        estimator = KernelLearningRegressor(family, learner, 1 / C, **shared)
     else:
         likely = config.protocol.metric in OF_PROBABILITIES
-        estimator = KernelLearningClassifier(family, learner, Lambda, probability=likely, **shared)
+        estimator = KernelLearningClassifier(family, learner, C, probability=likely, **shared)
         if dataset.class_weight is not None:
             labels = dict(zip(dataset.target.values.tolist(), dataset.target.given.tolist(), strict=True))
             estimator.class_weight = {label: dataset.class_weight[code] for code, label in labels.items()}
@@ -387,14 +393,16 @@ def _of_a_sample(about: Mapping[str, Any]) -> str:
     return "" if of is None else f", from {of['n_rows']:,} of {of['of_rows']:,} rows"
 
 
-def describe_training(choice: Choice, model: ModelRef, name: str, version: int, links: Mapping[str, str]) -> str:
+def describe_training(
+    choice: SelectedLearner, model: ModelRef, name: str, version: int, links: Mapping[str, str]
+) -> str:
     """Return the report of a training."""
     about = model.about
     sd = "" if about["test_error_sd"] is None else f" ± {about['test_error_sd']:.2g}"
     lines = [
         f"# {name} version {version}",
         "",
-        f"`{choice.learner.title}` with `{about['predictor']}`, Lambda = {choice.regularisation:g}, learned on all "
+        f"`{choice.learner.title}` with `{about['predictor']}`, C = {choice.C:g}, learned on all "
         f"{about['n_rows']:,} rows of {plain(about['dataset'])}. Expected {about['metric']} on new rows: "
         f"{about['test_error']:.4g}{sd}, the mean over the test folds of the protocol. Alignment with the target: "
         f"{about['alignment']:.3f}{_of_a_sample(about)}.",
@@ -402,7 +410,7 @@ def describe_training(choice: Choice, model: ModelRef, name: str, version: int, 
         *([plain(as_sentence(about["predictor_reason"])), ""] if about.get("predictor_reason") else []),
         *markdown_table(choice.candidates),
         "",
-        "`*` lowest mean validation error: this learner, its parameters and Lambda were taken.",
+        "`*` lowest mean validation error: this learner, its parameters and C were taken.",
         "",
         "## Use it",
         "",

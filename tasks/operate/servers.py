@@ -144,7 +144,7 @@ def worker(api: str) -> Service:
     return Service("Worker", [*command, "--install-policy", "never"], env={"PREFECT_API_URL": api})
 
 
-class Child:
+class ServerProcess:
     """A running service."""
 
     def __init__(self, service: Service) -> None:
@@ -185,7 +185,7 @@ class Child:
         raise InputError(f"{service.name} did not come up{where} ({last}); its log is {service.log}.")
 
 
-def stop(children: Sequence[Child]) -> None:
+def stop(children: Sequence[ServerProcess]) -> None:
     """End children: first runs in progress, for which Prefect's worker would wait, then all; kill what is left."""
     began = time.monotonic()
     runs = [one for child in children if child.service.port is None for one in _family(child, recursive=False)[1:]]
@@ -200,7 +200,7 @@ def stop(children: Sequence[Child]) -> None:
         child.process.wait()
 
 
-def _family(child: Child, recursive: bool = True) -> list[psutil.Process]:
+def _family(child: ServerProcess, recursive: bool = True) -> list[psutil.Process]:
     """Return the process of a child, if it lives, and those that it has started."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(child.process.pid)
@@ -219,13 +219,13 @@ class Children(AbstractContextManager["Children"]):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self.running: list[Child] = []
+        self.running: list[ServerProcess] = []
 
     def __call__(self, *services: Service) -> None:
         """Start services at once, wait until each answers, and say where it is."""
         for service in services:
             require_free(service)
-        children = [Child(service) for service in services]
+        children = [ServerProcess(service) for service in services]
         self.running += children
         for child in children:
             child.wait_until_up()
@@ -254,11 +254,11 @@ class Children(AbstractContextManager["Children"]):
                     )
 
 
-_temporary: dict[Path, Child] = {}
+_temporary: dict[Path, ServerProcess] = {}
 """The temporary server of each state folder that this process has used."""
 
 
-def temporary_prefect() -> Child:
+def temporary_prefect() -> ServerProcess:
     """Return a Prefect server for this process alone, without pages and schedules, and name it in PREFECT_API_URL.
 
     Call before Prefect is imported, and wait until it is up before the first flow: both take their time. It ends at the
@@ -272,7 +272,7 @@ def temporary_prefect() -> Child:
         database = _prefect_database()
         new = database is not None and not database.exists()
         with one_at_a_time() if new else nullcontext():
-            child = _temporary[state_dir()] = Child(service)
+            child = _temporary[state_dir()] = ServerProcess(service)
             atexit.register(_end, child)
             if new:
                 child.wait_until_up()  # two servers must not make the same database
@@ -290,7 +290,7 @@ def _prefect_database() -> Path | None:
     return database
 
 
-def _end(child: Child) -> None:
+def _end(child: ServerProcess) -> None:
     if child.process.poll() is None:
         stop([child])
         child.service.log.unlink(missing_ok=True)

@@ -22,20 +22,20 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families import PolynomialFamily
 from learnkernels.kernels.families.base import KernelFamily
-from learnkernels.kernels.learners import Problem, Solution
+from learnkernels.kernels.learners import LearningProblem, Solution
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
 from learnkernels.kernels.solvers.factor import factored_with_ridge
-from learnkernels.kernels.solvers.projected_gradient import Fit
+from learnkernels.kernels.solvers.projected_gradient import ObjectiveAt
 from learnkernels.kernels.statistics.base import AlignmentStatistics
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
-from learnkernels.tasks.measure.moments import Advance, fold_seed
+from learnkernels.tasks.measure.statistics import Advance, fold_seed
 from learnkernels.tasks.own import described
 from learnkernels.tasks.papers.judge import StudyResult
 from learnkernels.tasks.store import checked, digest, keep, kept, store_path
@@ -148,11 +148,11 @@ def measure_base_kernels(job: RepeatJob) -> list[dict[str, Any]]:
     assert job.protocol.folds is not None  # the schema has them
     try:
         folds = assign_folds(dataset.target, job.protocol.folds, fold_seed(job.protocol.seed, job.repeat))
-        moments = gram_moments(family, dataset.X, dataset.target.Y, folds, keep_origin=True)
+        statistics = gram_statistics(family, dataset.X, dataset.target.Y, folds, keep_origin=True)
         return [
             {"dataset": job.ref.name, "repeat": job.repeat, **row}
             for trial in trials(job.protocol.folds)
-            for row in _one_by_one(dataset, family, moments, folds, trial, grid_values(job.protocol.grid))
+            for row in _one_by_one(dataset, family, statistics, folds, trial, grid_values(job.protocol.grid))
         ]
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
@@ -161,15 +161,15 @@ def measure_base_kernels(job: RepeatJob) -> list[dict[str, Any]]:
 def _one_by_one(
     dataset: Dataset,
     family: KernelFamily,
-    moments: AlignmentStatistics,
+    statistics: AlignmentStatistics,
     folds: np.ndarray,
     trial: Trial,
     grid: Sequence[float],
 ) -> list[dict[str, Any]]:
     """Return one row per base kernel of one trial."""
-    training, target = moments.restrict(trial.training), dataset.target
+    training, target = statistics.restrict(trial.training), dataset.target
     training.require_informative()
-    problem = Problem(family, dataset.X, training)
+    problem = LearningProblem(family, dataset.X, training)
     found = []
     for k, unit in enumerate(np.eye(family.n_kernels)):
         kernel = problem.kernel("one base kernel", Solution(unit[problem.usable]))
@@ -281,10 +281,10 @@ def two_point(study: TwoPointStudy) -> StudyResult:
 def two_point_alignments(share: float) -> tuple[float, float]:
     """Return centered and uncentered alignment where a share of the rows is the first of two points."""
     X, y = np.array([[-1.0, 0.0], [1.0, 0.0]]), np.array([-1.0, 1.0])
-    moments = gram_moments(
+    statistics = gram_statistics(
         PolynomialFamily([1], coef0=1.0), X, y, sample_weight=np.array([share, 1 - share]), keep_origin=True
     )
-    return float(moments.alignments[0]), float(moments.uncentered_alignments[0])
+    return float(statistics.alignments[0]), float(statistics.uncentered_alignments[0])
 
 
 # The objective of a polynomial kernel ---------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ class Bend(NamedTuple):
         return self.smallest >= -float(np.sqrt(np.finfo(np.float64).eps)) * size
 
 
-def bend(objective: PolynomialRidge, at: Fit) -> Bend:
+def bend(objective: PolynomialRidge, at: ObjectiveAt) -> Bend:
     r"""Return how the objective of `nkrr` for degree 2, without an offset, bends at some weights.
 
     .. math:: \partial_k \partial_l F(\mu) =

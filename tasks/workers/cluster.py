@@ -430,7 +430,7 @@ class DaskWorkers:
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool, self._advance = pool, advance
 
-    def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+    def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return the rows, dense ones in a file that local workers read in runs.
 
         Workers elsewhere, which do not see our files, get them through `dask.rows`, each those that its tasks ask for
@@ -457,7 +457,7 @@ class DaskWorkers:
         parts: TableParts = X.parts if isinstance(X, PartsElsewhere) else X
         return replace(parts, folder=self._pool.folder)
 
-    def reading(self, X: Rows) -> Rows:
+    def local_view(self, X: Rows) -> Rows:
         """Return rows of which this process reads some: those of a table in parts from workers on other machines."""
         if not isinstance(X, TableParts):
             return X
@@ -465,7 +465,7 @@ class DaskWorkers:
         held: Any = PartsElsewhere(readable, self._pool) if self._pool.config.elsewhere else readable
         return held
 
-    def share(self, value: Any) -> Shared:
+    def broadcast(self, value: Any) -> Shared:
         """Return the handle of a value that every worker is sent once."""
         (future,) = self._pool.sent([value])
         return Shared(future, value)
@@ -505,7 +505,7 @@ class DaskWorkers:
 
     def _total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any], n: int) -> Any:
         if shared.future.cancelled():
-            shared.future = self.share(shared.value).future
+            shared.future = self.broadcast(shared.value).future
         client, shares = self._pool.client, [tasks[first::n] for first in range(n)]
         if argument is not None:
             (argument,) = self._pool.sent([argument])

@@ -64,7 +64,7 @@ REFUSED = [
     ("x" * 5000 + "=1", "unknown key"),
     ("name=" + "x" * 5000, "name: "),
     ("protocol.grid=" + str(list(range(2000, 0, -1))), "the grid must ascend without repetition"),
-    ("normalise=a\\nb" + "é\u202e" * 300, "is not valid; expected 'trace', 'frobenius' or 'none'"),
+    ("normalize=a\\nb" + "é\u202e" * 300, "is not valid; expected 'trace', 'frobenius' or 'none'"),
     ("datasets.0={source: openml, version: 1, name: [" + "a, " * 3000 + "]}", "datasets.0"),
 ]  # fmt: skip
 

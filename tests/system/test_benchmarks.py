@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import drift, learners, moments, predictions, scale, scaling
+from benchmarks import alignment_statistics, drift, learners, predictions, scale, scaling
 from benchmarks.contestants import CONTESTANTS
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER
 
@@ -35,9 +35,9 @@ def cases(rows: list[dict[str, Any]], table: str) -> set[str]:
 
 
 @pytest.mark.slow(20)
-def test_the_benchmark_of_moments_completes(run: Run):
-    rows = run(moments, "--fast")
-    assert list(rows[0]) == moments.COLUMNS
+def test_the_benchmark_of_statistics_completes(run: Run):
+    rows = run(alignment_statistics, "--fast")
+    assert list(rows[0]) == alignment_statistics.COLUMNS
     tables = {"speed", "steps", "kinds", "threads", "scaling", "folds", "features", "workers"}
     assert {row["table"] for row in rows} == tables
     measured = [row for row in rows if row["table"] == "speed" and row["seconds"] is not None]
@@ -77,7 +77,7 @@ def test_the_benchmark_of_learners_completes(run: Run):
         assert row["residual"] <= learners.GAP
         assert row["apart"] < 10 * learners.GAP**0.5  # weights within a gap of each other differ by about its root
     values = {row["regularisation"] for row in rows if row["table"] in ("speed", "iterations")}
-    assert values == set(learners.REGULARISATIONS)
+    assert values == set(learners.C_VALUES)
     solved = [row for row in rows if row["table"] == "iterations"]
     for row in solved:
         assert 0 <= row["residual"] < 1e-6, row  # what every solver is asked for

@@ -84,13 +84,13 @@ def states(work: Path) -> tuple[list[str], list[str]]:
 @pytest.mark.slow(40)
 def test_compare_ends_at_any_moment_and_the_next_goes_on(user: User):
     (user.work / "conf.yaml").write_text(json.dumps(CONFIG))
-    moments: list[tuple[bool, signal.Signals, Callable[[Running], None]]] = [
+    statistics: list[tuple[bool, signal.Signals, Callable[[Running], None]]] = [
         (False, signal.SIGINT, lambda running: running.has("tmp/prefect-*.log")),  # libraries are imported
         (True, signal.SIGTERM, lambda running: running.has("prefect/prefect.db")),  # by Prefect's server
         (True, signal.SIGINT, lambda running: running.says("[1/")),
         (True, signal.SIGTERM, lambda running: running.says("[2/")),
     ]
-    for forked, number, moment in moments:
+    for forked, number, moment in statistics:
         running = Running(user, "compare", "conf.yaml", forked=forked)
         moment(running)
         assert running.end(number) == 128 + number

@@ -112,7 +112,7 @@ def test_make_runs_what_the_pages_say():
         "test": ["ruff check", "mypy", " tests/unit tests/service tests/system/test_journeys.py\n"],
         "test-system": [" tests/system --ignore tests/system/test_journeys.py\n"],
         "coverage": ["-m coverage run -m pytest", " tests\n", "-m coverage combine"],
-        "bench": ["-m benchmarks.moments"],
+        "bench": ["-m benchmarks.alignment_statistics"],
         "board": ["-m benchmarks.board"],
         "chaos": ["-m tools.chaos"],
         "docs": ["-m sphinx -b html"],

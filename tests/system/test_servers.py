@@ -20,7 +20,7 @@ from learnkernels.tasks.operate.servers import (
     free_port,
     require_free,
 )
-from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.process_owner import Owner
 from tests.user import ROOT
 from tools.waiting import within
 

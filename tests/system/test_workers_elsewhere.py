@@ -71,7 +71,7 @@ def product(X: Any, V: np.ndarray, span: tuple[int, int]) -> np.ndarray:
 
 def require_working(pool: DaskPool) -> None:
     """Fail unless workers do a pass over rows."""
-    total = pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 1), (1, 3)])
+    total = pool.workers.total(product, pool.workers.broadcast(np.eye(3)), np.eye(3), [(0, 1), (1, 3)])
     np.testing.assert_array_equal(total, np.eye(3))
 
 
@@ -87,13 +87,13 @@ def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(s3, tmp_path,
     with DaskPool(DaskConfig(scheduler=machine[0], rows=place)) as pool:
         pool.require_usable()
         for origin in (np.zeros(5), np.full(5, 0.5)):
-            held = pool.workers.hold(X, some, origin)
+            held = pool.workers.scatter_rows(X, some, origin)
             assert isinstance(held, SelectedRows)
             assert isinstance(held.X, RowParts)
-            found = pool.workers.total(product, pool.workers.share(held), V, spans(70, 7))
+            found = pool.workers.total(product, pool.workers.broadcast(held), V, spans(70, 7))
             there = Threads(1).total(product, X[some] - origin, V, spans(70, 7))
             np.testing.assert_allclose(found, there, rtol=1e-12)  # sums of 70 rows in another order
-        assert isinstance(pool.workers.hold(X.copy(), None, np.zeros(5)), RowParts)
+        assert isinstance(pool.workers.scatter_rows(X.copy(), None, np.zeros(5)), RowParts)
         written = [*map(str, seen.rglob("*")), *s3.keys()]
         assert len([name for name in written if name.endswith(".arrow")]) == 6  # of three times the same rows
         copied = pool.client.run(copies).values()
@@ -113,7 +113,7 @@ def test_a_place_that_workers_do_not_see_is_named(machine: tuple[str, Path], hid
         DaskPool(DaskConfig(scheduler=machine[0], rows=str(hidden))) as pool,
         pytest.raises(InputError, match=sentence),
     ):
-        pool.workers.hold(X, None, np.zeros(5))
+        pool.workers.scatter_rows(X, None, np.zeros(5))
     assert not list(hidden.rglob("*.arrow"))
 
 
@@ -128,7 +128,7 @@ NYSTROM = {"name": "nystrom", "landmarks": 30}
 
 RUNS: dict[str, dict[str, Any]] = {
     "exact": {"learners": ["alignf"], "predictor": "krr", "protocol": FOLDS},
-    "sampled": {"learners": ["align"], "moments": {"sample": 400}, "predictor": NYSTROM, "protocol": FOLDS},
+    "sampled": {"learners": ["align"], "statistics": {"sample": 400}, "predictor": NYSTROM, "protocol": FOLDS},
     "iterated": {"learners": ["unif"], "predictor": "krr-cg", "protocol": SPLIT},
 }
 
@@ -193,7 +193,7 @@ def test_a_table_with_categories_and_gaps_in_parts_has_the_numbers_of_one_in_mem
         "y": y,
     }
     given = in_parts(tmp_path / "table", pa.table(table)) | {"scale": "standard"}
-    keys = {"learners": ["alignf", "rfm"], "moments": {"sample": "auto"}, "predictor": NYSTROM, "protocol": SPLIT}
+    keys = {"learners": ["alignf", "rfm"], "statistics": {"sample": "auto"}, "predictor": NYSTROM, "protocol": SPLIT}
     here, there = (keys | {"datasets": [given | {"in_parts": asked}]} for asked in (False, True))
     ours = folds_of(here, {"workers": 0}, monkeypatch, tmp_path / "here")
     theirs = folds_of(there, {"scheduler": machine[0]}, monkeypatch, tmp_path / "there")
@@ -207,7 +207,7 @@ def test_an_item_of_a_paper_on_parts_has_the_numbers_of_this_machine(tmp_path: P
     items.mkdir()
     (items / "datasets.yaml").write_text(yaml.safe_dump({"data_dir": "none", "sets": {}}))
     for name, workers in (("here", {"workers": 0}), ("parts", {"scheduler": machine[0]})):
-        shared = {"kernels": KERNELS, "moments": {"sample": 400}, "predictor": NYSTROM, "protocol": SPLIT}
+        shared = {"kernels": KERNELS, "statistics": {"sample": 400}, "predictor": NYSTROM, "protocol": SPLIT}
         shared["dask"] = workers
         part = {"datasets": [dataset | {"in_parts": name == "parts"}], "learners": ["unif", "alignf"]}
         item = {"name": name, "paper": "JMLR 2012", "where": "Table 2", "title": "On parts", "setup": "One split."}

@@ -107,7 +107,7 @@ def test_tables_become_numbers_and_drawings_their_own_units():
 
 def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(history, "_commit", lambda: "0123abc")  # which asks git
-    output = tmp_path / "results" / "moments.parquet"
+    output = tmp_path / "results" / "alignment_statistics.parquet"
     row = {"table": "speed", "case": "engine", "m": 9, "p": 2, "d": None, "seconds": 1.0, "note": "a"}
     slow = {**row, "seconds": 1.5, "note": "b"}
     assert history.keep([row, {**row, "case": "skipped", "seconds": None}], output) == []

@@ -109,7 +109,7 @@ def test_no_docstring_of_a_public_function_class_or_method_is_empty():
 
 def test_a_formula_is_mathml():
     formulas = {r"\Big(\sum_k x\Big)": ">∑</mo>", r"a \dots b": "…", r"\big\lVert x \big\rVert": "‖"}
-    formulas[r"1 / \texttt{regularisation}"] = "regularisation"
+    formulas[r"1 / \texttt{radius}"] = "radius"
     for latex, expected in formulas.items():
         html = mathml(latex, block=False)
         assert html.startswith("<math")

@@ -60,7 +60,7 @@ CHANGES = (
     "learners=[{name: lq, params: {q: 2}}]",
     "protocol.split={train: 10, validation: 5, test: 5}",
     "dask.memory=512MiB",
-    "moments={sample: auto}",
+    "statistics={sample: auto}",
     "predictor={name: nystrom, landmarks: 100}",
     "tracking.experiment=x",
 )

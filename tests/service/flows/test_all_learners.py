@@ -13,7 +13,7 @@ from mlflow.entities import Run
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import Comparison, compare
-from learnkernels.kernels.learners import LEARNERS, OneStageLearner
+from learnkernels.kernels.learners import LEARNERS, JointLearner
 from learnkernels.tasks.evidence.notes import LEVEL
 from learnkernels.tasks.evidence.tables import SHOWN_FEATURES
 from learnkernels.tasks.evidence.tracking import metric_name
@@ -42,7 +42,7 @@ CONFIG = CompareConfig.model_validate(
 TITLES = [learner.title for learner in CONFIG.learners]
 ITERATIVE = (
     {"alignf", "alignf-linear", "alignf-uncentered", "lp-svm-1", "lp-svm-2"}
-    | {name for name, learner in LEARNERS.items() if issubclass(learner, OneStageLearner) and name != "lp-svm"}
+    | {name for name, learner in LEARNERS.items() if issubclass(learner, JointLearner) and name != "lp-svm"}
     | {"cr"}
 )
 """Titles of the learners that solve a problem and so have a certificate."""

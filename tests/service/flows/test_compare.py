@@ -25,7 +25,7 @@ from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
 from learnkernels.tasks.evidence.notes import LEVEL
 from learnkernels.tasks.evidence.tracking import OWNER
-from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.process_owner import Owner
 from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -103,7 +103,12 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
         of = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
         task_names = {run.name for run in prefect.read_task_runs(flow_run_filter=of)}
         keys = {artifact.key for artifact in prefect.read_artifacts(flow_run_filter=of)}
-    assert {"ingest wine", "moments wine repeat 0", "evaluate alignf on diabetes", "track unif on wine"} <= task_names
+    assert {
+        "ingest wine",
+        "statistics wine repeat 0",
+        "evaluate alignf on diabetes",
+        "track unif on wine",
+    } <= task_names
     assert {"comparison", "comparison-report", "comparison-progress", "mlflow-chart"} <= keys
 
 
@@ -143,8 +148,8 @@ def test_results_in_the_store_say_what_they_were_computed_with(monkeypatch: pyte
     monkeypatch.setattr(store, "versions", lambda: now)
     again = Path(compare(config)["results"])
     shutil.rmtree("state/store/folds")
-    upon_old_moments = Path(compare(config)["results"])
-    for folder in (again, upon_old_moments):
+    upon_old_statistics = Path(compare(config)["results"])
+    for folder in (again, upon_old_statistics):
         environment = json.loads((folder / "environment.json").read_text())
         assert (environment["numpy"], environment["earlier"]) == (now["numpy"], [old])
         sentence = f"computed with numpy 1.0, numba 0.1; today's are numpy {now['numpy']}, numba {now['numba']}.\n"
@@ -237,7 +242,7 @@ def test_landmarks_are_taken_as_configured_and_stand_in_the_report(module_folder
 def test_a_sample_is_told_in_all_places(module_folder: Path):
     waves = {"datasets": WAVES, "kernels": FINE, "predictor": "krr", **TWO}
     exact, _, exact_runs = compared(**waves)
-    folds, folder, runs = compared(**waves | {"learners": ["unif", "alignf", "l2-krr"]}, moments={"sample": 400})
+    folds, folder, runs = compared(**waves | {"learners": ["unif", "alignf", "l2-krr"]}, statistics={"sample": 400})
     two = folds[folds["learner"] != "l2-krr"]
     assert (folds["n_train"] == 600).all()
     assert folds["n_sampled"].between(235, 245).all()

@@ -29,7 +29,7 @@ from learnkernels.kernels.protocol.folds import assign_folds, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.evidence.notes import LEVEL
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import fold_seed
+from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.own import as_learner, own_family, sources
 from tests.pages import files_of, python_blocks
 
@@ -49,11 +49,11 @@ BUILT_IN = "kernels=[{family: gaussian, gammas: {from: -6, to: -4}}]"
 ELSEWHERE = """
 from learnkernels import GaussianFamily
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.learners import Align, TwoStageLearner
+from learnkernels.kernels.learners import Align, AlignmentLearner
 class Weights(Align):
     def __init__(self, power=1.0):
         self._power = power
-class Unfinished(TwoStageLearner):
+class Unfinished(AlignmentLearner):
     pass
 class Mine(GaussianFamily):
     def __init__(self, width=1.0):
@@ -142,7 +142,7 @@ def test_weights_certificates_and_tuning_are_in_the_results_mlflow_and_the_repor
 
 def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(compared: dict[str, Any], here: Path):
     def again(changed: str = "") -> tuple[int, int]:
-        """Compare with another file of a class, and return how many folds and moments are kept then."""
+        """Compare with another file of a class, and return how many folds and statistics are kept then."""
         if changed:
             (here / changed).write_text(FILES[changed] + "\n# changed\n")
             forget()
@@ -150,14 +150,14 @@ def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(compare
         return kept()
 
     def kept() -> tuple[int, int]:
-        folds, moments = (Path(os.environ["LEARNKERNELS_HOME"], "store", kind) for kind in ("folds", "moments"))
-        return len(list(folds.iterdir())), len(list(moments.iterdir()))
+        folds, statistics = (Path(os.environ["LEARNKERNELS_HOME"], "store", kind) for kind in ("folds", "moments"))
+        return len(list(folds.iterdir())), len(list(statistics.iterdir()))
 
-    folds, moments = kept()
+    folds, statistics = kept()
     try:
-        assert again() == (folds, moments)
-        assert again("softmax_learner.py") == (folds + 1, moments)  # what does not use it stays
-        assert again("rational_quadratic.py") == (folds + 3, moments + 1)
+        assert again() == (folds, statistics)
+        assert again("softmax_learner.py") == (folds + 1, statistics)  # what does not use it stays
+        assert again("rational_quadratic.py") == (folds + 3, statistics + 1)
     finally:
         write_files(here)
         forget()
@@ -224,7 +224,7 @@ WRONG = {
         NUMBERS % "temperature: hot": "Softmax: temperature must be a number, got 'hot'",
         NUMBERS % "temperature: -1": "data set wine: learner Softmax: temperature must be a positive, finite .*got -1",
         "'elsewhere:Weights'": f"learners: {SAME_NAME}",
-        "'elsewhere:Unfinished'": "Unfinished must have what every Learner has, and lacks weigh; define",
+        "'elsewhere:Unfinished'": "Unfinished must have what every Learner has, and lacks fit_weights; define",
     },
     "kernels=[%s]": {
         "{family: 'elsewhere:Mine'}": "elsewhere:Mine .* Mine must keep each parameter of its __init__",

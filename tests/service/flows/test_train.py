@@ -159,7 +159,7 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
     X, y = load_diabetes(return_X_y=True)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     fitted = KernelLearningRegressor(
-        GaussianFamily([2.0**g for g in range(-6, -1)]), L2KRR(**recipe["params"]), 1 / done["regularisation"]
+        GaussianFamily([2.0**g for g in range(-6, -1)]), L2KRR(**recipe["params"]), 1 / done["C"]
     ).fit(Z, y)
     np.testing.assert_allclose(model.columns(X)["prediction"], fitted.predict(Z), rtol=1e-6)
 
@@ -382,7 +382,7 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
 def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_path: Path):
     split = {"split": {"train": 320, "validation": 60, "test": 60}, "repeats": 2, "grid": [1, 8]}
     keys = {"datasets": DIABETES, "learners": ["alignf"], "protocol": split}
-    config = small(**keys, predictor={"name": "nystrom", "landmarks": 50}, moments={"sample": 300})
+    config = small(**keys, predictor={"name": "nystrom", "landmarks": 50}, statistics={"sample": 300})
     done = train(config, "scaled")
     model = load_model(Path(done["results"]) / "model.npz")
     assert model.estimator.dual_coef_.shape[0] == 50

@@ -28,18 +28,18 @@ from dask.utils import parse_bytes
 from distributed import Client, Security, get_worker
 from scipy import sparse
 
-from learnkernels import GaussianFamily, LinearFamily, gram_moments
+from learnkernels import GaussianFamily, LinearFamily, gram_statistics
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
 from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.row_files import RowFile, RowParts
-from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.process_owner import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from tests.elsewhere import another_machine
 from tests.unit.tasks.test_matrices import files_of, make
-from tests.unit.tasks.test_trials import require_moments_of_training_rows
+from tests.unit.tasks.test_trials import require_statistics_of_training_rows
 from tools.waiting import within
 
 if TYPE_CHECKING:
@@ -175,13 +175,13 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
     with dask.config.set(settings), DaskPool(DaskConfig(workers=2)) as pool:
         workers = pool.workers
         with pytest.raises(InputError, match=f"^a pass over rows {sentence}"):
-            workers.total(die_at, workers.share(None), 3, range(5))
-        assert workers.total(die_at, workers.share(None), 9, range(5)) == 10
+            workers.total(die_at, workers.broadcast(None), 3, range(5))
+        assert workers.total(die_at, workers.broadcast(None), 9, range(5)) == 10
         pool.client.wait_for_workers(2, timeout=60)  # the one that ended is started anew
         paused_at = pool.client.run(dask.config.get, "distributed.worker.memory.pause")
         assert set(paused_at.values()) == {False}  # with the settings of the first
         tasks = range(6 * SUMS_PER_WORKER)  # three a share, of which the first is not done within the life of a worker
-        assert workers.total(live_for_two, workers.share(None), None, tasks) == sum(tasks)
+        assert workers.total(live_for_two, workers.broadcast(None), None, tasks) == sum(tasks)
         with pytest.raises(InputError, match=f"^a job {sentence}"):
             pool.map(die, [0, 1])
 
@@ -194,11 +194,11 @@ def linger(shared: None, start: float, position: int) -> float:
 def test_a_scheduler_that_ends_in_the_middle_of_a_pass_is_one_sentence(tmp_path: Path):
     with another_machine(tmp_path / "machine") as address, DaskPool(DaskConfig(scheduler=address)) as pool:
         workers = pool.workers
-        assert workers.total(linger, workers.share(None), 1.0, range(1)) == 1.0
+        assert workers.total(linger, workers.broadcast(None), 1.0, range(1)) == 1.0
         ended = pool.client.run_on_scheduler(os.getpid)
         threading.Timer(1.0, os.kill, (ended, signal.SIGKILL)).start()
         with pytest.raises(InputError, match=r"^the Dask scheduler ended during a pass over rows; what was comput"):
-            workers.total(linger, workers.share(None), 1.0, range(600))
+            workers.total(linger, workers.broadcast(None), 1.0, range(600))
 
 
 def test_a_scheduler_that_is_not_there_is_named_within_the_time_limit():
@@ -229,9 +229,9 @@ def test_totals_of_workers_are_those_of_threads(pool: DaskPool, elsewhere: DaskP
     rows = np.random.default_rng(2).permutation(90)[:70]
 
     def totals(workers: Workers) -> list[np.ndarray]:
-        held = workers.hold(X, rows, origin)
+        held = workers.scatter_rows(X, rows, origin)
         assert held.shape == (70, 5)
-        shared = workers.share((held, 2.0))
+        shared = workers.broadcast((held, 2.0))
         return [workers.total(products, shared, V * factor, spans(70, 3)) for factor in (1.0, -3.0)]
 
     for there in (pool, elsewhere):
@@ -243,9 +243,9 @@ def test_totals_of_workers_are_those_of_threads(pool: DaskPool, elsewhere: DaskP
 def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(pool: DaskPool):
     workers = pool.workers
     assert isinstance(workers, DaskWorkers)
-    held = workers.hold(rows_of("float64"), None, np.zeros(5))
+    held = workers.scatter_rows(rows_of("float64"), None, np.zeros(5))
     assert isinstance(held, RowFile)
-    path, shared = Path(held.path), workers.share((held, 1.0))
+    path, shared = Path(held.path), workers.broadcast((held, 1.0))
     del held
     many = [(row, row + 1) for row in range(90)]
     assert len(many) > SUMS_PER_WORKER * pool.n_workers
@@ -324,14 +324,14 @@ def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_moments_from_workers_equal_moments_of_one_process(pool: DaskPool, kind: str):
+def test_statistics_from_workers_equal_statistics_of_one_process(pool: DaskPool, kind: str):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(301, 4))
     X = X if kind == "dense" else sparse.csr_matrix(np.where(X > 0.5, X, 0.0))
     Y, groups = rng.normal(size=(301, 2)), rng.integers(0, 5, 301)
     shares: list[float] = []
     here, one, two, telling = (
-        gram_moments(GaussianFamily([0.1, 0.2, 1.5]), X, Y, groups, block_rows=32, workers=workers).to_arrays()
+        gram_statistics(GaussianFamily([0.1, 0.2, 1.5]), X, Y, groups, block_rows=32, workers=workers).to_arrays()
         for workers in (Threads(), pool.workers, pool.workers, pool.workers_telling(shares.append))
     )
     for name, value in here.items():
@@ -343,7 +343,7 @@ def test_moments_from_workers_equal_moments_of_one_process(pool: DaskPool, kind:
                 np.testing.assert_array_equal(there[name], value)
     assert sum(shares) == pytest.approx(1.0)
     assert len(shares) > 8
-    require_moments_of_training_rows("gaussian" if kind == "dense" else "feature", pool)  # of a split
+    require_statistics_of_training_rows("gaussian" if kind == "dense" else "feature", pool)  # of a split
 
 
 def test_a_worker_killed_in_mid_run_costs_its_tiles_and_nothing_else(pool: DaskPool, caplog: pytest.LogCaptureFixture):
@@ -351,14 +351,14 @@ def test_a_worker_killed_in_mid_run_costs_its_tiles_and_nothing_else(pool: DaskP
     rng = np.random.default_rng(2)
     X, Y, groups = rng.normal(size=(1200, 5)), rng.normal(size=1200), rng.integers(0, 5, 1200)
     family = GaussianFamily([2.0**g for g in range(-4, 4)])
-    here = gram_moments(family, X, Y, groups)
+    here = gram_statistics(family, X, Y, groups)
     pid, killed = next(iter(pool.client.run(os.getpid).values())), []
 
     def kill_one(share: float) -> None:
         if not killed:
             killed.append(os.kill(pid, signal.SIGKILL))
 
-    there = gram_moments(family, X, Y, groups, workers=pool.workers_telling(kill_one))
+    there = gram_statistics(family, X, Y, groups, workers=pool.workers_telling(kill_one))
     assert pid not in pool.client.run(os.getpid).values()
     assert len(killed) == 1
     np.testing.assert_allclose(there.alignments, here.alignments, rtol=1e-12)

@@ -56,14 +56,14 @@ def test_workers_read_each_part_once(s3: S3, tmp_path: Path, scheduler_elsewhere
         pool.client.run(set_variables, {name: of for name, of in os.environ.items() if name.startswith("AWS_")})
         before = pool.client.run(arrow_files)
         assert not any(before.values())
-        read: Any = pool.workers.reading(load_dataset(ingest.fn(given, ".", 0, pool)).X)
+        read: Any = pool.workers.local_view(load_dataset(ingest.fn(given, ".", 0, pool)).X)
         assert isinstance(read, PartsElsewhere)
         copied: dict[str, dict[str, float]] = pool.client.run(arrow_files)
         assert sum(map(len, copied.values())) == 12  # one worker each
         np.testing.assert_array_equal(read[some], whole[some])
         np.testing.assert_array_equal(read[20:400], whole[20:400])
-        held = pool.workers.hold(read, some, np.full(5, 0.5))
-        found = pool.workers.total(product, pool.workers.share(held), np.eye(5), [(0, 90), (90, 200), (200, 300)])
+        held = pool.workers.scatter_rows(read, some, np.full(5, 0.5))
+        found = pool.workers.total(product, pool.workers.broadcast(held), np.eye(5), [(0, 90), (90, 200), (200, 300)])
         rows = whole[some] - 0.5
         np.testing.assert_allclose(found, rows.T @ rows, rtol=1e-12)  # sums of 300 rows in another order
         later = pool.client.run(arrow_files)

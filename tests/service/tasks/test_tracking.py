@@ -13,7 +13,7 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.notes import LEVEL, RUN, experiment_note, runs_path
 from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
-from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.process_owner import Owner
 from learnkernels.tasks.stopping import Stopped
 
 

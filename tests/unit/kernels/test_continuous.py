@@ -9,12 +9,12 @@ from scipy import sparse
 from scipy.optimize import minimize, minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
-from learnkernels import GaussianFamily, LinearFamily, center_gram, centered_alignment, gram_moments, learn_kernel
+from learnkernels import GaussianFamily, LinearFamily, center_gram, centered_alignment, gram_statistics, learn_kernel
 from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.families import ScaledFamily
 from learnkernels.kernels.learners import CA, CR, L1KRR, cr
 from learnkernels.kernels.learners.ca import Ascent, best_step
-from learnkernels.kernels.learning import learn_from_moments, learn_path
+from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.search.pairs import FeaturePairs, RadialPairs, radial_kernels, scaled_gaussians
 from learnkernels.kernels.targets import Target
 from tests.refusals import refusal, require_refusals
@@ -237,7 +237,7 @@ def test_the_alignment_never_falls_and_reweighing_all_kernels_aligns_at_least_as
         assert len(one.alignments) > 1
         assert (np.diff(one.alignments) >= 0).all()
         assert (one.weights > 0).all()
-    stepwise, best = (gram_moments(one.family, X, target.Y[:, 0]).alignment(one.weights) for one in found[:2])
+    stepwise, best = (gram_statistics(one.family, X, target.Y[:, 0]).alignment(one.weights) for one in found[:2])
     assert best >= stepwise - 1e-3  # the stepwise one has the identity of K_0 in its sum
 
 
@@ -255,9 +255,9 @@ def test_a_search_on_some_rows_weighs_on_all():
     assert part.parameters[0, 0] == pytest.approx(whole.parameters[0, 0], rel=0.3)
     again = CA(search_rows=120).find(X, target)
     np.testing.assert_array_equal(part.parameters, again.parameters)
-    moments = gram_moments(part.family, X, target.Y)
+    statistics = gram_statistics(part.family, X, target.Y)
     # The alignment counts the identity of K_0 too, which the learned kernel is without.
-    assert part.alignments[-1] == pytest.approx(moments.alignment(part.weights), rel=1e-6)
+    assert part.alignments[-1] == pytest.approx(statistics.alignment(part.weights), rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplacian"])
@@ -310,15 +310,15 @@ def test_what_is_found_is_an_ordinary_learned_kernel(learner):
     assert kernel.alignment_with(X[:70], target.take(np.arange(70))) == pytest.approx(kernel.alignment, rel=1e-8)
 
 
-def test_some_folds_of_a_pass_name_the_training_rows_and_a_path_has_a_kernel_a_regularisation():
+def test_some_folds_of_a_pass_name_the_training_rows_and_a_path_has_a_kernel_a_regularization():
     (X, target), groups, family = data("gaussian", m=60), np.arange(60) % 3, GaussianFamily([1.0])
-    moments = gram_moments(family, X, target.Y, groups).restrict([0, 2])
-    kernel = learn_from_moments("ca", family, X, moments, target=target)
+    statistics = gram_statistics(family, X, target.Y, groups).restrict([0, 2])
+    kernel = learn_from_statistics("ca", family, X, statistics, target=target)
     assert sorted(kernel.rows) == np.flatnonzero(groups != 1).tolist()
-    kernels = learn_path(CR(tolerance=0.01), family, X, moments, target, [0.5, 5.0])
-    assert [kernel.regularisation for kernel in kernels] == [0.5, 5.0]
+    kernels = learn_path(CR(tolerance=0.01), family, X, statistics, target, [0.5, 5.0])
+    assert [kernel.C for kernel in kernels] == [0.5, 5.0]
     with pytest.warns(ConvergenceWarning, match="cr stopped after 2 iterations at a relative duality gap of"):
-        CR(max_iterations=2, tolerance=1e-9).find(X, target, regularisation=10.0)
+        CR(max_iterations=2, tolerance=1e-9).find(X, target, C=10.0)
 
 
 # The risk ------------------------------------------------------------------------------------------------------------
@@ -328,9 +328,9 @@ def test_the_risk_is_below_that_of_any_grid():
     X, target = data("gaussian", m=60)
     sigmas = np.geomspace(0.05, 50, 40)
     grams = np.stack([center_gram(K) for K in GaussianFamily((1 / sigmas**2).tolist()).tile(X, X)])
-    grid = L1KRR().solve(StackedGrams((grams + grams.transpose(0, 2, 1)) / 2), target, regularisation=5.0)
+    grid = L1KRR().solve(StackedGrams((grams + grams.transpose(0, 2, 1)) / 2), target, C=5.0)
     for corrective in (False, True):
-        found = CR(corrective=corrective, tolerance=1e-3).find(X, target, regularisation=5.0)
+        found = CR(corrective=corrective, tolerance=1e-3).find(X, target, C=5.0)
         assert found.certificate.residual <= 1e-3
         assert (np.diff(found.certificate.objectives) <= 1e-9).all()
         assert found.weights.sum() == pytest.approx(1.0, rel=1e-12)
@@ -338,23 +338,23 @@ def test_the_risk_is_below_that_of_any_grid():
         assert found.certificate.objectives[-1] <= grid.certificate.objectives[-1] * (1 + 1e-3)
 
 
-@pytest.mark.parametrize(("kind", "regularisation"), [("gaussian", 8.0), ("dirichlet", 0.05)])
-def test_cr_without_matrices_finds_what_it_finds_with_them(kind, regularisation, request, monkeypatch):
+@pytest.mark.parametrize(("kind", "C"), [("gaussian", 8.0), ("dirichlet", 0.05)])
+def test_cr_without_matrices_finds_what_it_finds_with_them(kind, C, request, monkeypatch):
     rng = np.random.default_rng(3)
     X = rng.uniform(-2, 2, size=(100, 1 if kind == "dirichlet" else 2))
     target = Target.of(np.sin(3 * X[:, 0]) + 0.2 * X[:, -1] + 0.1 * rng.normal(size=100), "regression")
-    exact = CR(kind).find(X, target, regularisation)
+    exact = CR(kind).find(X, target, C)
     request.getfixturevalue("no_matrices")
-    found = CR(kind).find(X, target, regularisation)
+    found = CR(kind).find(X, target, C)
     assert found.certificate.measure == "duality gap on a sample"
     assert found.certificate.residual <= 1e-4
     # Both values are within a gap of the least one.
     assert found.certificate.objectives[-1] == pytest.approx(exact.certificate.objectives[-1], rel=2e-4)
     monkeypatch.setattr(cr, "SEARCH_ROWS", 60)  # with a sample the value is that of the kernels found, on all rows
-    sampled = CR(kind).find(X, target, regularisation)
+    sampled = CR(kind).find(X, target, C)
     assert sampled.certificate.objectives[-1] >= found.certificate.objectives[-1] * (1 - 2e-4)
     assert sampled.certificate.objectives[-1] <= found.certificate.objectives[-1] * 1.05
-    said = refusal(CR(kind, corrective=False).find, X, target, regularisation)
+    said = refusal(CR(kind, corrective=False).find, X, target, C)
     assert "100 rows are too many for them; leave corrective out" in said
 
 
@@ -401,7 +401,7 @@ def test_bad_input_gets_one_sentence():
             (lambda: CA(kind="dirichlet").find(X, target), "needs one feature, got 3"),
             (lambda: CA(kind="laplacian", per_feature=True).find(X, target), "per_feature is for kind gaussian alone"),
             (lambda: CA().find(np.ones((60, 3)), target), "all rows are equal"),
-            (lambda: CR().find(X, target, 0.0), "regularisation must be a positive"),
+            (lambda: CR().find(X, target, 0.0), "C must be a positive"),
             (lambda: CR(tolerance=0.0).find(X, target), "tolerance and max_iterations must be positive"),
             (lambda: learn_kernel("alignf", None, X, target.Y), "alignf weighs given base kernels; give family, or"),
         ]

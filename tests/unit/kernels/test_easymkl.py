@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
 
-from learnkernels import FeatureFamily, GaussianFamily, gram_moments
+from learnkernels import FeatureFamily, GaussianFamily, gram_statistics
 from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import EasyMKL, Solution, easymkl
@@ -33,9 +33,9 @@ def solved(Ks: np.ndarray, target: Target, tradeoff: float = 0.5, **given) -> So
 
 def operator_of(family: KernelFamily, X: np.ndarray, target: Target, **given) -> GramOperator:
     """Return base kernels of mean diagonal one each."""
-    moments = gram_moments(family, X, target.Y)
-    scales = moments.traces() / len(X)
-    return gram_operator(family, X - moments.origin, shift=moments.shift, scales=scales, **given)
+    statistics = gram_statistics(family, X, target.Y)
+    scales = statistics.traces() / len(X)
+    return gram_operator(family, X - statistics.origin, shift=statistics.shift, scales=scales, **given)
 
 
 def problem(n_classes: int = 2, m: int = 21, seed: int = 0) -> tuple[np.ndarray, Target]:
@@ -176,7 +176,7 @@ def test_centering_does_not_matter_because_both_classes_weigh_the_same():
 def test_regularization_start_and_a_class_without_rows_take_no_part():
     Ks, target = problem(seed=11)
     weights = solved(Ks, target).weights
-    given = solved(Ks, target, regularisation=1e4, start=np.array([1.0, 0.0, 0.0]))
+    given = solved(Ks, target, C=1e4, start=np.array([1.0, 0.0, 0.0]))
     np.testing.assert_array_equal(given.weights, weights)
     with_third = Target("classification", target.values * 2, ("a", "b", "c"))
     np.testing.assert_array_equal(solved(Ks, with_third).weights, weights)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnkernels import FamilyUnion, LinearFamily, gram_moments, learn_kernel
-from learnkernels.kernels.compiled.distances import all_side_by_side, as_differences, one_after_another
+from learnkernels import FamilyUnion, LinearFamily, gram_statistics, learn_kernel
+from learnkernels.kernels.compiled.distances import as_differences, pack_columns, pack_rows
 from learnkernels.kernels.compiled.vectors import room
 from learnkernels.kernels.engine.tiles import Opposite, TileSums, runs
 from learnkernels.kernels.families import CategoricalFamily, GaussianFamily, LaplacianFamily, PolynomialFamily
@@ -76,7 +76,7 @@ def test_seeds_made_a_few_rows_at_a_time_have_the_sums_of_those_of_a_whole_tile(
         seeds = room(size, dtype)[:size].reshape(-1, a, b)
         fill_seeds(*sides_of_tile(family.operands, A, B, shift), seeds)
         sums = TileSums(family.plan(shift), np.dtype(dtype), of[0])
-        rows = Opposite(one_after_another(of[0], np.dtype(dtype)), all_side_by_side(of[1], np.dtype(dtype)))
+        rows = Opposite(pack_rows(of[0], np.dtype(dtype)), pack_columns(of[1], np.dtype(dtype)))
         made, given = (sums.of(one, Y[:a], Y[a:], w[:a], w[a:]) for one in (rows, seeds))
         for one, other in zip(made, given, strict=True):  # each seed has the same bits, or is that of rows less a mean
             np.testing.assert_allclose(one, other, rtol=0, atol=50 * np.finfo(dtype).eps * np.abs(other).max())
@@ -92,12 +92,12 @@ def test_nothing_depends_on_how_the_work_is_cut(data):
     groups = np.array(data.draw(st.lists(st.integers(-2, 3), min_size=m, max_size=m)))
     family = FAMILIES[data.draw(st.sampled_from(sorted(FAMILIES)))]
     w = data.draw(st.sampled_from([None, np.random.default_rng(m).random(m) + 0.1]))
-    whole = gram_moments(family, X, Y, groups, block_rows=m, n_threads=1, sample_weight=w)
+    whole = gram_statistics(family, X, Y, groups, block_rows=m, n_threads=1, sample_weight=w)
     block_rows = data.draw(st.integers(1, 80))
-    cut = gram_moments(family, X, Y, groups, block_rows=block_rows, n_threads=3, sample_weight=w)
+    cut = gram_statistics(family, X, Y, groups, block_rows=block_rows, n_threads=3, sample_weight=w)
     assert_equal_up_to_rounding(cut, whole)
     order = np.array(data.draw(st.permutations(range(m))))
-    shuffled = gram_moments(family, X[order], Y[order], sample_weight=None if w is None else w[order])
+    shuffled = gram_statistics(family, X[order], Y[order], sample_weight=None if w is None else w[order])
     assert_equal_up_to_rounding(shuffled, whole)
 
 
@@ -107,7 +107,9 @@ def test_rows_a_million_away_from_the_origin_lose_only_what_the_rows_lost(family
     X = np.round(X, 6)
     far = X + 1e6
     near = far - 1e6  # what is left of the rows once the offset has rounded them
-    assert_equal_up_to_rounding(gram_moments(family, far, Y, groups), gram_moments(family, near, Y, groups), rtol=1e-9)
+    assert_equal_up_to_rounding(
+        gram_statistics(family, far, Y, groups), gram_statistics(family, near, Y, groups), rtol=1e-9
+    )
     kernels = [learn_kernel("alignf", family, rows, Y[:, 0]) for rows in (far, near)]
     new = near[:7] * 0.9
     crossed = [kernel.cross_gram(rows) for kernel, rows in zip(kernels, (new + 1e6, new), strict=True)]
@@ -120,7 +122,7 @@ def test_single_precision_tiles_give_six_digits_where_kernels_are_not_nearly_con
     family, weights = GaussianFamily([2.0**g for g in range(-6, 4)]), np.random.default_rng(1).integers(1, 6, 400)
     for w in (None, weights):
         of = {"sample_weight": w}
-        single, double = (gram_moments(family, X, Y, groups, dtype=d, **of) for d in (np.float32, np.float64))
+        single, double = (gram_statistics(family, X, Y, groups, dtype=d, **of) for d in (np.float32, np.float64))
         # Rounding of 6e-8 a value, less cancellation of the centering: kernels here have at least 1 % of spread.
         np.testing.assert_allclose(single.alignments, double.alignments, rtol=1e-5)
 
@@ -134,7 +136,7 @@ COMPILED |= {f"{p} apart": GaussianFamily([0.1 + 0.07 * k for k in range(p)]) fo
 def test_compiled_sums_are_those_of_numpy(q, weighted, subtests):
     (X, Y, groups), w = problem(83, q), np.random.default_rng(1).random(83) + 0.1
     for name, family in COMPILED.items():
-        fast = gram_moments(family, X, Y, groups, block_rows=16, sample_weight=w if weighted else None)
+        fast = gram_statistics(family, X, Y, groups, block_rows=16, sample_weight=w if weighted else None)
         slow, kept = reference.summed_by_numpy(fast, family, X), fast.labels[1:4]
         with subtests.test(name):
             assert_equal_up_to_rounding(fast, slow)

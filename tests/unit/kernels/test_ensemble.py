@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_moments
+from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_statistics
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners.ensemble import KernelEnsemble, leave_one_out
-from learnkernels.kernels.learning import learn_from_moments
+from learnkernels.kernels.learning import learn_from_statistics
 from learnkernels.kernels.predictors import ridge_path
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.targets import Target
@@ -20,7 +20,7 @@ from tests.refusals import require_refusals
 
 GRID = np.array([1e-3, 0.1, 3.0, 100.0])
 
-# One factorization against one solve a row: rounding times the condition of K + I / Lambda, 1e4 or so here.
+# One factorization against one solve a row: rounding times the condition of K + I / C, 1e4 or so here.
 SOLVES = 1e-10
 
 # The same by other sums; weights move with the condition of the hypotheses, which are alike: up to 1e5 here.
@@ -36,20 +36,20 @@ class Data:
     target: Target
 
     @cached_property
-    def moments(self) -> AlignmentStatistics:
+    def statistics(self) -> AlignmentStatistics:
         groups = np.random.default_rng(0).permutation(len(self.target)) % 3
-        return gram_moments(self.family, self.X, self.target.Y, groups).restrict([0, 2])
+        return gram_statistics(self.family, self.X, self.target.Y, groups).restrict([0, 2])
 
     @property
     def rows(self) -> np.ndarray:
-        return self.moments.rows
+        return self.statistics.rows
 
     @property
     def others(self) -> np.ndarray:
         return np.setdiff1d(np.arange(len(self.target)), self.rows)
 
     def fit(self, **given) -> KernelEnsemble:
-        return KernelEnsemble.fit(self.family, self.X, self.moments, self.target, **{"grid": GRID, **given})
+        return KernelEnsemble.fit(self.family, self.X, self.statistics, self.target, **{"grid": GRID, **given})
 
     def kernels(self, rows: np.ndarray) -> list[np.ndarray]:
         """Return base kernels of rows with the training rows, centered on these, with a mean diagonal of one."""
@@ -128,7 +128,7 @@ def test_predictions_are_the_weighted_sum_of_the_ridge_regressions(family, targe
     # No hypothesis alone has a smaller error on left-out rows.
     assert (ensemble.errors[:, None] <= ensemble.single_errors * (1 + 1e-7)).all()
     assert (ensemble.errors < 0.999 * ensemble.single_errors.min(axis=1)).any()
-    kernel = learn_from_moments("unif", data.family, data.X, data.moments)
+    kernel = learn_from_statistics("unif", data.family, data.X, data.statistics)
     np.testing.assert_array_equal(ensemble.X, kernel.X)
     np.testing.assert_array_equal(ensemble.origin, kernel.origin)
 
@@ -169,15 +169,15 @@ def test_a_kernel_given_twice_shares_its_weight_exactly_or_up_to_rounding():
         np.testing.assert_allclose(ensemble.predict(X), once.predict(X), rtol=0, atol=ALIKE)
 
 
-@pytest.mark.parametrize("normalise", ["frobenius", "none"])
-def test_other_scalings_are_the_trace_scaling_at_other_regularizations(normalise):
+@pytest.mark.parametrize("normalize", ["frobenius", "none"])
+def test_other_scalings_are_the_trace_scaling_at_other_regularizations(normalize):
     # Of one kernel all scalings are the same; of several, the mean of the mean diagonals is.
     one = of_gaussians([0.4])
-    np.testing.assert_allclose(one.fit(normalise=normalise).predict(X), one.fit().predict(X), rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(one.fit(normalize=normalize).predict(X), one.fit().predict(X), rtol=0, atol=SOLVES)
     data = Data(FAMILIES["union"], X, TARGETS["regression"])
-    scales = {"frobenius": np.sqrt(np.diag(data.moments.products())), "none": np.ones(3)}[normalise]
-    sizes = data.moments.traces() / scales
-    ensemble = data.fit(normalise=normalise)
+    scales = {"frobenius": np.sqrt(np.diag(data.statistics.products())), "none": np.ones(3)}[normalize]
+    sizes = data.statistics.traces() / scales
+    ensemble = data.fit(normalize=normalize)
     for k, relative in enumerate(sizes / sizes.mean()):
         single = data.fit(grid=GRID * relative)
         np.testing.assert_allclose(ensemble.single_errors[:, k], single.single_errors[:, k], rtol=1e-9)
@@ -242,8 +242,8 @@ def test_what_does_not_fit_is_refused():
     fewer = data.target.take(np.arange(47))
     grids, one_entry = ([], [1.0, 0.0], [-1.0], [np.inf], [np.nan]), "one entry per row of X, got 47 for 48 rows"
     table = [
-        (lambda: data.fit(normalise="length"), "normalise must be one of"),
-        (lambda: KernelEnsemble.fit(data.family, X, data.moments, fewer, GRID), one_entry),
+        (lambda: data.fit(normalize="length"), "normalize must be one of"),
+        (lambda: KernelEnsemble.fit(data.family, X, data.statistics, fewer, GRID), one_entry),
         (lambda: data.fit().predict(X[:, :3]), "features of the training rows, got 3"),
     ]
     require_refusals(table + [(partial(data.fit, grid=grid), "grid must hold positive values") for grid in grids])

@@ -17,9 +17,9 @@ from learnkernels import KernelLearningClassifier, KernelLearningRegressor, Lear
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.learners import LpKRR, Lq
-from learnkernels.kernels.learning import learn_from_moments
+from learnkernels.kernels.learning import learn_from_statistics
 from learnkernels.kernels.predictors import Auto, Nystrom
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.unit.kernels import test_estimators
@@ -204,7 +204,7 @@ def test_learners_of_weights_and_predictor_take_what_suits_equal_weights():
         y = target_for(model)
         model.fit(X, y)
         equal = clone(model).set_params(learner="unif", predictor=model.predictor_).fit(X, y)
-        assert model.regularisation_ == equal.regularisation_
+        assert model.C_ == equal.C_
 
 
 def test_a_kernel_from_a_sample_serves_all_rows():
@@ -230,7 +230,7 @@ def test_features_of_a_kernel_from_a_sample_are_those_of_its_rows():
 
 def test_a_kernel_of_some_rows_gets_the_predictor_of_all_rows():
     Y, folds = Target.of(FOUR).Y, np.arange(60) % 3
-    kernel = learn_from_moments("alignf", FAMILY, X, gram_moments(FAMILY, X, Y, folds).restrict([0, 2]))
+    kernel = learn_from_statistics("alignf", FAMILY, X, gram_statistics(FAMILY, X, Y, folds).restrict([0, 2]))
     coefficients = kernel.weights / kernel.scales
     G, G_cross = (np.tensordot(coefficients, FAMILY.tile(of, X), axes=1) for of in (X, X_NEW))
     K = center_gram(G)

@@ -34,7 +34,7 @@ from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
@@ -146,7 +146,7 @@ def test_a_regression_is_the_ridge_regression_on_the_learned_kernel(predictor):
         model = KernelLearningRegressor(FAMILY, learner, 0.2, predictor=predictor).fit(X, y)
         assert model.predictor_ == ("krr" if predictor == "auto" else predictor.name)
         one_stage = learner == "l2-krr"
-        kernel = learn_kernel(learner, FAMILY, X, y, regularisation=5.0 if one_stage else None)
+        kernel = learn_kernel(learner, FAMILY, X, y, C=5.0 if one_stage else None)
         K, unit = (kernel.gram(), 1.0) if one_stage else unit_gram(kernel)
         expected = ridge_predictions(K, y, 5.0, kernel.cross_gram(X_NEW) / unit)
         tolerance = SOLVES if predictor == "auto" else ITERATED
@@ -188,9 +188,9 @@ def test_an_estimator_predicts_what_a_comparison_predicts(learner, predictor):
     model = KernelLearningClassifier(family, learner, 2.0).fit(X, FOUR)
     assert model.predictor_ == predictor
     if learner == "cr":
-        path = [learn_kernel(learner, None, X, FOUR, regularisation=2.0)]
+        path = [learn_kernel(learner, None, X, FOUR, C=2.0)]
     else:
-        path = learn_path(learner, FAMILY, X, gram_moments(FAMILY, X, target.Y), target, [2.0])
+        path = learn_path(learner, FAMILY, X, gram_statistics(FAMILY, X, target.Y), target, [2.0])
     compared = KernelPredictors(path, target, predictor, [2.0]).predict(X_NEW)[0]
     # Machines of a comparison stop at a tolerance of 1e-3, and ties of votes go to the first class there.
     agreeing = np.mean(model.predict(X_NEW) == np.array(target.classes)[compared])
@@ -201,7 +201,7 @@ def test_the_predictor_of_a_one_stage_learner_is_its_own():
     for learner, predictor in (("alignf", "svm"), ("l2-krr", "krr"), ("l1-svm", "svm"), ("ca", "svm")):
         model = KernelLearningClassifier(learner=learner).fit(X, TWO)
         assert model.predictor_ == predictor
-        assert (model.kernel_.regularisation is not None) == (learner in ("l2-krr", "l1-svm"))
+        assert (model.kernel_.C is not None) == (learner in ("l2-krr", "l1-svm"))
 
 
 # Chunks --------------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_a_weight_is_a_number_of_copies(model, kind):
 
 
 @pytest.mark.parametrize("predictor", ["svm", "krr"])
-def test_weights_twice_as_large_are_a_regularisation_twice_as_weak(predictor):
+def test_weights_twice_as_large_are_a_regularization_twice_as_weak(predictor):
     w = np.random.default_rng(0).uniform(0.5, 2.0, size=60)
     given = [(3.0, w), (1.5, 2 * w), (3.0, 2 * w)]
     model = KernelLearningClassifier(FAMILY, predictor=predictor, probability=False)
@@ -465,7 +465,7 @@ def test_a_kernel_or_rows_that_do_not_fit_the_estimator_are_refused():
     table = [
         (same, machines, y[:7], None, "y must have one entry a training row of the kernel, 60, got shape (7,)"),
         (model, machines, y, None, "learned by l1-svm, and the estimator has learner='auto'"),
-        (stronger, machines, y, None, "learned for a regularisation of 1, and the e"),
+        (stronger, machines, y, None, "learned for a regularization of 1, and the e"),
         (same, machines, np.full(60, "no"), None, "y must hold at least two classes, got 1 class"),
         (model, kernel, y, rows(60, 4), "more than 59 of 3 features, got shape (60, 4"),
         (model, kernel, few, rows(50), "X must be the rows that the kernel was learned from, "),
@@ -771,7 +771,7 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
         (regressor, {"alpha": float("nan")}, "alpha must be a positive, finite number, got nan"),
         (regressor, {"alpha": 0.0}, "alpha must be a positive, finite number, got 0.0"),
         (regressor, {"alpha": "best"}, "alpha must be a positive, finite number or 'auto', got 'best'"),
-        (regressor, {"normalise": "max"}, "normalise must be one of trace, frobenius, none, got 'max'"),
+        (regressor, {"normalize": "max"}, "normalize must be one of trace, frobenius, none, got 'max'"),
         (regressor, {"predictor": "svm"}, "predictor svm does not serve regression; use auto or krr"),
         (regressor, {"predictor": [9]}, "predictor must be a name such as 'auto' or a Predictor such as .*, got list"),
         (regressor, {"predictor__landmark": 9}, "parameters of Auto must be among its own, .*, got 'landmark'"),
@@ -787,7 +787,7 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
         (transformer, {"method": "random"}, "method must be one of nystroem, eigen, got 'random'"),
         (transformer, {"task": "ranking"}, "task must be one of classification, regression or None, got 'rank"),
         (transformer, {"task": "regression", "learner": "l1-svm"}, "l1-svm does not serve regression"),
-        (transformer, {"learner": "l2-krr", "regularisation": 0}, "regularisation must be a positive, finite"),
+        (transformer, {"learner": "l2-krr", "C": 0}, "C must be a positive, finite"),
     ]
     X = rows(300)
     y = {classifier: labels(X), regressor: numbers(X), transformer: np.arange(300) % 2}

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels import FeatureFamily, gram_moments, learn_kernel
+from learnkernels import FeatureFamily, gram_statistics, learn_kernel
 from learnkernels.kernels.learners import Alignf, as_learner
-from learnkernels.kernels.learning import learn_from_moments
+from learnkernels.kernels.learning import learn_from_statistics
 from learnkernels.kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
-from learnkernels.kernels.statistics.base import NORMALISATIONS
+from learnkernels.kernels.statistics.base import NORMALIZATIONS
 from learnkernels.kernels.statistics.features import FeatureStatistics
 from tests import reference
 from tests.refusals import require_refusals
@@ -74,14 +74,14 @@ def features(request) -> Features:
     return request.param
 
 
-def assert_statistics(moments: FeatureStatistics, centered: bool, Ks, Y: np.ndarray) -> None:
+def assert_statistics(statistics: FeatureStatistics, centered: bool, Ks, Y: np.ndarray) -> None:
     """Compare M, a and alignments, centered or not, with those of matrices, relative to the norms of the kernels."""
     L = reference.target_kernel(Y)
     if centered:
         Ks, L = [reference.centered(K) for K in Ks], reference.centered(L)
-    M, diagonal = moments.products(centered), moments.squared_norms(centered)
-    a, norm = moments.target_products(centered), moments.target_norm(centered)
-    alignments = moments.alignments if centered else moments.uncentered_alignments
+    M, diagonal = statistics.products(centered), statistics.squared_norms(centered)
+    a, norm = statistics.target_products(centered), statistics.target_norm(centered)
+    alignments = statistics.alignments if centered else statistics.uncentered_alignments
     products = np.array([[reference.frobenius_product(K, other) for other in [*Ks, L]] for K in Ks]).astype(float)
     expected = float(np.sqrt(reference.frobenius_product(L, L)))
     assert norm == pytest.approx(expected, rel=TEXTBOOK)
@@ -107,62 +107,62 @@ def assert_products(got: np.ndarray, expected: np.ndarray, tolerance: float = TE
 # Statistics ----------------------------------------------------------------------------------------------------------
 
 
-def test_moments_of_features_are_those_of_explicitly_centered_matrices(features):
+def test_statistics_of_features_are_those_of_explicitly_centered_matrices(features):
     Y, before = np.random.default_rng(7).normal(size=(features.X.shape[0], 3)) + 0.8, features.X.copy()
-    moments = gram_moments(features.family, features.X, Y)
-    assert isinstance(moments, FeatureStatistics)
+    statistics = gram_statistics(features.family, features.X, Y)
+    assert isinstance(statistics, FeatureStatistics)
     assert abs(features.X - before).max() == 0
     assert getattr(features.X, "nnz", None) == getattr(before, "nnz", None)
     Ks, L = [reference.centered(K) for K in features.grams], reference.centered(reference.target_kernel(Y))
-    few = np.zeros(moments.n_kernels)
+    few = np.zeros(statistics.n_kernels)
     few[[1, -1]] = 0.3, 0.7
-    for mu in (np.random.default_rng(9).random(moments.n_kernels), few):
-        mu = mu / moments.traces()
+    for mu in (np.random.default_rng(9).random(statistics.n_kernels), few):
+        mu = mu / statistics.traces()
         K = sum(weight * K for weight, K in zip(mu, Ks, strict=True))
-        assert moments.alignment(mu) == pytest.approx(reference.uncentered_alignment(K, L), rel=1e-10)
-    assert not moments._formed
-    assert_statistics(moments, True, features.grams, Y)
-    assert moments.products() is moments.products()
-    np.testing.assert_array_equal(np.diag(moments.products()), moments.squared_norms())
-    np.testing.assert_allclose(moments.traces(), [float(np.trace(K)) for K in Ks], rtol=1e-10)
+        assert statistics.alignment(mu) == pytest.approx(reference.uncentered_alignment(K, L), rel=1e-10)
+    assert not statistics._formed
+    assert_statistics(statistics, True, features.grams, Y)
+    assert statistics.products() is statistics.products()
+    np.testing.assert_array_equal(np.diag(statistics.products()), statistics.squared_norms())
+    np.testing.assert_allclose(statistics.traces(), [float(np.trace(K)) for K in Ks], rtol=1e-10)
     # Row means are those of the moved features, which have mean zero up to rounding where they are dense.
-    moved = features.dense - moments.origin
+    moved = features.dense - statistics.origin
     means = np.array([np.outer(v, v).mean(axis=1) for v in moved.T])
     size = np.abs(moved).max() * np.abs(features.dense).max()
-    mu = np.random.default_rng(10).random(moments.n_kernels)
-    np.testing.assert_allclose(moments.combined_row_means(mu), mu @ means, rtol=0, atol=1e-15 * size * len(mu))
+    mu = np.random.default_rng(10).random(statistics.n_kernels)
+    np.testing.assert_allclose(statistics.combined_row_means(mu), mu @ means, rtol=0, atol=1e-15 * size * len(mu))
 
 
-def test_uncentered_moments_of_features_are_those_of_the_matrices_as_they_are(features):
+def test_uncentered_statistics_of_features_are_those_of_the_matrices_as_they_are(features):
     m = features.X.shape[0]
     groups = np.array([0, 3, 17])[np.random.default_rng(26).permutation(np.arange(m) % 3)]
     Y = np.random.default_rng(27).normal(size=(m, 2)) + np.array([0.8, -3.0])
     for kept, keep_origin in (([0], False), ([17, 3], True), ([0, 3, 17], False)):
         held = np.isin(groups, kept)
-        moments = gram_moments(features.family, features.X, Y, groups, keep_origin=keep_origin).restrict(kept)
-        assert_statistics(moments, False, [K[np.ix_(held, held)] for K in features.grams], Y[held])
+        statistics = gram_statistics(features.family, features.X, Y, groups, keep_origin=keep_origin).restrict(kept)
+        assert_statistics(statistics, False, [K[np.ix_(held, held)] for K in features.grams], Y[held])
 
 
 def test_what_asks_for_the_diagonal_alone_never_forms_M(monkeypatch):
     monkeypatch.setattr(FeatureStatistics, "_products", lambda self, centered: pytest.fail("M was formed"))
     family, X, y = FeatureFamily(60), sparse.csr_matrix(counts(25, 60, seed=21)), np.arange(25.0)
     for learner in ("unif", "single", "align", "lq"):
-        for normalise in NORMALISATIONS:
-            kernel = learn_kernel(learner, family, X, y, normalise=normalise)
+        for normalize in NORMALIZATIONS:
+            kernel = learn_kernel(learner, family, X, y, normalize=normalize)
             assert 0 < kernel.alignment <= 1
             assert (kernel.alignments <= 1).all()
-    aligned = gram_moments(family, X, y).uncentered_alignments
+    aligned = gram_statistics(family, X, y).uncentered_alignments
     assert ((aligned >= 0) & (aligned <= 1)).all()
 
 
-def test_restricting_features_to_groups_gives_the_moments_of_their_rows_alone(features):
+def test_restricting_features_to_groups_gives_the_statistics_of_their_rows_alone(features):
     m = features.X.shape[0]
     groups = np.array([-4, 0, 3, 17])[np.random.default_rng(12).permutation(np.arange(m) % 4)]
-    whole = gram_moments(features.family, features.X, features.y, groups)
+    whole = gram_statistics(features.family, features.X, features.y, groups)
     for kept in ([0], [17, -4], [3, 0, 17], [-4, 0, 3, 17]):
         held = np.isin(groups, kept)
         restricted = whole.restrict(kept)
-        alone = gram_moments(features.family, features.X[held], features.y[held])
+        alone = gram_statistics(features.family, features.X[held], features.y[held])
         np.testing.assert_array_equal(np.sort(restricted.rows), np.flatnonzero(held))
         np.testing.assert_array_equal(np.array(restricted.labels)[restricted.group], groups[restricted.rows])
         np.testing.assert_array_equal(restricted.constant, alone.constant)
@@ -177,33 +177,33 @@ def test_restricting_features_to_groups_gives_the_moments_of_their_rows_alone(fe
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
 def test_features_far_from_zero_keep_the_digits_of_their_norms(kind):
     X = np.random.default_rng(16).normal(size=(50, 3)) + 1e6
-    moments = gram_moments(FeatureFamily(3), kind(X), X[:, 0] + X[:, 1])
+    statistics = gram_statistics(FeatureFamily(3), kind(X), X[:, 0] + X[:, 1])
     wide = X.astype(np.longdouble) - X.astype(np.longdouble).mean(axis=0)
     products = ((wide.T @ wide) ** 2).astype(float)
-    np.testing.assert_allclose(moments.squared_norms(), np.diag(products), rtol=1e-13)
+    np.testing.assert_allclose(statistics.squared_norms(), np.diag(products), rtol=1e-13)
     # Products of different sparse features are corrected by m * 1e12, of which eps remains.
-    assert_products(moments.products(), products, tolerance=1e-13 if kind is np.asarray else 1e-2)
+    assert_products(statistics.products(), products, tolerance=1e-13 if kind is np.asarray else 1e-2)
 
 
 # Learned kernels -----------------------------------------------------------------------------------------------------
 
 # Each learner on dense and on sparse features, and each kind of features with several learners.
 PAIRS = [(learner, k + shift, k // 2 + shift) for k, learner in enumerate(TWO_STAGE) for shift in (0, 1, 3)]
-LEARNED = [(learner, list(FEATURES)[i % 6], list(NORMALISATIONS)[j % 3]) for learner, i, j in PAIRS]
+LEARNED = [(learner, list(FEATURES)[i % 6], list(NORMALIZATIONS)[j % 3]) for learner, i, j in PAIRS]
 
 
-@pytest.mark.parametrize(("learner", "name", "normalise"), LEARNED)
-def test_a_kernel_of_features_is_the_weighted_sum_of_their_matrices(learner, name, normalise):
+@pytest.mark.parametrize(("learner", "name", "normalize"), LEARNED)
+def test_a_kernel_of_features_is_the_weighted_sum_of_their_matrices(learner, name, normalize):
     features = FEATURES[name]
     m = features.X.shape[0]
     train, new = np.arange(3, m), np.arange(3)
     learner = as_learner(learner, **({"dependent": "subset"} if learner == "alignf-linear" else {}))
     y = features.y[train]
-    kernel = learn_kernel(learner, features.family, features.X[train], y, normalise=normalise)
+    kernel = learn_kernel(learner, features.family, features.X[train], y, normalize=normalize)
     Ks, crosses = ([K[np.ix_(rows, train)] for K in features.grams] for rows in (train, new))
-    expected = reference.combined(Ks, kernel.weights, normalise).astype(float)
+    expected = reference.combined(Ks, kernel.weights, normalize).astype(float)
     np.testing.assert_allclose(kernel.gram(), expected, rtol=0, atol=1e-10 * np.abs(expected).max())
-    expected = reference.combined_cross(crosses, Ks, kernel.weights, normalise).astype(float)
+    expected = reference.combined_cross(crosses, Ks, kernel.weights, normalize).astype(float)
     cross = kernel.cross_gram(features.X[new])
     np.testing.assert_allclose(cross, expected, rtol=0, atol=1e-10 * np.abs(expected).max())
     assert kernel.alignment == pytest.approx(reference.alignment(kernel.gram(), reference.target_kernel(y)), rel=1e-9)
@@ -219,10 +219,10 @@ def test_features_that_are_constant_on_the_training_rows_get_weight_zero(learner
     varying = [0, 1, 3, 5]
     X[:30, 2], X[:30, 4] = 0.0, 1 / 3
     for kind in (np.asarray, sparse.csr_matrix):
-        moments = gram_moments(FeatureFamily(6), kind(X), y, groups).restrict([0])
-        kernel = learn_from_moments(learner, FeatureFamily(6), kind(X), moments)
+        statistics = gram_statistics(FeatureFamily(6), kind(X), y, groups).restrict([0])
+        kernel = learn_from_statistics(learner, FeatureFamily(6), kind(X), statistics)
         np.testing.assert_array_equal(kernel.weights[[2, 4]], 0.0)
-        np.testing.assert_array_equal(moments.alignments[[2, 4]], 0.0)
+        np.testing.assert_array_equal(statistics.alignments[[2, 4]], 0.0)
         alone = learn_kernel(learner, FeatureFamily(4), kind(X[:30, varying]), y[:30])
         np.testing.assert_allclose(kernel.weights[varying], alone.weights, rtol=0, atol=1e-9)
         assert kernel.alignment == pytest.approx(alone.alignment, rel=1e-10)
@@ -246,16 +246,16 @@ def test_features_are_named_and_keep_their_columns_in_subsets():
         mu = np.array([0.5, 2.0, 1.0])
         combined = np.tensordot(mu, family.tile(rows[:4], rows), axes=1)
         np.testing.assert_allclose(family.combine(mu, rows[:4], rows), combined, rtol=1e-14, atol=1e-14)
-    moments = gram_moments(family, X, np.arange(15.0))
-    assert moments.names == family.names
-    np.testing.assert_allclose(moments.traces(), 15 * X[:, [4, 0, 2]].var(axis=0), rtol=1e-12)
+    statistics = gram_statistics(family, X, np.arange(15.0))
+    assert statistics.names == family.names
+    np.testing.assert_allclose(statistics.traces(), 15 * X[:, [4, 0, 2]].var(axis=0), rtol=1e-12)
     squares = (X[:, [4, 0, 2]] ** 2).sum(axis=0) ** 2
-    np.testing.assert_allclose(moments.squared_norms(False), squares, rtol=1e-14)
+    np.testing.assert_allclose(statistics.squared_norms(False), squares, rtol=1e-14)
 
 
 def test_features_that_do_not_fit_are_refused():
     groups, y, X = np.arange(9) // 6, np.arange(3.0), counts(9, 2, seed=25)
-    moments = gram_moments(FeatureFamily(2), X, (groups == 0).astype(float), groups)
+    statistics = gram_statistics(FeatureFamily(2), X, (groups == 0).astype(float), groups)
     none = "every feature is constant on the 3 training rows"
     columns = "X must have the columns of the features, up to column 3, got 3 columns"
     same = "the target is constant on the training rows"
@@ -263,11 +263,11 @@ def test_features_that_do_not_fit_are_refused():
         (lambda: FeatureFamily(0), "features must name at least one feature"),
         (lambda: FeatureFamily(["a", "b", "a"]), "features must have distinct names, got 'a' more than once"),
         (lambda: FeatureFamily(3, columns=[0, 1]), "columns must have one entry per feature, got 2 for 3"),
-        (lambda: gram_moments(FeatureFamily(4), np.eye(3), y), columns),
+        (lambda: gram_statistics(FeatureFamily(4), np.eye(3), y), columns),
         (lambda: learn_kernel("align", FeatureFamily(2), np.ones((3, 2)), y), none),
-        (lambda: gram_moments(FeatureFamily(3), np.eye(3), y).restrict([1]), "groups must be some of [0]"),
-        (lambda: learn_from_moments("align", FeatureFamily(2), X, moments.restrict([0])), same),
-        (lambda: Alignf().weigh(np.eye(300), np.full(300, -1.0)), "no base kernel aligns with the target"),
+        (lambda: gram_statistics(FeatureFamily(3), np.eye(3), y).restrict([1]), "groups must be some of [0]"),
+        (lambda: learn_from_statistics("align", FeatureFamily(2), X, statistics.restrict([0])), same),
+        (lambda: Alignf().fit_weights(np.eye(300), np.full(300, -1.0)), "no base kernel aligns with the target"),
     ]
     require_refusals(table, literal=True)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnkernels import KernelLearningRegressor
-from learnkernels.kernels.tables import Met, TableEncoding, target_of
+from learnkernels.kernels.tables import EncodingReport, TableEncoding, target_of
 from learnkernels.kernels.tables.reading import number_in, read_columns
 from tests.refusals import require_refusals
 
@@ -32,12 +32,12 @@ def accounting(value: float) -> str:
     return f"({value - 1000:,.2f})" if value > 1000 else f"{1000 - value:,.2f}"
 
 
-def encoded(values: Any, said: Any = None, name: str = "x") -> tuple[TableEncoding, np.ndarray, Met]:
+def encoded(values: Any, said: Any = None, name: str = "x") -> tuple[TableEncoding, np.ndarray, EncodingReport]:
     """Return the encoding of a column beside one of numbers, the features and what was met."""
     table = pd.DataFrame({name: values, "beside": np.r_[0.5, RNG.normal(size=len(values) - 1)]})
-    met = Met()
+    report = EncodingReport()
     encoding = TableEncoding.of(table, said)
-    return encoding, encoding.encode(table, met)[:, :-1], met
+    return encoding, encoding.encode(table, report)[:, :-1], report
 
 
 def spoiled(values: Any, **cells: str) -> list[str]:
@@ -58,10 +58,10 @@ WORDS = [(0.25, 1, True), (0.25, 2, True), (0.25, 3, False), (0.4, 1, False)]
 def test_one_or_two_words_among_many_numbers_stand_for_missing_values(share: float, words: int, is_number: bool):
     chosen = np.flatnonzero(np.arange(N) % 20 < 20 * share)
     texts = spoiled([f"{x} kg" for x in NUMBERS], **{f"r{row}": f"word {row % words}" for row in chosen})
-    encoding, X, met = encoded(texts)
+    encoding, X, report = encoded(texts)
     assert encoding.columns[0].describe() == ("number (kg)" if is_number else "category of 31 and more levels")
     if is_number:
-        assert met.unread["x"].rows == len(chosen)
+        assert report.unread["x"].rows == len(chosen)
         np.testing.assert_array_equal(X, encoded(pd.Series(NUMBERS).drop(chosen).reindex(range(N)).to_numpy())[1])
 
 
@@ -86,10 +86,10 @@ def test_one_or_two_words_among_many_numbers_stand_for_missing_values(share: flo
     ],
 )  # fmt: skip
 def test_numbers_as_people_write_them_are_those_numbers(written: Callable[[float], str], described: str):
-    encoding, X, met = encoded([written(x) for x in NUMBERS])
+    encoding, X, report = encoded([written(x) for x in NUMBERS])
     assert encoding.columns[0].describe() == described
     np.testing.assert_array_equal(X, encoded(NUMBERS)[1])
-    assert met == Met()
+    assert report == EncodingReport()
     again = TableEncoding.from_dict(encoding.to_dict())
     texts = again.decode(np.column_stack([X, np.zeros(N)]))["x"]  # an example of rows to predict
     assert again.columns[0].is_number == (described == "number")
@@ -130,14 +130,14 @@ def test_codes_are_no_numbers():
     ],
 )  # fmt: skip
 def test_a_few_other_cells_are_missing_and_named(values: list[str], unread: Any, limits: Any):
-    encoding, X, met = encoded(values)
+    encoding, X, report = encoded(values)
     assert encoding.columns[0].kind == "number"
-    for found, expected in ((met.unread, unread), (met.limits, limits)):
+    for found, expected in ((report.unread, unread), (report.limits, limits)):
         assert [(cells.value, cells.row, cells.rows) for cells in found.values()] == ([expected] if expected else [])
     assert X.shape[1] == (2 if unread else 1)
     if unread:
         assert X[unread[1], 1] == 1
-        assert f"but {unread[0]!r} in row {unread[1]}" in met.sentences()[0]
+        assert f"but {unread[0]!r} in row {unread[1]}" in report.sentences()[0]
 
 
 TOKENS = ["#N/A", "NA", "n/a", "-NaN", "<NA>", "NULL", "(null)", "None", "?", "\\N", "#DIV/0!", "nan", "", "  ", " NA "]
@@ -146,14 +146,14 @@ TOKENS = ["#N/A", "NA", "n/a", "-NaN", "<NA>", "NULL", "(null)", "None", "?", "\
 @pytest.mark.parametrize("token", TOKENS)
 def test_missing_values_are_the_same_in_features_and_targets_and_in_new_rows(token: str):
     values = spoiled(NUMBERS, r7=token, r30=token)
-    encoding, X, met = encoded(values)
-    assert (met.gaps, met.unread) == ({"x": 2}, {})
+    encoding, X, report = encoded(values)
+    assert (report.gaps, report.unread) == ({"x": 2}, {})
     np.testing.assert_array_equal(X, encoded(pd.Series(NUMBERS).mask(np.isin(np.arange(N), [7, 30])))[1])
-    new = Met()
+    new = EncodingReport()
     encoding.encode(pd.DataFrame({"x": ["3", token], "beside": 0.0}), new)
     assert (new.gaps, new.unread) == ({"x": 1}, {})
     for of, kind in ((values, "f"), (spoiled(["yes", "no"] * 60, r7=token, r30=token), "O")):
-        target = target_of(read_columns(pd.DataFrame({"y": of}))["y"], None, Met())
+        target = target_of(read_columns(pd.DataFrame({"y": of}))["y"], None, EncodingReport())
         assert target.dtype.kind == kind
         assert np.flatnonzero(pd.isna(target)).tolist() == [7, 30]
 
@@ -170,7 +170,7 @@ def test_whole_numbers_and_decimals_lose_nothing():
     table = pa.table({"x": exact, "beside": RNG.normal(size=N)})
     plain = table.set_column(0, "x", exact.cast(pa.float64()))
     np.testing.assert_array_equal(TableEncoding.of(table).encode(table), TableEncoding.of(plain).encode(plain))
-    assert target_of(read_columns(table)["x"], None, Met()).dtype == np.float64
+    assert target_of(read_columns(table)["x"], None, EncodingReport()).dtype == np.float64
 
 
 # Dates ---------------------------------------------------------------------------------------------------------------
@@ -201,9 +201,9 @@ def test_eight_digits_that_all_are_dates_are_these():
 @pytest.mark.parametrize("placeholder", ["0000-00-00", "9999-12-31", "0001-01-01 00:00:00"])
 def test_what_stands_for_no_date_is_missing(placeholder: str):
     texts = spoiled(DAYS.strftime("%Y-%m-%d"), r3=placeholder, r50=placeholder)
-    encoding, X, met = encoded(texts)
+    encoding, X, report = encoded(texts)
     assert encoding.columns[0].kind == "date"
-    assert met.gaps == {"x": 2}
+    assert report.gaps == {"x": 2}
     dates = pd.Series(DAYS.normalize()).mask(np.isin(np.arange(N), [3, 50]))
     np.testing.assert_array_equal(X, encoded(dates)[1])
     stored = dates.astype("datetime64[us]").fillna(pd.Timestamp("9999-12-31").as_unit("us"))
@@ -211,9 +211,9 @@ def test_what_stands_for_no_date_is_missing(placeholder: str):
 
 
 def test_a_cell_that_is_no_date_is_missing_and_named():
-    encoding, _, met = encoded(spoiled(DAYS.strftime("%Y-%m-%d"), r5="2024-02-31"))
+    encoding, _, report = encoded(spoiled(DAYS.strftime("%Y-%m-%d"), r5="2024-02-31"))
     assert encoding.columns[0].kind == "date"
-    assert met.sentences() == ["column 'x' holds dates, but '2024-02-31' in row 5 (from 0); taken as missing"]
+    assert report.sentences() == ["column 'x' holds dates, but '2024-02-31' in row 5 (from 0); taken as missing"]
 
 
 def test_times_of_day_go_round():
@@ -286,10 +286,10 @@ def test_any_column_may_lack_all_values_in_new_rows(gap: Any):
     encoding = TableEncoding.of(table)
     expected = None
     for kind in (object, None):
-        met = Met()
+        report = EncodingReport()
         new = pd.DataFrame({name: pd.Series([gap] * 5, dtype=kind) for name in table})
-        X = encoding.encode(new, met)
-        assert met.gaps == dict.fromkeys(table, 5)
+        X = encoding.encode(new, report)
+        assert report.gaps == dict.fromkeys(table, 5)
         expected = X if expected is None else expected
         np.testing.assert_array_equal(X, expected)
 
@@ -333,7 +333,7 @@ def test_a_refusal_names_the_row_and_the_value():
     ],
 )
 def test_targets_follow_the_rules_of_columns(values: list[str], task: Any, expected: np.ndarray):
-    met = Met()
-    found = target_of(read_columns(pd.DataFrame({"y": values}))["y"], task, met)
+    report = EncodingReport()
+    found = target_of(read_columns(pd.DataFrame({"y": values}))["y"], task, report)
     np.testing.assert_array_equal(found, expected)
-    assert len(met.unread) == ("-" in values and len(set(values)) > 2)
+    assert len(report.unread) == ("-" in values and len(set(values)) > 2)

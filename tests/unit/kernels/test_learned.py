@@ -13,12 +13,12 @@ from learnkernels import CosineFamily, FamilyUnion, FeatureFamily, GaussianFamil
 from learnkernels.kernels.centering import centered_alignment
 from learnkernels.kernels.learners import CA, LEARNERS, as_learner
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.learning import learn_from_moments, learn_kernel
-from learnkernels.kernels.statistics.base import NORMALISATIONS
-from learnkernels.kernels.statistics.gram import gram_moments
-from learnkernels.kernels.statistics.sampled import sample_moments
+from learnkernels.kernels.learning import learn_from_statistics, learn_kernel
+from learnkernels.kernels.statistics.base import NORMALIZATIONS
+from learnkernels.kernels.statistics.gram import gram_statistics
+from learnkernels.kernels.statistics.sampled import sample_statistics
 from learnkernels.kernels.targets import Target
-from tests.reference import combined, combined_cross, gaussian, grams, normalisers
+from tests.reference import combined, combined_cross, gaussian, grams, normalizers
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES
 
@@ -66,13 +66,13 @@ def assert_close_to(got: np.ndarray, expected: np.ndarray, tolerance: float = TE
 # The kernel on training rows and on new rows -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("case", "normalise"), list(zip(CASES, cycle(NORMALISATIONS))), ids=name_of)
-def test_gram_is_the_weighted_sum_of_centered_normalised_matrices(case, normalise):
-    kernel = learn_kernel("align", case.family, case.X, regression_targets(case.X), normalise=normalise)
-    assert kernel.normalise == normalise
-    np.testing.assert_allclose(kernel.scales, np.array(normalisers(case.grams, normalise), dtype=float), rtol=TEXTBOOK)
+@pytest.mark.parametrize(("case", "normalize"), list(zip(CASES, cycle(NORMALIZATIONS))), ids=name_of)
+def test_gram_is_the_weighted_sum_of_centered_normalised_matrices(case, normalize):
+    kernel = learn_kernel("align", case.family, case.X, regression_targets(case.X), normalize=normalize)
+    assert kernel.normalize == normalize
+    np.testing.assert_allclose(kernel.scales, np.array(normalizers(case.grams, normalize), dtype=float), rtol=TEXTBOOK)
     cross, K = kernel.cross_gram(case.X), kernel.gram()
-    assert_close_to(K, combined(case.grams, kernel.weights, normalise))
+    assert_close_to(K, combined(case.grams, kernel.weights, normalize))
     assert np.linalg.eigvalsh(K).min() >= -1e-12 * np.trace(K)
     # Training rows as new rows: all at once, again, one by one, and none.
     assert_close_to(cross, K, 1e-12)
@@ -91,9 +91,9 @@ def test_learning_on_some_folds_of_a_pass_is_learning_on_their_rows(learner, cas
     target = Target.of(y)
     groups = np.random.default_rng(15).permutation(np.arange(case.X.shape[0]) % 4)
     held = np.isin(groups, [0, 1, 3])
-    moments = gram_moments(case.family, case.X, target.Y, groups, block_rows=6, keep_origin=not learner.centered)
+    statistics = gram_statistics(case.family, case.X, target.Y, groups, block_rows=6, keep_origin=not learner.centered)
     alone = learn_kernel(learner, case.family, case.X[held], y[held])
-    kernel = learn_from_moments(learner, case.family, case.X, moments.restrict([0, 1, 3]), target=target)
+    kernel = learn_from_statistics(learner, case.family, case.X, statistics.restrict([0, 1, 3]), target=target)
     assert kernel.alignment == pytest.approx(alone.alignment, rel=0, abs=1e-10)
     # Other digits of M times its condition: 1e4 or so, and up to 1e9 with weights of either sign.
     tolerance = 1e-6 if learner.signed else 1e-8
@@ -106,7 +106,7 @@ def test_learning_on_some_folds_of_a_pass_is_learning_on_their_rows(learner, cas
     # New rows are centered by statistics of the training rows alone.
     Ks, crosses = [K[held][:, held] for K in case.grams], [K[~held][:, held] for K in case.grams]
     expected = combined_cross(crosses, Ks, alone.weights, "trace")
-    if alone.regularisation is not None:
+    if alone.C is not None:
         expected = expected * held.sum()  # a mean diagonal of one in place of a trace of one
     assert_close_to(alone.cross_gram(new), expected**alone.degree)
 
@@ -166,8 +166,8 @@ def test_alignment_is_that_of_the_gram_matrix(learner):
     family, L = GaussianFamily([0.05, 0.3, 2.0]), np.outer(y, y)
     best = learn_kernel("alignf", family, X, y).alignment
     alone = [centered_alignment(K, L) for K in family.tile(X, X)]
-    for normalise in NORMALISATIONS:
-        kernel = learn_kernel(learner, family, X, y, task=TASKS[learner], normalise=normalise)
+    for normalize in NORMALIZATIONS:
+        kernel = learn_kernel(learner, family, X, y, task=TASKS[learner], normalize=normalize)
         assert kernel.alignment == pytest.approx(centered_alignment(kernel.gram(), L), rel=0, abs=1e-10)
         np.testing.assert_allclose(kernel.alignments, alone, rtol=0, atol=1e-10)
         if kernel.degree == 1 and not kernel.indefinite:  # within what alignf maximizes over
@@ -204,15 +204,15 @@ def test_what_does_not_fit_together_is_refused():
     family = GaussianFamily([0.5])
     kernel = learn_kernel("align", family, X, y)
     groups = (np.arange(60) >= 47).astype(int)
-    moments = gram_moments(family, X, np.where(groups == 0, 1.0, -1.0), groups).restrict([0])
-    one_of = "normalise must be one of trace, frobenius, none, got 'unit'"
+    statistics = gram_statistics(family, X, np.where(groups == 0, 1.0, -1.0), groups).restrict([0])
+    one_of = "normalize must be one of trace, frobenius, none, got 'unit'"
     table = [
         (lambda: learn_kernel("best", family, X, y), "learner must be one of align, .*unif.*, got 'best'"),
-        (lambda: learn_kernel("unif", family, X, y, normalise="unit"), one_of),
+        (lambda: learn_kernel("unif", family, X, y, normalize="unit"), one_of),
         (lambda: kernel.cross_gram(X[:, :2]), "X_new must have the 3 features of the training rows, got 2"),
         (lambda: learn_kernel("unif", family, X, y[:-1]), "Y and groups must have one entry per row of X, got 59"),
         (lambda: learn_kernel("unif", family, X, np.full(60, "same")), "y must hold at least two classes"),
-        (lambda: learn_from_moments("alignf", family, X, moments), "the target is constant on the training rows"),
+        (lambda: learn_from_statistics("alignf", family, X, statistics), "the target is constant on the training rows"),
     ]
     for value in (np.nan, np.inf):
         rows = np.vstack([X[1:], [0.0, value, 1.0]])
@@ -240,14 +240,14 @@ def records() -> list:
     """Return one of each record that holds arrays, new at each call."""
     many, signs = small_problem(m=400)
     family, V = GaussianFamily([0.25, 0.5, 1.0]), FeatureFamily(3)
-    sampled = sample_moments(family, many, signs, np.arange(400) % 3, sample=256)
+    sampled = sample_statistics(family, many, signs, np.arange(400) % 3, sample=256)
     kernels = [learn_kernel("alignf", family, X, y), learn_kernel("align", V, sparse.csr_matrix(X), y)]
-    kernels += [learn_kernel(CA(max_kernels=2), None, X, y), learn_from_moments("alignf", family, many, sampled)]
+    kernels += [learn_kernel(CA(max_kernels=2), None, X, y), learn_from_statistics("alignf", family, many, sampled)]
     kernels.append(learn_kernel("l2-krr", family, X, y))
-    moments, target = gram_moments(family, X, y), Target.of(y)
-    ensemble = KernelEnsemble.fit(family, X, moments, Target.of(y, "regression"), [1.0])
-    of_features = gram_moments(V, sparse.csr_matrix(X), y)
-    return [*kernels, kernels[-1].certificate, sampled, moments, of_features, target, ensemble]
+    statistics, target = gram_statistics(family, X, y), Target.of(y)
+    ensemble = KernelEnsemble.fit(family, X, statistics, Target.of(y, "regression"), [1.0])
+    of_features = gram_statistics(V, sparse.csr_matrix(X), y)
+    return [*kernels, kernels[-1].certificate, sampled, statistics, of_features, target, ensemble]
 
 
 def test_records_are_equal_by_what_they_hold_and_read_in_one_line_without_their_rows():

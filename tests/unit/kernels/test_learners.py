@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, nnls
 from sklearn.datasets import load_breast_cancer
 
-from learnkernels import GaussianFamily, gram_moments, learn_kernel
+from learnkernels import GaussianFamily, gram_statistics, learn_kernel
 from learnkernels.kernels.learners import LEARNERS, as_learner, learner_class
 from learnkernels.kernels.learners.alignf import Alignf, AlignfLinear, kkt_certificate
-from learnkernels.kernels.learners.base import OneStageLearner, SearchingLearner, Solution, TwoStageLearner
+from learnkernels.kernels.learners.base import AlignmentLearner, JointLearner, KernelSearchLearner, Solution
 from learnkernels.kernels.learners.closed_form import Align, Lq, Single, Unif
 from learnkernels.kernels.statistics.gram import GramStatistics
 from tests.reference import alignment_of_weights, kkt_residual
@@ -25,17 +25,17 @@ from tests.refusals import require_refusals
 KKT = 1e-10
 
 
-def gaussian_moments(seed: int, gammas, m: int = 60) -> GramStatistics:
+def gaussian_statistics(seed: int, gammas, m: int = 60) -> GramStatistics:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(m, 4))
     y = np.sign(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=m))
-    return gram_moments(GaussianFamily(gammas), X, y)
+    return gram_statistics(GaussianFamily(gammas), X, y)
 
 
-def trace_one(moments: GramStatistics) -> tuple[np.ndarray, np.ndarray]:
+def trace_one(statistics: GramStatistics) -> tuple[np.ndarray, np.ndarray]:
     """Return M and a of the base kernels scaled to trace one."""
-    traces = moments.traces()
-    return moments.products() / np.outer(traces, traces), moments.target_products() / traces
+    traces = statistics.traces()
+    return statistics.products() / np.outer(traces, traces), statistics.target_products() / traces
 
 
 def rescaled(M: np.ndarray, a: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -48,8 +48,8 @@ def unit(v: np.ndarray) -> np.ndarray:
 
 
 GRID = [2.0**g for g in range(-6, 3)]
-GRIDS = {f"grid-{seed}": trace_one(gaussian_moments(seed, GRID)) for seed in range(4)}
-THREE = trace_one(gaussian_moments(4, [0.05, 0.7, 3.0]))
+GRIDS = {f"grid-{seed}": trace_one(gaussian_statistics(seed, GRID)) for seed in range(4)}
+THREE = trace_one(gaussian_statistics(4, [0.05, 0.7, 3.0]))
 PROBLEMS = GRIDS | {"three": THREE}
 for M_, a_ in PROBLEMS.values():
     M_.flags.writeable = a_.flags.writeable = False
@@ -67,7 +67,7 @@ TWO_STAGE = [name for name, learner in LEARNERS.items() if learner.two_stage]
 
 
 @pytest.fixture(params=TWO_STAGE)
-def learner(request) -> TwoStageLearner:
+def learner(request) -> AlignmentLearner:
     return LEARNERS[request.param]()
 
 
@@ -78,19 +78,19 @@ def test_weights_have_unit_norm_and_depend_on_neither_units_of_the_target_nor_or
     # M has a condition of 1e4 or so on the kernels that alignf takes, of 2e9 on all, and rounding grows by that.
     tolerance = 1e-6 if learner.signed else 1e-9
     for M, a in PROBLEMS.values():
-        mu = learner.weigh(M, a).weights
+        mu = learner.fit_weights(M, a).weights
         assert learner.signed or (mu >= 0).all()
         assert np.linalg.norm(mu) == pytest.approx(1.0, rel=1e-14)
         for scale in (1e-6, 3.0, 1e6):
-            np.testing.assert_allclose(learner.weigh(M, scale**2 * a).weights, mu, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(learner.fit_weights(M, scale**2 * a).weights, mu, rtol=0, atol=1e-9)
         order = np.random.default_rng(0).permutation(len(a))
-        reordered = learner.weigh(M[np.ix_(order, order)], a[order]).weights
+        reordered = learner.fit_weights(M[np.ix_(order, order)], a[order]).weights
         np.testing.assert_allclose(reordered, mu[order], rtol=0, atol=tolerance)
 
 
 def test_one_kernel_gets_all_the_weight_and_a_perfect_one_no_less_than_noise(learner):
-    np.testing.assert_array_equal(learner.weigh(np.array([[3.0]]), np.array([0.2])).weights, [1.0])
-    weights = learner.weigh(np.eye(3), np.array([0.1, 1.0, 0.2])).weights
+    np.testing.assert_array_equal(learner.fit_weights(np.array([[3.0]]), np.array([0.2])).weights, [1.0])
+    weights = learner.fit_weights(np.eye(3), np.array([0.1, 1.0, 0.2])).weights
     assert weights[1] == weights.max()
 
 
@@ -113,17 +113,17 @@ def test_the_table_says_what_each_learner_is_and_serves():
 OWN = '''
 from dataclasses import dataclass
 import numpy as np
-from learnkernels.kernels.learners import Solution, TwoStageLearner
+from learnkernels.kernels.learners import Solution, AlignmentLearner
 @dataclass(frozen=True)
-class Powers(TwoStageLearner):
+class Powers(AlignmentLearner):
     """Weights that are powers of the products with the target.
     Of a user.
     """
     power: float = 1.0
-    def weigh(self, M, a):
+    def fit_weights(self, M, a):
         return Solution.of_direction(np.maximum(a, 0.0) ** self.power)
-class Elsewhere(TwoStageLearner):
-    weigh = Powers.weigh
+class Elsewhere(AlignmentLearner):
+    fit_weights = Powers.fit_weights
     def __init__(self, power=1.0):
         self._power = power
 class Demanding(Powers):
@@ -167,7 +167,11 @@ NO_LEARNERS = [
     ("own_learners:OWN", {}, "learner own_learners:OWN cannot be imported"),
     ("own_learners:np", {}, "learner own_learners:np must be a class below Learner, got <module"),
     ("own_learners:Elsewhere", {}, "Elsewhere must keep each parameter .* and has no attribute 'power'"),
-    ("own_learners:TwoStageLearner", {}, ".*TwoStageLearner must have what every Learner has, and lacks weigh;"),
+    (
+        "own_learners:AlignmentLearner",
+        {},
+        ".*AlignmentLearner must have what every Learner has, and lacks fit_weights;",
+    ),
     ("own_learners:Demanding", {}, "own_learners:Demanding cannot be made .*; give each parameter a default"),
     (Alignf, {}, r"learner must be a name such as 'alignf' or a Learner such as Alignf\(\), got"),
     (None, {}, "learner must be a name such as 'alignf' or a Learner"),
@@ -211,13 +215,13 @@ def test_what_is_no_solution_is_one_sentence_that_names_the_learner():
         def answer(*args, returned=returned, **params):
             return returned
 
-        class TwoStage(TwoStageLearner):
-            weigh = answer
+        class TwoStage(AlignmentLearner):
+            fit_weights = answer
 
-        class OneStage(OneStageLearner):
+        class OneStage(JointLearner):
             solve = answer
 
-        class Search(SearchingLearner):
+        class Search(KernelSearchLearner):
             find = answer
 
         said = f"must return a Solution whose weights are an array of 3 finite numbers.* got .*{got}"
@@ -239,10 +243,10 @@ POWERS += [(Lq(q=q), 1 / (q - 1)) for q in (1.5, 2.0, 4.0)]
 @pytest.mark.parametrize(("learner", "power"), POWERS)
 def test_a_kernel_multiplied_by_a_number_gets_its_weight_times_a_power_of_it(learner, power):
     M, a = THREE
-    mu = learner.weigh(M, a).weights
+    mu = learner.fit_weights(M, a).weights
     multiples = [np.where(np.arange(3) == k, factor, 1.0) for k in range(3) for factor in (1e-3, 0.5, 7.0)]
     for scales in [*multiples, np.array([1e-3, 1.0, 1e3])]:
-        found = learner.weigh(*rescaled(M, a, scales)).weights
+        found = learner.fit_weights(*rescaled(M, a, scales)).weights
         np.testing.assert_allclose(found, unit(mu * scales**power), rtol=1e-12)
 
 
@@ -250,8 +254,8 @@ def test_a_kernel_multiplied_by_a_number_gets_its_weight_times_a_power_of_it(lea
 def test_these_combined_kernels_do_not_depend_on_the_scale_of_the_kernels(learner):
     scaled = [(M, a, 10.0 ** np.linspace(-3, 3, len(a)), 1e-9) for M, a in PROBLEMS.values()]
     for M, a, scales, tolerance in [*scaled, (*THREE, np.array([1e-8, 1.0, 1e8]), 1e-10)]:
-        solution = learner.weigh(*rescaled(M, a, scales))
-        combination, expected = unit(solution.weights * scales), learner.weigh(M, a).weights
+        solution = learner.fit_weights(*rescaled(M, a, scales))
+        combination, expected = unit(solution.weights * scales), learner.fit_weights(M, a).weights
         np.testing.assert_allclose(combination, expected, rtol=0, atol=tolerance)
         assert solution.certificate is None or solution.certificate.residual <= KKT
 
@@ -262,36 +266,38 @@ def test_these_combined_kernels_do_not_depend_on_the_scale_of_the_kernels(learne
 def test_weights_in_closed_form_are_those_of_their_formulas(problem):
     M, a = problem
     norms = np.sqrt(np.diag(M))
-    np.testing.assert_allclose(Unif().weigh(M, a).weights, np.full(len(a), len(a) ** -0.5), rtol=1e-14)
-    assert np.flatnonzero(Single().weigh(M, a).weights).tolist() == [int((a / norms).argmax())]
-    aligned = Align().weigh(M, a).weights
+    np.testing.assert_allclose(Unif().fit_weights(M, a).weights, np.full(len(a), len(a) ** -0.5), rtol=1e-14)
+    assert np.flatnonzero(Single().fit_weights(M, a).weights).tolist() == [int((a / norms).argmax())]
+    aligned = Align().fit_weights(M, a).weights
     np.testing.assert_allclose(aligned, unit(a / norms), rtol=1e-12)
     # lq of order two on kernels of norm one.
-    np.testing.assert_allclose(Lq().weigh(*rescaled(M, a, 1 / norms)).weights, aligned, rtol=1e-14)
+    np.testing.assert_allclose(Lq().fit_weights(*rescaled(M, a, 1 / norms)).weights, aligned, rtol=1e-14)
     # Over weights of q-norm one, mu'a is at most the norm of a of the dual order, by Hoelder's inequality.
     for q in (1.0, 1.05, 1.5, 2.0, 3.0, 40.0, np.inf):
-        mu = Lq(q=q).weigh(M, a).weights
+        mu = Lq(q=q).fit_weights(M, a).weights
         dual = {1.0: np.inf, np.inf: 1.0}.get(q) or q / (q - 1)
         assert mu @ a / np.linalg.norm(mu, q) == pytest.approx(np.linalg.norm(a, dual), rel=1e-12)
 
 
 def test_products_that_are_equal_or_zero_or_just_below_are_weighed_as_the_limits_say():
-    np.testing.assert_array_equal(Align().weigh(np.eye(2), np.array([-1e-17, 0.3])).weights, [0.0, 1.0])
+    np.testing.assert_array_equal(Align().fit_weights(np.eye(2), np.array([-1e-17, 0.3])).weights, [0.0, 1.0])
     a = np.array([0.3, 0.9, 0.9, 0.1])
     for learner in (Single(), Lq(q=1)):
-        np.testing.assert_array_equal(learner.weigh(np.eye(4), a).weights, [0, 1, 0, 0])
+        np.testing.assert_array_equal(learner.fit_weights(np.eye(4), a).weights, [0, 1, 0, 0])
     b = np.array([0.3, 0.0, 1e-9, -1e-17])
     # Just above one, what equals the largest shares with it and all else vanishes; (1e-9)^(1e-12) is one up to 2e-11.
     limits = [(np.inf, b, [0.5, 0, 0.5, 0], 1e-15), (1e12, b, [0.5, 0, 0.5, 0], 1e-10)]
     for q, products, squares, tolerance in [(np.nextafter(1.0, 2.0), a, [0, 0.5, 0.5, 0], 1e-15), *limits]:
-        np.testing.assert_allclose(Lq(q=q).weigh(np.eye(4), products).weights, np.sqrt(squares), rtol=0, atol=tolerance)
+        np.testing.assert_allclose(
+            Lq(q=q).fit_weights(np.eye(4), products).weights, np.sqrt(squares), rtol=0, atol=tolerance
+        )
 
 
 @pytest.mark.parametrize("q", [1.0001, 1.01, 2.0, 1e6])
 def test_no_order_and_no_size_of_the_products_overflows(q):
     for size in (1e-300, 1.0, 1e300):
         with np.errstate(over="raise", invalid="raise", divide="raise"):
-            weights = Lq(q=q).weigh(np.eye(3), size * np.array([0.2, 1.0, 0.999])).weights
+            weights = Lq(q=q).fit_weights(np.eye(3), size * np.array([0.2, 1.0, 0.999])).weights
         ratio = 0.999 ** (1 / (q - 1))
         assert weights[2] / weights[1] == pytest.approx(ratio, rel=1e-11)  # a power of 1e4 multiplies rounding by 1e4
         assert weights.argmax() == 1
@@ -303,19 +309,19 @@ def test_no_order_and_no_size_of_the_products_overflows(q):
 def test_alignf_linear_is_along_the_inverse_times_the_products():
     M, a = THREE
     v = np.linalg.solve(M, a)
-    solution = AlignfLinear().weigh(M, a)
+    solution = AlignfLinear().fit_weights(M, a)
     assert (v < 0).any()
     np.testing.assert_allclose(solution.weights, unit(v), rtol=1e-12)
     assert solution.certificate.residual <= 1e-14
-    np.testing.assert_array_equal(AlignfLinear().weigh(np.eye(2), np.array([-3.0, -4.0])).weights, [-0.6, -0.8])
+    np.testing.assert_array_equal(AlignfLinear().fit_weights(np.eye(2), np.array([-3.0, -4.0])).weights, [-0.6, -0.8])
 
 
 def test_no_weights_of_either_sign_beat_those_of_alignf_linear_on_kernels_of_any_scale(problem):
     M, a = problem
-    solution = AlignfLinear().weigh(M, a)
+    solution = AlignfLinear().fit_weights(M, a)
     # The largest alignment there is, by the inequality of Cauchy and Schwarz.
     assert alignment_of_weights(M, a, solution.weights) == pytest.approx(np.sqrt(a @ np.linalg.solve(M, a)), rel=1e-9)
-    for one in (solution, AlignfLinear().weigh(*rescaled(M, a, 10.0 ** np.linspace(-6, 6, len(a))))):
+    for one in (solution, AlignfLinear().fit_weights(*rescaled(M, a, 10.0 ** np.linspace(-6, 6, len(a))))):
         # Weights of up to thousands of times the largest product cancel to it.
         assert one.certificate.residual <= 1e-11
         assert one.certificate.converged
@@ -328,7 +334,7 @@ def test_a_subset_of_dependent_kernels_reaches_the_alignment_of_all(seed, p, ran
     V = rng.normal(size=(p, rank)) * 10.0 ** rng.uniform(-3, 3, size=(p, 1))
     target = rng.normal(size=rank)
     M, a = V @ V.T, V @ target
-    solution = AlignfLinear(dependent="subset").weigh(M, a)
+    solution = AlignfLinear(dependent="subset").fit_weights(M, a)
     mu = solution.weights
     assert np.count_nonzero(mu) <= min(p, rank)
     assert mu @ a >= 0
@@ -344,8 +350,8 @@ def test_copies_of_a_kernel_are_refused_or_left_out():
         M, a = np.ones((copies, copies)), np.full(copies, 0.4)
         spanned = f"got {copies - 1} of {copies} in the span of the others (at {at}, counted from 0); "
         sentence = spanned + "pass dependent='subset' to leave them out, or use alignf"
-        require_refusals([(partial(AlignfLinear().weigh, M, a), sentence)], literal=True)
-        np.testing.assert_array_equal(AlignfLinear(dependent="subset").weigh(M, a).weights, np.eye(copies)[0])
+        require_refusals([(partial(AlignfLinear().fit_weights, M, a), sentence)], literal=True)
+        np.testing.assert_array_equal(AlignfLinear(dependent="subset").fit_weights(M, a).weights, np.eye(copies)[0])
 
 
 @pytest.mark.parametrize(("distance", "dependent"), [(1e-2, False), (1e-4, False), (1e-6, True), (1e-8, True)])
@@ -353,13 +359,13 @@ def test_kernels_closer_than_the_tolerance_count_as_dependent(distance, dependen
     V = np.array([[1.0, 0.0, 0.0], [1.0, distance, 0.0], [0.0, 0.0, 1.0]])
     V /= np.linalg.norm(V, axis=1)[:, None]
     M, a = V @ V.T, V @ np.array([1.0, 0.2, 0.3])
-    subset = AlignfLinear(dependent="subset").weigh(M, a).weights
+    subset = AlignfLinear(dependent="subset").fit_weights(M, a).weights
     if not dependent:
-        np.testing.assert_array_equal(AlignfLinear().weigh(M, a).weights, subset)
+        np.testing.assert_array_equal(AlignfLinear().fit_weights(M, a).weights, subset)
         assert (subset != 0).all()
         return
     with pytest.raises(ValueError, match=r"got 1 of 3 in the span of the others \(at 1, counted from 0\)"):
-        AlignfLinear().weigh(M, a)
+        AlignfLinear().fit_weights(M, a)
     np.testing.assert_allclose(subset, np.array([1.0, 0.0, 0.3]) / np.hypot(1.0, 0.3), rtol=1e-12)
 
 
@@ -368,14 +374,14 @@ def test_kernels_closer_than_the_tolerance_count_as_dependent(distance, dependen
 
 def test_alignf_meets_the_optimality_conditions(problem):
     M, a = problem
-    solution = Alignf().weigh(M, a)
+    solution = Alignf().fit_weights(M, a)
     assert kkt_residual(M, a, solution.weights) <= KKT
     assert solution.certificate.residual <= KKT
 
 
 def test_the_wrong_least_squares_problem_fails_those_conditions_where_a_weight_is_held_at_zero():
     for M, a in GRIDS.values():
-        assert (Alignf().weigh(M, a).weights == 0).any()
+        assert (Alignf().fit_weights(M, a).weights == 0).any()
         wrong = unit(nnls(M, a)[0])
         assert kkt_residual(M, a, wrong) > 1e4 * KKT
         assert kkt_certificate(M, a, wrong * (wrong @ a) / (wrong @ M @ wrong)).residual > 1e4 * KKT
@@ -385,9 +391,9 @@ def test_the_wrong_least_squares_problem_fails_those_conditions_where_a_weight_i
 def test_alignf_meets_the_optimality_conditions_on_grids_so_dense_that_kernels_depend(step):
     """A solver that drops directions of M below rounding leaves 1e-9 to 1e-7 here."""
     for seed in range(5):
-        moments = gaussian_moments(seed, 2.0 ** np.arange(-6, 2, step))
-        assert np.linalg.cond(moments.products()) > 1e12
-        assert Alignf().weigh(*trace_one(moments)).certificate.residual < 1e-13
+        statistics = gaussian_statistics(seed, 2.0 ** np.arange(-6, 2, step))
+        assert np.linalg.cond(statistics.products()) > 1e12
+        assert Alignf().fit_weights(*trace_one(statistics)).certificate.residual < 1e-13
 
 
 @settings(max_examples=60)
@@ -398,7 +404,7 @@ def test_alignf_agrees_with_a_general_optimizer_on_random_problems(seed, p, rank
     V /= np.linalg.norm(V, axis=1)[:, None]
     M, a = V @ V.T, V @ rng.normal(size=rank)
     assume(a.max() > 0.01)
-    mu = Alignf().weigh(M, a).weights
+    mu = Alignf().fit_weights(M, a).weights
     assert kkt_residual(M, a, mu) <= KKT
     with_gradient = {"fun": lambda v: (v @ M @ v - 2 * v @ a, 2 * (M @ v - a)), "jac": True}
     options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10_000, "maxfun": 100_000}
@@ -409,27 +415,27 @@ def test_alignf_agrees_with_a_general_optimizer_on_random_problems(seed, p, rank
 
 
 def test_copies_of_a_kernel_share_its_weight():
-    once, twice = (trace_one(gaussian_moments(6, gammas)) for gammas in ([0.05, 0.7, 3.0], [0.05, 0.7, 0.7, 3.0]))
-    mu, nu = Alignf().weigh(*once).weights, Alignf().weigh(*twice).weights
+    once, twice = (trace_one(gaussian_statistics(6, gammas)) for gammas in ([0.05, 0.7, 3.0], [0.05, 0.7, 0.7, 3.0]))
+    mu, nu = Alignf().fit_weights(*once).weights, Alignf().fit_weights(*twice).weights
     # Up to length: both have unit norm, over three and over four weights. M of the copies is singular.
     np.testing.assert_allclose(unit(np.array([nu[0], nu[1] + nu[2], nu[3]])), mu, rtol=0, atol=1e-9)
     assert alignment_of_weights(*twice, nu) == pytest.approx(alignment_of_weights(*once, mu), rel=1e-12)
     for M, a in [twice] + [(np.ones((copies, copies)), np.full(copies, 0.4)) for copies in (2, 5, 20)]:
-        assert kkt_residual(M, a, Alignf().weigh(M, a).weights) <= KKT
+        assert kkt_residual(M, a, Alignf().fit_weights(M, a).weights) <= KKT
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_nearly_equal_kernels_lose_no_alignment(sign):
-    without = gaussian_moments(7, [0.3, 2.0])
-    best_without = without.alignment(Alignf().weigh(*trace_one(without)).weights / without.traces())
+    without = gaussian_statistics(7, [0.3, 2.0])
+    best_without = without.alignment(Alignf().fit_weights(*trace_one(without)).weights / without.traces())
     # Directions of M whose eigenvalue is below rounding are given up; the target's part along them, and with it the
     # alignment lost, is at most the root of that rounding.
     lost = np.sqrt(3 * np.finfo(float).eps)
     for relative in (1e-3, 1e-5, 1e-7, 1e-9, 1e-11):
-        moments = gaussian_moments(7, [0.3, 0.3 * (1 + sign * relative), 2.0])
-        mu = Alignf().weigh(*trace_one(moments)).weights
-        reached = moments.alignment(mu / moments.traces())
-        assert reached >= max(moments.alignments.max(), best_without) - lost
+        statistics = gaussian_statistics(7, [0.3, 0.3 * (1 + sign * relative), 2.0])
+        mu = Alignf().fit_weights(*trace_one(statistics)).weights
+        reached = statistics.alignment(mu / statistics.traces())
+        assert reached >= max(statistics.alignments.max(), best_without) - lost
 
 
 # Certificate ---------------------------------------------------------------------------------------------------------
@@ -458,10 +464,10 @@ def test_breast_cancer_gives_the_weights_and_alignments_found_by_other_programs(
     data = load_breast_cancer()
     X = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
     y = 2.0 * data.target - 1.0
-    moments = gram_moments(GaussianFamily([2.0**g for g in range(-9, -2)]), X, y)
-    M, a = trace_one(moments)
-    weights = {name: as_learner(name).weigh(M, a).weights for name in ("alignf", "align", "unif")}
-    aligned = {name: moments.alignment(mu / moments.traces()) for name, mu in weights.items()}
+    statistics = gram_statistics(GaussianFamily([2.0**g for g in range(-9, -2)]), X, y)
+    M, a = trace_one(statistics)
+    weights = {name: as_learner(name).fit_weights(M, a).weights for name in ("alignf", "align", "unif")}
+    aligned = {name: statistics.alignment(mu / statistics.traces()) for name, mu in weights.items()}
     np.testing.assert_allclose(weights["alignf"], [0.46215, 0, 0.09035, 0.88219, 0, 0, 0], rtol=0, atol=6e-6)
     np.testing.assert_allclose(weights["align"], [0.412, 0.420, 0.426, 0.418, 0.385, 0.317, 0.221], rtol=0, atol=6e-4)
     assert aligned == pytest.approx({"alignf": 0.616956, "align": 0.613322, "unif": 0.610595}, rel=0, abs=6e-7)
@@ -499,14 +505,14 @@ def test_a_parameter_out_of_its_range_is_found_without_rows():
 def test_what_cannot_be_weighed_or_does_not_fit_the_learner_is_refused():
     opposed, none = np.array([-1.0, 0.0, -0.2]), "no base kernel aligns with the target"
     order = "q must be a number from 1 to infinity, got"
-    unheard = "normalise must be one of trace, frobenius, none, got 'unit'"
+    unheard = "normalize must be one of trace, frobenius, none, got 'unit'"
     table = [
         *((learner, opposed, none) for learner in (Align(), Alignf(), Lq())),
         *((Lq(q=q), np.ones(3), order) for q in (0.999, 0.0, -np.inf, np.nan)),
         (AlignfLinear(), np.zeros(3), none),
         (AlignfLinear(dependent="drop"), np.ones(3), "dependent must be error or subset, got 'drop'"),
     ]
-    require_refusals((partial(learner.weigh, np.eye(3), a), said) for learner, a, said in table)
+    require_refusals((partial(learner.fit_weights, np.eye(3), a), said) for learner, a, said in table)
     taken = "ca finds its own base kernels and takes no family; leave family=None"
     learn = partial(learn_kernel, "ca", X=X, y=y)
-    require_refusals([(partial(learn, family=FAMILY), taken), (partial(learn, family=None, normalise="unit"), unheard)])
+    require_refusals([(partial(learn, family=FAMILY), taken), (partial(learn, family=None, normalize="unit"), unheard)])

@@ -12,7 +12,7 @@ from learnkernels.kernels.families import FamilyUnion, GaussianFamily, Laplacian
 from learnkernels.kernels.families.composed import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
-from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf
+from learnkernels.kernels.search.halves import COMBINED_KERNELS, Examples, FeatureColumns, KernelChoice, SplitHalf
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
     GAUSSIANS,
@@ -20,7 +20,7 @@ from learnkernels.kernels.search.metric import (
     LAPLACIANS,
     LEAST,
     RIDGES,
-    Metric,
+    LearnedMetric,
     components_of,
     gradient_outer_product,
     learned_metrics,
@@ -31,7 +31,7 @@ from learnkernels.kernels.search.metric import (
     spread_of,
 )
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, least_along
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 from tests.unit.conftest import peak_of
@@ -71,7 +71,7 @@ def bordered(K: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np
     return solution[:m], solution[m]
 
 
-def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[Metric]:
+def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[LearnedMetric]:
     """The metrics of one kind, that to begin with first."""
     return [of.metrics[0] for of in learned_metrics(X, Y, [kind], rounds, 100)]
 
@@ -303,8 +303,8 @@ def test_what_is_found_is_an_ordinary_learned_kernel(params):
     K = kernel.gram()
     assert np.linalg.eigvalsh(K).min() >= -1e-10 * np.trace(K)
     np.testing.assert_allclose(kernel.cross_gram(X[:70]), K, rtol=0, atol=1e-6)  # Euclidean distances near zero
-    moments = gram_moments(kernel.family, X[:70], Y[:70, :1])
-    assert kernel.alignment == pytest.approx(moments.alignment(kernel.weights), rel=1e-8)
+    statistics = gram_statistics(kernel.family, X[:70], Y[:70, :1])
+    assert kernel.alignment == pytest.approx(statistics.alignment(kernel.weights), rel=1e-8)
     if not isinstance(kernel.family, NormalScoresFamily):  # base kernels fall to one over e at a distance of sigma
         for k, sigma in enumerate(kernel.parameters):
             tile = kernel.family.subset([k]).tile(np.diag(sigma), np.zeros((1, 3)))
@@ -326,9 +326,9 @@ def test_relevance_says_which_features_count_in_any_unit():
 def telling_half() -> SplitHalf:
     """A half of sixty rows that tells of metrics that the other half has taught."""
     X, Y = rows(60)
-    taught, told = (Examples(X[part::2], Y[part::2], None) for part in (0, 1))
-    learned = learned_metrics(taught.X, taught.Y, ["diagonal", "full"], 9, 100)
-    half = SplitHalf(taught, told, Columns.of(X.shape[1], ()), learned)
+    supervised, told = (Examples(X[part::2], Y[part::2], None) for part in (0, 1))
+    learned = learned_metrics(supervised.X, supervised.Y, ["diagonal", "full"], 9, 100)
+    half = SplitHalf(supervised, told, FeatureColumns.of(X.shape[1], ()), learned)
     half.learn(1)
     assert list(half.rounds) == [0, 1]  # and no further
     return half
@@ -336,7 +336,7 @@ def telling_half() -> SplitHalf:
 
 def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
     half = telling_half()
-    choices = [Choice(rounds, kind) for rounds in ((0,), (0, 1)) for kind in COMBINED_KERNELS]
+    choices = [KernelChoice(rounds, kind) for rounds in ((0,), (0, 1)) for kind in COMBINED_KERNELS]
     expected = []
     for choice in choices:
         K, cross = np.zeros((30, 30)), np.zeros((30, 30))
@@ -359,12 +359,12 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
 
 def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_them():
     half = telling_half()
-    M, a = half.products(Choice((1,), "both"))
+    M, a = half.products(KernelChoice((1,), "both"))
     union, _ = half.columns.union(half.rounds[1].metrics, half.test, "both")
-    moments = gram_moments(union, half.test.X, half.test.Y)
-    scales = moments.traces() / 30
-    np.testing.assert_allclose(M, moments.products() / np.outer(scales, scales), rtol=1e-8)
-    np.testing.assert_allclose(a, moments.target_products() / scales, rtol=1e-8)
+    statistics = gram_statistics(union, half.test.X, half.test.Y)
+    scales = statistics.traces() / 30
+    np.testing.assert_allclose(M, statistics.products() / np.outer(scales, scales), rtol=1e-8)
+    np.testing.assert_allclose(a, statistics.target_products() / scales, rtol=1e-8)
     kernels = [radial_kernel(metric.mapped(half.test.X))[0] for metric in half.rounds[1].metrics]
     centered = half.test.Y - half.test.Y.mean(axis=0)
     K, L = sum(kernels), centered @ centered.T
@@ -406,7 +406,7 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(metric, gain, l
     monkeypatch.setattr(rfm, "GAIN", gain)
     X, Y = rows(80)
     y, kinds = Y[:, :1], ["diagonal", "full"] if metric == "both" else [metric]
-    examples, columns = Examples(X, y, None), Columns.of(3, ())
+    examples, columns = Examples(X, y, None), FeatureColumns.of(3, ())
     learned = partial(learned_metrics, kinds=kinds, rounds=3, rank=100)
     split = examples.halves(0)
     pair = [SplitHalf(one, other, columns, learned(one.X, one.Y)) for one, other in (split, split[::-1])]
@@ -414,7 +414,7 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(metric, gain, l
         half.learn(3)
 
     def error(*choice) -> float:
-        return sum(half.errors([Choice(*choice)])[0] for half in pair)
+        return sum(half.errors([KernelChoice(*choice)])[0] for half in pair)
 
     # A further round is learned as long as the one before was worth it, and taken where it errs less.
     best, enough, n_learned = min([(0,), (0, 1)], key=lambda one: error(one, "both")), False, 1
@@ -510,9 +510,9 @@ def test_some_rows_are_searched_and_all_weighed():
     learner = RFM(search_rows=50, rounds=0, weights="alignf")
     one, two = (learner.find(X, Target.of(Y[:, 0])) for _ in range(2))
     assert one == two
-    moments = gram_moments(one.family, X, Y[:, :1])
+    statistics = gram_statistics(one.family, X, Y[:, :1])
     best = learn_kernel("alignf", one.family, X, Y[:, 0])
-    assert moments.alignment(one.weights) == pytest.approx(best.alignment, rel=1e-9)
+    assert statistics.alignment(one.weights) == pytest.approx(best.alignment, rel=1e-9)
 
 
 def test_classes_are_learned_and_saved_bit_for_bit_with_the_way_to_the_kernel(tmp_path):

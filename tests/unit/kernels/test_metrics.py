@@ -9,10 +9,10 @@ from sklearn import metrics as of_sklearn
 from sklearn.metrics import get_scorer
 from sklearn.utils import Tags, TargetTags
 
-from learnkernels import GaussianFamily, gram_moments
+from learnkernels import GaussianFamily, gram_statistics
 from learnkernels.conf.schema.base import MetricName
-from learnkernels.kernels.learners import Problem, as_learner
-from learnkernels.kernels.learning import learn_from_moments
+from learnkernels.kernels.learners import LearningProblem, as_learner
+from learnkernels.kernels.learning import learn_from_statistics
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import (
@@ -178,11 +178,11 @@ def rare() -> tuple[np.ndarray, Target]:
 
 def hypotheses(X, target: Target, name: str, grid: list[float]):
     """Return those of a learner of hypotheses, or of a predictor on the kernel of alignf."""
-    moments = gram_moments(FAMILY, X, target.Y)
+    statistics = gram_statistics(FAMILY, X, target.Y)
     if name in ("l2-krr", "ensemble"):
-        found = as_learner(name).learn(Problem(FAMILY, X, moments, target, grid))
+        found = as_learner(name).learn(LearningProblem(FAMILY, X, statistics, target, grid))
         return found if name == "ensemble" else KernelPredictors(found, target, "krr", grid)
-    kernel = learn_from_moments("alignf", FAMILY, X, moments)
+    kernel = learn_from_statistics("alignf", FAMILY, X, statistics)
     return KernelPredictors([kernel], target, name, grid, X=X, training=np.arange(len(X)))
 
 
@@ -204,8 +204,10 @@ def test_scores_tell_the_classes_that_are_predicted(name, classes):
 
 def machines(X, target: Target, folds: np.ndarray, training: tuple[int, ...], grid: list[float]):
     """Return SVMs on the kernel of alignf of some folds, and the rows of these."""
-    moments = gram_moments(FAMILY, X, target.Y, folds).restrict(training)
-    return KernelPredictors([learn_from_moments("alignf", FAMILY, X, moments)], target, "svm", grid), moments.rows
+    statistics = gram_statistics(FAMILY, X, target.Y, folds).restrict(training)
+    return KernelPredictors(
+        [learn_from_statistics("alignf", FAMILY, X, statistics)], target, "svm", grid
+    ), statistics.rows
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -79,14 +79,14 @@ CASES = {
     "named-columns": (KernelLearningClassifier(GAUSSIANS), FRAME, labels(FRAME.to_numpy(), ["no", "yes"])),
     "csr": classifier(["no", "yes"], GaussianFamily([0.25, 0.5]), sparse_rows(60, 9, seed=9)),
     "regression": regressor(),
-    "regression-mixed": regressor(family=MIXED, alpha=0.05, normalise="frobenius"),
+    "regression-mixed": regressor(family=MIXED, alpha=0.05, normalize="frobenius"),
     "regression-column": regressor(lambda X: numbers(X)[:, None]),
     "two-outputs": regressor(lambda X: np.column_stack([numbers(X), X[:, 1] ** 2])),
     "automatic": regressor(alpha="auto"),
     "searched-per-feature": regressor(family=None, learner=CA(per_feature=True, max_kernels=3)),
     "power": regressor(learner=NKRR(starts=1)),
     "uncentered": regressor(learner="align-uncentered"),
-    "not-normalised": regressor(family=MIXED, learner="alignf-linear", normalise="none"),
+    "not-normalised": regressor(family=MIXED, learner="alignf-linear", normalize="none"),
     "landmarks-probability": classifier(["no", "yes"], predictor=Nystrom(landmarks=12), probability=True),
     "three-landmarks": classifier(["a", "b", "c"], predictor=Nystrom(landmarks=12, loss="logistic")),
     "auto-landmarks": regressor(X=rows(60), predictor=Auto(memory=100_000)),
@@ -355,7 +355,7 @@ def test_a_file_from_before_there_were_options_of_predictors_is_read():
         assert_same_columns(back, model, X)
         assert plain(back.estimator.get_params(False)) == plain(model.estimator.get_params(False))
         assert back.estimator.predictor_reason_ == ""
-        fewer = {key: value for key, value in then.items() if key != "normalise"}
+        fewer = {key: value for key, value in then.items() if key != "normalize"}
         assert "parameters" in refusal(loaded, with_text(model, parameters=fewer))
 
 
@@ -386,7 +386,7 @@ def test_a_file_holds_landmarks_in_place_of_training_rows():
 
 
 PARAMETERS = {"family": None, "learner": "alignf", "C": 1.0, "predictor": "auto", "learner_params": None}
-PARAMETERS |= {"normalise": "trace", "probability": True}
+PARAMETERS |= {"normalize": "trace", "probability": True}
 
 
 def given(**changes: object) -> dict[str, object]:

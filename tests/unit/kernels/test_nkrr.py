@@ -63,11 +63,11 @@ def on_problems(names: str, levels):
     return pytest.mark.parametrize((*names.split(), "grams", "target"), cases)
 
 
-def value(grams: StackedGrams, target: Target, mu: np.ndarray, degree: int, regularisation: float = 1.0) -> float:
+def value(grams: StackedGrams, target: Target, mu: np.ndarray, degree: int, C: float = 1.0) -> float:
     """Return F by the definition."""
     K = sum(weight * K_k for weight, K_k in zip(mu, grams.grams, strict=True)) ** degree
     Y = target.Y - target.Y.mean(axis=0)
-    return float(np.trace(Y.T @ np.linalg.inv(K + np.eye(len(K)) / regularisation) @ Y))
+    return float(np.trace(Y.T @ np.linalg.inv(K + np.eye(len(K)) / C) @ Y))
 
 
 def ball_center(p: int, norm: int, center: float = 1.0) -> np.ndarray:
@@ -131,30 +131,30 @@ def test_two_kernels_end_at_the_lowest_point_of_the_boundary(norm):
     angles = np.linspace(0, np.pi / 2, 401)
     points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     points /= np.linalg.norm(points, norm, axis=1)[:, None]
-    for seed, regularisation in enumerate([0.01, 1.0, 100.0]):
+    for seed, C in enumerate([0.01, 1.0, 100.0]):
         Z = features(m=30, p=2, seed=seed)
         rng = np.random.default_rng(seed)
         grams, target = stacked(Z), Target.of(Z[:, 0] * Z[:, 1] + Z[:, 0] ** 2 + 0.3 * rng.normal(size=len(Z)))
-        lowest = min(value(grams, target, mu, 2, regularisation) for mu in points)
-        mu = NKRR(norm=norm, center=0.0).solve(grams, target, regularisation=regularisation).weights
-        assert value(grams, target, mu, 2, regularisation) <= lowest * (1 + GAP)
+        lowest = min(value(grams, target, mu, 2, C) for mu in points)
+        mu = NKRR(norm=norm, center=0.0).solve(grams, target, C=C).weights
+        assert value(grams, target, mu, 2, C) <= lowest * (1 + GAP)
 
 
-@on_problems("center Lambda", product([0.0, 1.0], [0.1, 10.0]))
-def test_degree_one_is_ridge_regression_with_weights_in_a_ball(center, Lambda, grams, target):
+@on_problems("center C", product([0.0, 1.0], [0.1, 10.0]))
+def test_degree_one_is_ridge_regression_with_weights_in_a_ball(center, C, grams, target):
     p = grams.n_kernels
     mu_0, Y = ball_center(p, 2, center), target.Y - target.Y.mean(axis=0)
     mu = mu_0 + ball_center(p, 2)
     for _ in range(400):
-        alpha = np.linalg.solve(np.tensordot(mu, grams.grams, axes=1) + np.eye(len(Y)) / Lambda, Y)
+        alpha = np.linalg.solve(np.tensordot(mu, grams.grams, axes=1) + np.eye(len(Y)) / C, Y)
         v = np.array([np.trace(alpha.T @ K @ alpha) for K in grams.grams])
         mu = (mu + mu_0 + v / np.linalg.norm(v)) / 2
     learners = (NKRR(degree=1, center=center, tolerance=tolerance) for tolerance in (1e-12, 0.1))
-    exact, rough = (learner.solve(grams, target, regularisation=Lambda) for learner in learners)
+    exact, rough = (learner.solve(grams, target, C=C) for learner in learners)
     # A gap of 1e-12 is a distance of its root, times that of the objective over the gradient's norm.
     np.testing.assert_allclose(exact.weights, mu, rtol=0, atol=1e-4)
-    lowest = value(grams, target, mu, 1, Lambda)
-    assert value(grams, target, exact.weights, 1, Lambda) == pytest.approx(lowest, rel=1e-11)
+    lowest = value(grams, target, mu, 1, C)
+    assert value(grams, target, exact.weights, 1, C) == pytest.approx(lowest, rel=1e-11)
     # The objective is convex: less the gap it bounds the minimum.
     assert rough.certificate.objectives[-1] * (1 - rough.certificate.residual) <= lowest * (1 + 1e-12)
 
@@ -282,9 +282,9 @@ def test_few_monomials_end_at_the_same_weights_with_the_same_certificate(degree,
 def test_few_monomials_take_a_small_ridge_and_refuse_one_below_their_rounding():
     Z = features(m=60, p=4)
     # The products of independent monomials are definite by themselves, those of a feature that is there twice are not.
-    assert NKRR().solve(FeatureGrams(Z), labels(Z), regularisation=1e14).certificate.converged
+    assert NKRR().solve(FeatureGrams(Z), labels(Z), C=1e14).certificate.converged
     with pytest.raises(ValueError, match="not positive definite up to rounding"):
-        NKRR().solve(FeatureGrams(Z[:, [0, 1, 2, 2]]), labels(Z), regularisation=1e17)
+        NKRR().solve(FeatureGrams(Z[:, [0, 1, 2, 2]]), labels(Z), C=1e17)
 
 
 @pytest.mark.parametrize(("centering", "offset"), [("center", 0.0), ("center", 0.7), ("target", 0.0), ("none", 0.7)])
@@ -300,7 +300,7 @@ def test_the_regression_on_a_power_of_few_monomials_is_that_on_its_matrix(center
     new = rng.normal(size=(7, 3))
     np.testing.assert_allclose(few.predict(new), whole.predict_from(kernel.cross_gram(new)), rtol=1e-6, atol=1e-8)
     # A kernel that was learned for no regularization in particular is scaled to a mean diagonal of one.
-    free = TrainingSet.of(replace(kernel, regularisation=None), None, kernel.rows)
+    free = TrainingSet.of(replace(kernel, C=None), None, kernel.rows)
     expected = ridge_path(K / np.trace(K) * 90, target, grid, None, kernel.centering).dual
     np.testing.assert_allclose(KRR().fit(free, target, grid).dual * np.trace(K) / 90, expected, rtol=1e-6, atol=1e-8)
     w, factor = rng.uniform(0.5, 2.0, 90), few_monomials(on)
@@ -359,11 +359,11 @@ def test_bad_parameters_and_constant_targets_are_refused():
         ({"radius": np.inf}, {}, "radius must be zero or positive and finite"),
         ({"radius": 0.0, "center": 0.0}, {}, "radius and center must not both be zero"),
         ({"starts": 0}, {}, "starts must be at least 1, got 0"),
-        ({}, {"regularisation": 0.0}, "regularisation must be a positive"),
-        ({}, {"regularisation": np.inf}, "regularisation must be a positive, finite number"),
+        ({}, {"C": 0.0}, "C must be a positive"),
+        ({}, {"C": np.inf}, "C must be a positive, finite number"),
         ({}, {"start": np.ones(4)}, "start must be 5 finite weights"),
         ({}, {"start": -np.ones(5)}, "start must be 5 finite weights"),
-        ({}, {"regularisation": 1e17}, "not positive definite up to rounding"),
+        ({}, {"C": 1e17}, "not positive definite up to rounding"),
         ({}, {"target": Target.of(np.full(grams.n_rows, 3.0), "regression")}, "the target is constant"),
     ]
     given = {"grams": grams, "target": target}

@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 from learnkernels import center_gram, centered_alignment
 from learnkernels.kernels import learners
 from learnkernels.kernels.engine.operators import StackedGrams
-from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LEARNERS, LpKRR, LpSVM, OneStageLearner, SingleStage
+from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LEARNERS, JointLearner, LpKRR, LpSVM, SingleStage
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import Ball, InnerSolution
 from learnkernels.kernels.solvers.ridge import RidgeProblem
@@ -42,10 +42,10 @@ def classified(K: np.ndarray, score: np.ndarray, classes: int) -> tuple[StackedG
     return StackedGrams(K), Target("classification", y, tuple("abcde"[:classes]))
 
 
-def ridge_value(K: np.ndarray, target: Target, mu: np.ndarray, regularisation: float) -> tuple[float, np.ndarray]:
+def ridge_value(K: np.ndarray, target: Target, mu: np.ndarray, C: float) -> tuple[float, np.ndarray]:
     """Return the value of the ridge regression, and its slopes in the weights."""
     Y = target.Y - target.Y.mean(axis=0)
-    alpha = np.linalg.solve(np.tensordot(mu, K, axes=1) + np.eye(len(Y)) / regularisation, Y)
+    alpha = np.linalg.solve(np.tensordot(mu, K, axes=1) + np.eye(len(Y)) / C, Y)
     return float(np.vdot(Y, alpha)), -np.einsum("iq,kij,jq->k", alpha, K, alpha)
 
 
@@ -62,7 +62,7 @@ ON_BALL = [L1KRR(), L2KRR(), LpKRR(norm=1.3), LpKRR(norm=3.0), L1SVM(), LpSVM(no
 
 
 @pytest.fixture(params=ON_BALL, ids=repr)
-def on_ball(request) -> OneStageLearner:
+def on_ball(request) -> JointLearner:
     return request.param
 
 
@@ -73,15 +73,15 @@ SOLVED = [(L1KRR(), 0.1), (L1KRR(), 100.0), (L2KRR(), 3.0), (LpKRR(norm=1.3), 10
 SOLVED += [(L1SVM(), 0.1), (L1SVM(), 100.0), (LpSVM(norm=1.5), 3.0), (LpSVM(norm=2.0), 100.0)]
 
 
-@pytest.mark.parametrize(("learner", "regularisation"), SOLVED, ids=str)
-def test_weights_agree_with_a_generic_solver(learner, regularisation):
+@pytest.mark.parametrize(("learner", "C"), SOLVED, ids=str)
+def test_weights_agree_with_a_generic_solver(learner, C):
     grams, target = problem(1)
-    solution = learner.solve(grams, target, regularisation)
+    solution = learner.solve(grams, target, C)
     p, norm = grams.n_kernels, learner.norm
 
     def value(mu):
         of = ridge_value if learner.predictor == "krr" else machine_value
-        return of(grams.grams, target, np.maximum(mu, 0), regularisation)
+        return of(grams.grams, target, np.maximum(mu, 0), C)
 
     ball = {"type": "ineq", "fun": lambda mu: 1 - np.sum(np.maximum(mu, 0) ** norm)}
     given = {"bounds": [(0, None)] * p, "constraints": ball, "options": {"ftol": 1e-13, "maxiter": 500}}
@@ -94,9 +94,9 @@ def test_weights_agree_with_a_generic_solver(learner, regularisation):
 
 
 def test_certificates_are_below_the_tolerance(on_ball):
-    for regularisation, classes in ((2.0**-6, 2), (1.0, 3), (2.0**14, 2), (2.0**14, 3)):
+    for C, classes in ((2.0**-6, 2), (1.0, 3), (2.0**14, 2), (2.0**14, 3)):
         grams, target = problem(3, m=60, classes=classes)
-        certificate = on_ball.solve(grams, target, regularisation).certificate
+        certificate = on_ball.solve(grams, target, C).certificate
         assert certificate.measure == "duality gap"
         assert certificate.converged
         assert certificate.residual <= 1e-6
@@ -129,7 +129,7 @@ def test_the_gap_bounds_what_is_left_and_is_told_in_the_warning(on_ball):
 def test_one_kernel_leaves_the_plain_predictor():
     """p = 1: the only weight is on it, and the predictor is ridge regression or the machine on that kernel."""
     grams, target = problem(6, gammas=[0.3])
-    names = [name for name, learner in LEARNERS.items() if issubclass(learner, OneStageLearner)]
+    names = [name for name, learner in LEARNERS.items() if issubclass(learner, JointLearner)]
     found = {name: LEARNERS[name]().solve(grams, target, 3.0) for name in names}
     for name, solution in found.items():
         own_length = name in ("single-stage", "single-stage-svm", "nkrr")
@@ -170,9 +170,9 @@ def test_a_large_norm_tends_to_equal_weights(learner):
 
 @pytest.mark.parametrize(("center", "radius", "C"), [(0.0, 1.0, 1000.0), (1.0, 0.5, 0.1), (2.0, 3.0, 4.0)])
 def test_l2_krr_meets_theorem_1(center, radius, C):
-    """mu = mu_0 + Lambda v / |v|, with v from the ridge regression at mu itself."""
+    """mu = mu_0 + C v / |v|, with v from the ridge regression at mu itself."""
     grams, target = problem(13)
-    mu = L2KRR(center=center, radius=radius, tolerance=1e-12).solve(grams, target, regularisation=C).weights
+    mu = L2KRR(center=center, radius=radius, tolerance=1e-12).solve(grams, target, C=C).weights
     v = -ridge_value(grams.grams, target, mu, C)[1]
     expected = center / np.sqrt(grams.n_kernels) + radius * v / np.linalg.norm(v)
     np.testing.assert_allclose(mu, expected, rtol=1e-5)  # a gap of 1e-12 leaves the root of it to the weights
@@ -268,10 +268,10 @@ def test_iterations_as_printed_end_where_newtons_method_does(center):
 def test_bad_parameters_and_targets_get_one_sentence():
     grams, target = problem()
     require_refusals(
-        (partial(learner.solve, grams, of, regularisation), sentence)
-        for learner, of, regularisation, sentence in (
-            (L2KRR(), target, 0.0, "regularisation must be a positive"),
-            (L1SVM(), target, -1.0, "regularisation must be a positive"),
+        (partial(learner.solve, grams, of, C), sentence)
+        for learner, of, C, sentence in (
+            (L2KRR(), target, 0.0, "C must be a positive"),
+            (L1SVM(), target, -1.0, "C must be a positive"),
             (LpKRR(norm=0.5), target, 1.0, "norm must be at least 1"),
             (SingleStage(gamma2=0.0), target, 1.0, "gamma1 or gamma2 must be positive"),
             (L1SVM(), Target("regression", np.arange(32.0)), 1.0, "needs a classification"),
@@ -324,7 +324,7 @@ def test_interior_points_give_weights_and_machines_together():
     for C in (1.0, 100.0):
         support = SupportVectorProblem(grams, target, C)
         mu, dual, _ = weights_by_interior_point(grams, support.pairs, C, 1.0, np.arange(4), 1e-10)
-        newton = L1SVM(tolerance=1e-8).solve(grams, target, regularisation=C)
+        newton = L1SVM(tolerance=1e-8).solve(grams, target, C=C)
         np.testing.assert_allclose(mu, newton.weights, rtol=0, atol=1e-4)  # the root of the gap
         forms = grams.quadratic_forms(dual)
         bound = 2 * np.abs(dual).sum() - forms.max()
@@ -333,10 +333,10 @@ def test_interior_points_give_weights_and_machines_together():
 
 def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatch):
     grams, target = features(21, p=9)
-    whole = L1SVM().solve(grams, target, regularisation=1.0)
+    whole = L1SVM().solve(grams, target, C=1.0)
     for module in ("learners.norm_ball", "solvers.minimax"):
         monkeypatch.setattr(f"learnkernels.kernels.{module}.WORKING_SET", 2)
-    by_working_sets = L1SVM().solve(grams, target, regularisation=1.0)
+    by_working_sets = L1SVM().solve(grams, target, C=1.0)
     assert by_working_sets.certificate.residual <= 1e-6
     assert by_working_sets.certificate.objectives[-1] == pytest.approx(whole.certificate.objectives[-1], rel=1e-6)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, PrecomputedFamily, gram_moments
+from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, PrecomputedFamily, gram_statistics
 from learnkernels.kernels.centering import Centering, mirror
 from learnkernels.kernels.engine import combination as combination_module
 from learnkernels.kernels.engine import operators as operators_module
@@ -40,15 +40,15 @@ def statistics_of(name: str, centering: Centering) -> tuple[Rows, np.ndarray, np
     case = CASES_BY_NAME[name]
     X, rng = as_rows(case.X), np.random.default_rng(5)
     y, groups = rng.normal(size=X.shape[0]), rng.permutation(X.shape[0]) % 3
-    moments = gram_moments(case.family, X, y, groups, keep_origin=not centering.subtracts).restrict([0, 2])
-    grams = [K[np.ix_(moments.rows, moments.rows)] for K in case.grams]
-    rows = X[moments.rows]
+    statistics = gram_statistics(case.family, X, y, groups, keep_origin=not centering.subtracts).restrict([0, 2])
+    grams = [K[np.ix_(statistics.rows, statistics.rows)] for K in case.grams]
+    rows = X[statistics.rows]
     if not centering.subtracts:
         scales = np.array([float(np.trace(K)) for K in grams])
         return rows, np.zeros(len(grams)), scales, np.stack(grams) / scales[:, None, None]
-    scales = moments.traces()
+    scales = statistics.traces()
     matrices = np.stack([reference.centered(K) for K in grams]) / scales[:, None, None]
-    return move(rows, moments.origin), moments.shift, scales, matrices
+    return move(rows, statistics.origin), statistics.shift, scales, matrices
 
 
 def problem_of(name: str, form: str, centering: Centering, monkeypatch: pytest.MonkeyPatch):
@@ -99,7 +99,7 @@ def test_every_form_does_what_the_matrices_do(name, form, centering, monkeypatch
 
     products = np.tensordot(matrices, matrices, axes=([1, 2], [1, 2])).astype(float)
     norms = np.sqrt(np.outer(np.diag(products), np.diag(products)))
-    np.testing.assert_allclose(grams.frobenius() / norms, products / norms, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(grams.kernel_products() / norms, products / norms, rtol=0, atol=1e-11)
 
     for some in (np.ones(p), np.arange(1, p + 1) % 2, np.zeros(p)):  # all kernels, every other one, none
         mu = numbers(p, seed=4) * some

@@ -1,4 +1,4 @@
-"""Second stage: regularisation paths against one direct fit a regularisation."""
+"""Second stage: regularization paths against one direct fit a regularization."""
 
 from dataclasses import replace
 from functools import partial
@@ -24,14 +24,14 @@ from learnkernels.kernels.predictors import (
     ridge_path,
 )
 from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
-from learnkernels.kernels.predictors.choice import ROUGH, Problem
+from learnkernels.kernels.predictors.choice import ROUGH, PredictionProblem
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
 
 GRID = [1e-3, 0.1, 1.0, 30.0, 1e4]
 
-# One factorisation against a solve each: rounding times the condition of K + I / Lambda, at most 1e6 here.
+# One factorisation against a solve each: rounding times the condition of K + I / C, at most 1e6 here.
 SOLVES = 1e-9
 
 
@@ -62,12 +62,12 @@ def test_the_ridge_path_solves_each_system_from_the_mean_to_interpolation(output
         np.testing.assert_allclose(prediction, model.predict(K_cross) + y.mean(axis=0), rtol=0, atol=SOLVES)
     strong, weak = ridge_path(K, Target.of(y), [1e-12, 1e12]).predict_from(K)
     np.testing.assert_allclose(strong - y.mean(axis=0), np.zeros(y.shape), rtol=0, atol=1e-9)
-    # 1 / Lambda against the smallest eigenvalue of K other than that of the constant, about 1e-6.
+    # 1 / C against the smallest eigenvalue of K other than that of the constant, about 1e-6.
     np.testing.assert_allclose(weak, y, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("names", [["no", "yes"], ["a", "b", "c"]])
-def test_classes_along_a_path_are_those_of_one_fit_a_regularisation(names):
+def test_classes_along_a_path_are_those_of_one_fit_a_regularization(names):
     K, K_cross, X = centered_problem(seed=5)
     y = labels(X, names)
     target = Target.of(y)
@@ -106,7 +106,7 @@ def test_a_seed_that_is_left_out_is_zero():
 
 def choice(m, task="regression", own=None, predictor=None, **given):
     predictor = predictor or Auto(memory=4 << 30)
-    return predictor.choose(Problem(task, own, n_rows=m, n_kernels=10, n_features=20, n_columns=21, **given))
+    return predictor.choose(PredictionProblem(task, own, n_rows=m, n_kernels=10, n_features=20, n_columns=21, **given))
 
 
 def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_landmarks():
@@ -127,14 +127,18 @@ def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_la
 
 
 def test_one_machine_alone_is_exact_on_more_rows_than_a_path_of_them():
-    alone = Problem("classification", None, n_rows=16_000, n_kernels=27, n_features=16, n_columns=26, single=True)
+    alone = PredictionProblem(
+        "classification", None, n_rows=16_000, n_kernels=27, n_features=16, n_columns=26, single=True
+    )
     kept = [("nystrom", 3, {"single": False}), ("nystrom", 3, {"indefinite": True}), ("nystrom", 2, {})]
     for name, room, changes in [("svm", 3, {}), *kept, ("krr-cg", 8, {"n_rows": 20_001})]:
         assert Auto(memory=room << 30).choose(replace(alone, **changes)).predictor.name == name
 
 
 def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
-    many = Problem("classification", None, n_rows=23_000, n_kernels=5, n_features=6, n_columns=18, single=True)
+    many = PredictionProblem(
+        "classification", None, n_rows=23_000, n_kernels=5, n_features=6, n_columns=18, single=True
+    )
 
     def chosen(options=(), **changes):
         return Auto(memory=3 << 30, **dict(options)).choose(replace(many, **changes)).predictor
@@ -154,7 +158,7 @@ def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
 
 
 def test_exponentials_of_many_base_kernels_leave_no_time_for_all_pairs():
-    shared = Problem("regression", None, n_rows=40_000, n_kernels=27, n_features=9, n_columns=1)
+    shared = PredictionProblem("regression", None, n_rows=40_000, n_kernels=27, n_features=9, n_columns=1)
     assert Auto(memory=10**10).choose(shared).predictor.name == "krr-cg"
     choice = Auto(memory=10**10).choose(replace(shared, n_seeds=27))
     assert choice.predictor.name == "nystrom"
@@ -173,8 +177,8 @@ def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
     X = np.random.default_rng(3).normal(size=(30, 4))
     y = np.column_stack([X[:, 0], X[:, 1] ** 2])
     kernel = learn_kernel("nkrr", GaussianFamily([0.1, 0.5]), X, y[:, 0])
-    problem = Problem.of(TrainingSet.of(kernel, None, kernel.rows), Target.of(y), 5, "krr")
-    assert problem == Problem("regression", "krr", 30, 2, 4, 10, n_seeds=2, power=True, indefinite=False)
+    problem = PredictionProblem.of(TrainingSet.of(kernel, None, kernel.rows), Target.of(y), 5, "krr")
+    assert problem == PredictionProblem("regression", "krr", 30, 2, 4, 10, n_seeds=2, power=True, indefinite=False)
 
 
 def test_earlier_names_warn():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnkernels.kernels.solvers.projected_gradient import minimise_linear, project
+from learnkernels.kernels.solvers.projected_gradient import minimize_linear, project
 
 NORMS = [1, 2]
 # Of the point's distance from the set: sums of a few squares, and a root.
@@ -53,7 +53,7 @@ def test_the_linear_minimum_meets_the_bound_of_hoelder(problem):
     z, mu_0, radius = problem
     g = -np.abs(z)
     for norm in NORMS:
-        mu = minimise_linear(g, mu_0, radius, norm)
+        mu = minimize_linear(g, mu_0, radius, norm)
         assert (mu >= 0).all()
         assert np.linalg.norm(mu - mu_0, norm) <= radius * (1 + 1e-13) + 1e-15 * np.abs(mu_0).max()
         bound = g @ mu_0 - radius * np.linalg.norm(g, np.inf if norm == 1 else 2)

@@ -1,14 +1,14 @@
-"""The protocol: folds, trials, and the choice of the regularisation without a look at the test fold."""
+"""The protocol: folds, trials, and the choice of the regularization without a look at the test fold."""
 
 from functools import partial
 
 import numpy as np
 import pytest
 
-from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, centered_alignment, gram_moments
+from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, centered_alignment, gram_statistics
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage
-from learnkernels.kernels.learning import learn_from_moments, learn_path
+from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import (
@@ -42,8 +42,8 @@ def small_data(task: str, m: int = 60, seed: int = 0) -> tuple[np.ndarray, Targe
 
 
 def learned(X, target: Target, folds: np.ndarray, trial: Trial, learner: str = "alignf") -> LearnedKernel:
-    moments = gram_moments(FAMILY, X, target.Y, folds)
-    return learn_from_moments(learner, FAMILY, X, moments.restrict(trial.training))
+    statistics = gram_statistics(FAMILY, X, target.Y, folds)
+    return learn_from_statistics(learner, FAMILY, X, statistics.restrict(trial.training))
 
 
 def with_trial(task: str, number: int, **options: int) -> tuple[np.ndarray, Target, np.ndarray, Trial]:
@@ -199,7 +199,7 @@ def test_a_trial_of_a_split_sees_no_row_that_was_not_drawn():
 
 
 def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Trial, predictor: str):
-    """Return the validation errors, the test errors and the trivial error, one fit a regularisation."""
+    """Return the validation errors, the test errors and the trivial error, one fit a regularization."""
     parts = trial.training, trial.validation, trial.test
     train, validate, test = (np.flatnonzero(np.isin(folds, part)) for part in parts)
     numbers, y = target.task == "regression", target.values
@@ -244,14 +244,14 @@ def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
     validation, test, trivial = evaluate_by_hand(kernel, X, target, folds, trial, predictor)
     np.testing.assert_allclose(result.validation_errors, validation, rtol=1e-9)
     best = min(range(len(GRID)), key=validation.__getitem__)
-    assert result.regularisation == GRID[best]
+    assert GRID[best] == result.C
     assert result.error == pytest.approx(test[best], rel=1e-9)
     assert result.trivial_error == pytest.approx(trivial, rel=1e-12)
     assert (result.n_train, result.n_test) == (24, 8)
 
 
 @pytest.mark.parametrize(("task", "predictor"), [("regression", "krr"), ("two classes", "svm")])
-def test_test_rows_and_labels_influence_neither_weights_nor_regularisation(task, predictor):
+def test_test_rows_and_labels_influence_neither_weights_nor_regularization(task, predictor):
     X, target, folds, trial = with_trial(task, 2, seed=1)
     test = np.flatnonzero(folds == trial.test)
     values, moved = target.values.copy(), X.copy()
@@ -262,20 +262,20 @@ def test_test_rows_and_labels_influence_neither_weights_nor_regularisation(task,
     # The targets' overall mean moves, and with it the rounding.
     np.testing.assert_allclose(other.weights, kernel.weights, rtol=0, atol=1e-10)
     before, after = (run_trial(kernel, X, labels, folds, trial, predictor, GRID) for labels in (target, altered))
-    assert after.regularisation == before.regularisation
+    assert after.C == before.C
     np.testing.assert_array_equal(after.validation_errors, before.validation_errors)
     assert after.error != before.error
     after = run_trial(learned(moved, target, folds, trial), moved, target, folds, trial, predictor, GRID)
     # The sample that chooses the shift sees the moved rows: the same numbers, rounded elsewhere.
     np.testing.assert_allclose(after.validation_errors, before.validation_errors, rtol=1e-9)
-    assert after.regularisation == before.regularisation
+    assert after.C == before.C
 
 
 # Candidates, paths and indefinite kernels ----------------------------------------------------------------------------
 
 
 class GivenPredictions:
-    """Hypotheses that predict one number each, wherever they are asked."""
+    """PredictorPath that predict one number each, wherever they are asked."""
 
     def __init__(self, *numbers):
         self.numbers, self.grid = numbers, [2.0**g for g in range(len(numbers))]
@@ -290,7 +290,7 @@ def first_trial() -> tuple[Target, np.ndarray, Trial]:
     return target, assign_folds(target, 5, seed=10), trials(5)[0]
 
 
-def test_the_validation_fold_chooses_and_ties_go_to_the_strongest_regularisation():
+def test_the_validation_fold_chooses_and_ties_go_to_the_strongest_regularization():
     target, folds, trial = first_trial()
     plain = [([(3, 1, 1, 2)], 0, 1, False), ([(1, 1, 1, 1)], 0, 0, False), ([(4, 3, 2, 2)], 0, 2, False)]
     plain += [([(2, 3, 2, 4)], 0, 0, True), ([(5,)], 0, 0, False)]
@@ -299,18 +299,18 @@ def test_the_validation_fold_chooses_and_ties_go_to_the_strongest_regularisation
     level = [([(3, 1, 2, 4)], 0, 1, False), ([(3, 2, 1.0001, 1)], 0, 3, False), ([(1, 1.0001, 2, 3)], 0, 0, False)]
     several = [([(3, 2, 4), (5, 1, 2)], 1, 1, False)]
     several.append(([(3, 1, 4), (5, 1, 2)], 0, 1, False))  # a tie goes to the first
-    several.append(([(3, 2, 1), (1, 5, 6)], 1, 0, True))  # and one between regularisations to the stronger
+    several.append(([(3, 2, 1), (1, 5, 6)], 1, 0, True))  # and one between regularizations to the stronger
     for errors, candidate, position, edge in (*plain, *falling, *level, *several):
         candidates = [GivenPredictions(*numbers) for numbers in errors]
         result = Evaluation(np.zeros((30, 1)), target, folds).result(candidates, np.arange(18), trial)
         assert (result.candidate, result.position, result.edge) == (candidate, position, edge), errors
-        assert result.regularisation == candidates[candidate].grid[position]
+        assert candidates[candidate].grid[position] == result.C
         assert result.error == errors[candidate][position]
         np.testing.assert_array_equal(result.validation_errors, errors[candidate])
 
 
 class GivenAlignment(GivenPredictions):
-    """Hypotheses of a kernel whose alignment is given; they remember the rows that they were asked about."""
+    """PredictorPath of a kernel whose alignment is given; they remember the rows that they were asked about."""
 
     def __init__(self, alignment, *numbers):
         super().__init__(*numbers)
@@ -321,7 +321,7 @@ class GivenAlignment(GivenPredictions):
         return self.alignment
 
 
-def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_error_the_regularisation():
+def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_error_the_regularization():
     X, (target, folds, trial) = np.arange(30.0)[:, None], first_trial()
     evaluation, given = Evaluation(X, target, folds), (np.arange(18), trial)
     validation = np.flatnonzero(folds == trial.validation)
@@ -331,7 +331,7 @@ def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_erro
         candidates = [GivenAlignment(a, *numbers) for a, numbers in zip(alignments, errors, strict=True)]
         result = evaluation.result(candidates, *given, by="alignment")
         assert (result.candidate, result.position) == (candidate, 1)
-        assert (result.error, result.regularisation) == (errors[candidate][1], 2.0)
+        assert (result.error, result.C) == (errors[candidate][1], 2.0)
         np.testing.assert_array_equal(result.validation_errors, errors[candidate])
         for of in candidates:
             np.testing.assert_array_equal(of.seen[0][:, 0], validation)
@@ -346,7 +346,7 @@ def test_learning_and_choosing_refuse_what_they_cannot_do():
     choose = partial(Evaluation(np.zeros((30, 1)), target, folds).result, candidates, np.arange(18))
     without = "needs candidates with a kernel, got GivenPredictions at 1; choose by error"
     X, two = small_data("two classes")
-    learn = partial(learn_from_moments, family=FAMILY, X=X, moments=gram_moments(FAMILY, X, two.Y))
+    learn = partial(learn_from_statistics, family=FAMILY, X=X, statistics=gram_statistics(FAMILY, X, two.Y))
     require_refusals(
         [
             (partial(choose, trial, by="alignment"), without),
@@ -374,14 +374,14 @@ def test_predictors_align_as_the_kernel_matrices_of_the_new_rows_do_on_average()
 
 
 @pytest.mark.parametrize("learner", [L2KRR(center=1.0), L1KRR(), NKRR(), NKRR(degree=3, offset=0.7), L1SVM()], ids=repr)
-def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned(learner):
+def test_the_predictor_at_the_learned_regularization_is_the_one_that_was_learned(learner):
     """Weights and predictor solve one problem: its value at the training rows is that of the certificate."""
     X, target = small_data("two classes")
     values = [0.5, 8.0]
-    kernels = learn_path(learner, FAMILY, X, gram_moments(FAMILY, X, target.Y), target, values)
+    kernels = learn_path(learner, FAMILY, X, gram_statistics(FAMILY, X, target.Y), target, values)
     training = target.take(kernels[0].rows)
     for kernel, value in zip(kernels, values, strict=True):
-        assert kernel.regularisation == value
+        assert value == kernel.C
         K, fitted = kernel.gram(), as_predictor(learner.predictor).fit_matrix(kernel.gram(), training, [value])
         if learner.predictor == "krr":
             reached, rel = np.vdot(training.Y - training.Y.mean(axis=0), fitted.dual[0]), 1e-8
@@ -393,11 +393,11 @@ def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned
 
 def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
     X, target = small_data("two classes")
-    moments = gram_moments(FAMILY, X, target.Y)
+    statistics = gram_statistics(FAMILY, X, target.Y)
     for learner in (L1SVM(tolerance=1e-8), L2KRR(tolerance=1e-8), SingleStage(tolerance=1e-8)):
-        path = learn_path(learner, FAMILY, X, moments, target, GRID)
+        path = learn_path(learner, FAMILY, X, statistics, target, GRID)
         for kernel, value in zip(path, GRID, strict=True):
-            alone = learn_from_moments(learner, FAMILY, X, moments, target=target, regularisation=value)
+            alone = learn_from_statistics(learner, FAMILY, X, statistics, target=target, C=value)
             # The start is another; the root of the gap is left to the weights.
             np.testing.assert_allclose(kernel.weights, alone.weights, rtol=0, atol=1e-3)
 
@@ -408,7 +408,7 @@ def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_
     signal, noise = np.random.default_rng(11).normal(size=(2, 60))
     X, target = np.column_stack([signal + noise, noise]), Target.of(np.where(signal > 0, "high", "low"))
     family = FamilyUnion([LinearFamily(), LinearFamily()], [[0], [1]])
-    indefinite = learn_from_moments("alignf-linear", family, X, gram_moments(family, X, target.Y))
+    indefinite = learn_from_statistics("alignf-linear", family, X, gram_statistics(family, X, target.Y))
     assert indefinite.indefinite
     eigenvalues, Q = np.linalg.eigh(indefinite.gram())
     assert eigenvalues.min() < -1e-6
@@ -422,7 +422,7 @@ def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_
 
 @pytest.mark.parametrize("task", TASKS)
 def test_cross_validation_chooses_the_lowest_mean_error(task: str):
-    """Against a loop over folds, candidates and Lambda that fits one predictor at a time."""
+    """Against a loop over folds, candidates and C that fits one predictor at a time."""
     X, target = small_data(task, m=80)
     trial, folds = nested_split_trial(4), assign_nested_split(target, 50, 25, 4, seed=1)
     predictor = "krr" if task == "regression" else "svm"
@@ -436,15 +436,15 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
     errors = np.zeros((2, len(GRID)))
     for of in inner_trials(trial):
         rows = np.flatnonzero(folds == of.validation)
-        for position, Lambda in enumerate(GRID):
-            for c, one in enumerate(candidates(of, [Lambda])):
+        for position, C in enumerate(GRID):
+            for c, one in enumerate(candidates(of, [C])):
                 errors[c, position] += target.take(rows).error(one.predict(X[rows])[0]) / 4
-    # A ridge fitted for one Lambda and one of a path differ by the rounding of an eigendecomposition.
+    # A ridge fitted for one C and one of a path differ by the rounding of an eigendecomposition.
     np.testing.assert_allclose(selection.errors, errors, atol=1e-9)
     assert selection.errors[selection.candidate, selection.position] == selection.errors.min()
-    assert selection.regularisation == GRID[selection.position]
+    assert GRID[selection.position] == selection.C
 
-    fitted = candidates(trial, [selection.regularisation])[selection.candidate]
+    fitted = candidates(trial, [selection.C])[selection.candidate]
     training, test = np.flatnonzero((folds >= 0) & (folds < 4)), np.flatnonzero(folds == 4)
     result = Evaluation(X, target, folds).outcome(fitted, 0, selection, training, trial)
     assert result.error == target.take(test).error(fitted.predict(X[test])[0])
@@ -453,8 +453,8 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
 
 def test_the_predictor_of_one_lambda_is_that_of_the_path():
     X, target = small_data("regression")
-    moments = gram_moments(FAMILY, X, target.Y, assign_folds(target, 3, seed=0)).restrict([0, 1])
-    predictors = KernelPredictors(learn_path("l2-krr", FAMILY, X, moments, target, GRID), target, "krr", GRID)
+    statistics = gram_statistics(FAMILY, X, target.Y, assign_folds(target, 3, seed=0)).restrict([0, 1])
+    predictors = KernelPredictors(learn_path("l2-krr", FAMILY, X, statistics, target, GRID), target, "krr", GRID)
     assert len(predictors.predict(X)) == len(GRID)
     for position, prediction in enumerate(predictors.predict(X)):
         np.testing.assert_array_equal(predictors.only(position).predict(X), [prediction])

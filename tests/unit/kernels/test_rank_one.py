@@ -18,7 +18,7 @@ from learnkernels.kernels.targets import Target
 TALL, WIDE = (70, 12), (40, 90)
 CROSSED = [(TALL, "sparse", 1 / 64, True), (TALL, "dense", 1.0, False), (TALL, "sparse", 100.0, False)]
 CROSSED += [(WIDE, "dense", 1 / 64, False), (WIDE, "sparse", 1.0, True), (WIDE, "dense", 100.0, True)]
-"""Rows and features, kind of matrix, regularisation, and whether the radius is one, or the classes of equal size."""
+"""Rows and features, kind of matrix, regularization, and whether the radius is one, or the classes of equal size."""
 
 
 def features(seed: int, m: int, p: int, *, kind: str = "sparse") -> FeatureGrams:
@@ -68,10 +68,10 @@ def matrices(grams: FeatureGrams) -> StackedGrams:
     return StackedGrams((K + K.transpose(0, 2, 1)) / 2)
 
 
-def ridge(grams: FeatureGrams, target: Target, regularisation: float, radius: float = 1.0, **params):
+def ridge(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **params):
     y = target.Y[:, 0] - target.Y[:, 0].mean()
     params = {"start": None, "tolerance": 1e-6, "max_iterations": 200, **params}
-    return ridge_weights(grams, y, 1 / regularisation, radius, **params)
+    return ridge_weights(grams, y, 1 / C, radius, **params)
 
 
 def machine(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **params):
@@ -81,12 +81,12 @@ def machine(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, 
 # Ridge regression ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("shape", "kind", "regularisation", "unit"), CROSSED)
-def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, regularisation, unit):
+@pytest.mark.parametrize(("shape", "kind", "C", "unit"), CROSSED)
+def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, C, unit):
     """The forms of the dual are largest, and alike, where weights are not zero: with that the weights are optimal."""
     (grams, target), radius = regression(1, *shape, kind=kind), 1.0 if unit else 0.3
-    mu, certificate = ridge(grams, target, regularisation, radius)
-    Z, y, alpha = fitted(grams, target, mu, 1 / regularisation)
+    mu, certificate = ridge(grams, target, C, radius)
+    Z, y, alpha = fitted(grams, target, mu, 1 / C)
     forms = (Z.T @ alpha) ** 2
     assert certificate.residual <= 1e-11  # the last step is exact
     assert mu.sum() == pytest.approx(radius, rel=1e-12)
@@ -203,15 +203,15 @@ def test_the_sign_and_the_order_of_features_do_not_matter(solve):
 
 
 @pytest.mark.parametrize(
-    ("solve", "regularisation", "kind"),
+    ("solve", "C", "kind"),
     [(ridge, 1 / 64, "dense"), (ridge, 100.0, "sparse"), (machine, 1 / 64, "sparse"), (machine, 100.0, "dense")],
 )
-def test_copies_and_constants_among_features_change_nothing_but_the_split(solve, regularisation, kind):
+def test_copies_and_constants_among_features_change_nothing_but_the_split(solve, C, kind):
     grams, target = classification(25, 50, 20, kind=kind)
-    plain, certificate = solve(grams, target, regularisation)
+    plain, certificate = solve(grams, target, C)
     blocks = [grams.Z, grams.Z, np.full((50, 1), 0.0)]
     Z = sparse.hstack(blocks).tocsr() if kind == "sparse" else np.hstack(blocks)
-    mu, other = solve(FeatureGrams(Z), target, regularisation)
+    mu, other = solve(FeatureGrams(Z), target, C)
     assert other.residual <= 1e-8
     assert other.objectives[-1] == pytest.approx(certificate.objectives[-1], rel=1e-8)
     assert mu[40] == 0
@@ -237,8 +237,8 @@ def test_features_of_no_use_leave_equal_weights_and_are_certified():
 def test_learners_on_thousands_of_features_are_certified():
     shape = 27, 120, 1200
     ridges = [(L1KRR(), regression(*shape), 0.125), (L1KRR(), regression(*shape), 8.0)]
-    for learner, given, regularisation in [*ridges, (L1SVM(), classification(*shape), 8.0)]:
-        solution = learner.solve(*given, regularisation=regularisation)
+    for learner, given, C in [*ridges, (L1SVM(), classification(*shape), 8.0)]:
+        solution = learner.solve(*given, C=C)
         assert solution.certificate.measure == "duality gap"
         assert solution.certificate.residual <= 1e-6
         assert np.count_nonzero(solution.weights) <= 120
@@ -272,7 +272,7 @@ def test_a_learned_kernel_of_features_leaves_constant_ones_out():
     X = sparse.hstack([X, sparse.csr_matrix(np.full((60, 1), 2.0))]).tocsr()
     y = np.where(np.asarray(X[:, :4].sum(axis=1)).ravel() > 1, "yes", "no")
     for learner in ("l1-krr", "l1-svm"):
-        kernel = learn_kernel(learner, FeatureFamily(301), X, y, regularisation=1.0)
+        kernel = learn_kernel(learner, FeatureFamily(301), X, y, C=1.0)
         assert kernel.weights[300] == 0
         assert kernel.certificate.residual <= 1e-6
 
@@ -280,13 +280,13 @@ def test_a_learned_kernel_of_features_leaves_constant_ones_out():
 # Ridge regression in balls of other norms -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("m", "p", "regularisation"), [(60, 8, 30.0), (60, 40, 0.1), (30, 90, 30.0)])
-def test_a_ridge_regression_on_features_is_that_on_matrices(m, p, regularisation):
+@pytest.mark.parametrize(("m", "p", "C"), [(60, 8, 30.0), (60, 40, 0.1), (30, 90, 30.0)])
+def test_a_ridge_regression_on_features_is_that_on_matrices(m, p, C):
     target, mu = numbers(features(1, m, p), 2), np.random.default_rng(1).uniform(0, 1, p)
     mu[1] = 0.0
-    expected = RidgeProblem(matrices(features(1, m, p)), target, regularisation).at(mu)
+    expected = RidgeProblem(matrices(features(1, m, p)), target, C).at(mu)
     for kind in ("dense", "sparse"):
-        found = RidgeProblem(features(1, m, p, kind=kind), target, regularisation).at(mu)
+        found = RidgeProblem(features(1, m, p, kind=kind), target, C).at(mu)
         # Rounding, times a condition of at most 1e5.
         assert found.objective == pytest.approx(expected.objective, rel=1e-10)
         assert found.constant == pytest.approx(expected.constant, rel=1e-10)
@@ -299,12 +299,12 @@ def test_a_ridge_regression_on_features_is_that_on_matrices(m, p, regularisation
 BALLS = [(60, 8, 0.0, 10.0), (60, 40, 1.0, 0.1), (30, 90, 0.0, 0.1), (30, 90, 1.0, 10.0)]
 
 
-@pytest.mark.parametrize(("m", "p", "center", "regularisation"), BALLS)
-def test_l2_krr_on_features_has_the_weights_of_matrices(m, p, center, regularisation):
+@pytest.mark.parametrize(("m", "p", "center", "C"), BALLS)
+def test_l2_krr_on_features_has_the_weights_of_matrices(m, p, center, C):
     target, learner = numbers(features(3, m, p), 4), L2KRR(center=center, tolerance=1e-11)
-    expected = learner.solve(matrices(features(3, m, p)), target, regularisation)
+    expected = learner.solve(matrices(features(3, m, p)), target, C)
     for kind in ("dense", "sparse"):
-        found = learner.solve(features(3, m, p, kind=kind), target, regularisation)
+        found = learner.solve(features(3, m, p, kind=kind), target, C)
         assert found.certificate.converged
         # A gap of 1e-11 is a distance of its root.
         np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=1e-5)
@@ -313,8 +313,8 @@ def test_l2_krr_on_features_has_the_weights_of_matrices(m, p, center, regularisa
 
 @pytest.mark.parametrize("norm", [1.2, 1.5, 2.0, 4.0, np.inf])
 def test_lp_krr_on_features_reaches_its_tolerance_in_few_factors(norm):
-    for p, regularisation in ((40, 10.0), (300, 0.1), (300, 10.0)):
-        certificate = LpKRR(norm=norm).solve(*regression(5, 80, p), regularisation).certificate
+    for p, C in ((40, 10.0), (300, 0.1), (300, 10.0)):
+        certificate = LpKRR(norm=norm).solve(*regression(5, 80, p), C).certificate
         assert certificate.converged
         assert certificate.residual <= 1e-6
         assert certificate.iterations <= 60

@@ -40,7 +40,7 @@ def held_out_scores(X: np.ndarray, y: np.ndarray, Y: np.ndarray, alpha: float) -
 def test_alpha_has_the_least_leave_one_out_residuals():
     X, y = waves(60)
     model = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
-    alpha = 1 / model.regularisation_
+    alpha = 1 / model.C_
     position = RIDGES.index(alpha)
     assert 0 < position < len(RIDGES) - 1
     ridges = [RIDGES[position + step] for step in (-1, 0, 1)]
@@ -48,7 +48,7 @@ def test_alpha_has_the_least_leave_one_out_residuals():
     assert errors[1] == min(errors)
     same = KernelLearningRegressor(FAMILY, alpha=alpha).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), same.predict(X))
-    assert same.regularisation_ == model.regularisation_
+    assert same.C_ == model.C_
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -58,7 +58,7 @@ def test_the_ridge_of_a_classifier_has_the_least_log_loss_of_rows_that_are_left_
     y = np.digitize(X[:, 0] + X[:, 1] ** 2 + noise, [0.0, 1.5][: n_classes - 1])
     Y = np.eye(3)[y] if n_classes == 3 else np.where(y, 1.0, -1.0)[:, None]
     model = KernelLearningClassifier(FAMILY, predictor="krr").fit(X, y)
-    position = RIDGES.index(1 / model.regularisation_)
+    position = RIDGES.index(1 / model.C_)
     assert 0 < position < len(RIDGES) - 1
 
     def loss(ridge: float) -> float:
@@ -87,7 +87,7 @@ def test_the_log_loss_of_copies_is_that_of_the_shares_of_their_classes():
 def test_an_automatic_c_errs_no_more_than_most_of_the_grid(predictor: str):
     models = [KernelLearningClassifier(FAMILY, C=C, predictor=predictor) for C in ("auto", *GRID)]
     auto, *scores = [model.fit(MOONS[:150], SIDES[:150]).score(MOONS[150:], SIDES[150:]) for model in models]
-    assert models[0].regularisation_ in (GRID if predictor == "svm" else {1 / ridge for ridge in RIDGES})
+    assert models[0].C_ in (GRID if predictor == "svm" else {1 / ridge for ridge in RIDGES})
     assert auto >= np.median(scores)
 
 
@@ -107,7 +107,7 @@ def test_all_predictors_of_one_loss_choose_alike():
     numbers = (KernelLearningRegressor(FAMILY, alpha="auto"), *waves())
     for model, X, y in (numbers, (KernelLearningClassifier(FAMILY, C="auto"), MOONS[:150], SIDES[:150])):
         models = [clone(model).set_params(predictor=name).fit(X, y) for name in ("krr", "krr-cg", "nystrom")]
-        assert len({model.regularisation_ for model in models}) == 1
+        assert len({model.C_ for model in models}) == 1
 
 
 def test_a_weight_of_two_is_two_copies_and_weights_are_taken_by_ridge_regressions():
@@ -116,9 +116,9 @@ def test_a_weight_of_two_is_two_copies_and_weights_are_taken_by_ridge_regression
     copies = np.repeat(np.arange(80), w.astype(int))
     weighted = KernelLearningClassifier(FAMILY, C="auto").fit(X, y, sample_weight=w)
     repeated = KernelLearningClassifier(FAMILY, C="auto").fit(X[copies], y[copies])
-    assert weighted.regularisation_ == repeated.regularisation_
+    assert weighted.C_ == repeated.C_
     ridge = KernelLearningClassifier(FAMILY, C="auto", predictor="krr", class_weight={0: 1, 1: 3}).fit(X, y)
-    assert 1 / ridge.regularisation_ in RIDGES
+    assert 1 / ridge.C_ in RIDGES
     assert ridge.score(X, y) > 0.8
 
 
@@ -127,8 +127,8 @@ def test_many_rows_are_told_by_some(monkeypatch: pytest.MonkeyPatch):
     whole = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
     monkeypatch.setattr(choice, "MOST_ROWS", 100)
     part, again = (KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y) for _ in range(2))
-    assert part.regularisation_ == again.regularisation_
-    assert 1 / 8 <= part.regularisation_ / whole.regularisation_ <= 8
+    assert part.C_ == again.C_
+    assert 1 / 8 <= part.C_ / whole.C_ <= 8
     assert part.dual_coef_.shape == (200, 1)
 
 
@@ -141,7 +141,7 @@ def test_the_untuned_fit_comes_near_the_best_of_a_search():
 
 def test_probabilities_are_those_of_the_c_that_was_chosen():
     auto = KernelLearningClassifier(FAMILY, C="auto", probability=True).fit(MOONS[:120], SIDES[:120])
-    same = clone(auto).set_params(C=auto.regularisation_).fit(MOONS[:120], SIDES[:120])
+    same = clone(auto).set_params(C=auto.C_).fit(MOONS[:120], SIDES[:120])
     np.testing.assert_array_equal(auto.predict_proba(MOONS), same.predict_proba(MOONS))
 
 
@@ -150,7 +150,7 @@ def test_ridges_of_classes_that_are_told_roughly_stay_above_a_least_one():
     y = X[:, 0] > 0  # without noise the least ridge errs least
     predictors = [ConjugateGradients(tolerance) for tolerance in (None, 1e-3, ROUGH)]
     models = [KernelLearningClassifier(FAMILY, predictor=predictor).fit(X, y) for predictor in predictors]
-    usual, loose, decided = (1 / model.regularisation_ for model in models)
+    usual, loose, decided = (1 / model.C_ for model in models)
     assert usual == loose < choice.LEAST_DECIDED == decided
 
 

@@ -14,7 +14,7 @@ from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, Polynomial
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import combination as combined
-from learnkernels.kernels.engine.combination import MOST_TOGETHER, BySeeds, Combination, LaidOut
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, BySeeds, Combination, PackedRows
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion, LaplacianFamily, MetricFamily
@@ -142,12 +142,12 @@ def test_products_with_a_kernel_that_is_not_kept_are_those_with_its_matrix(famil
         given, w, beta = rng.normal(size=(a, n)), rng.uniform(size=a), rng.normal(size=(b, n))
         combination = Combination(family, rng.uniform(0.5, 2, family.n_kernels), rng.uniform(size=family.n_kernels))
         K = np.tensordot(combination.coefficients, family.tile(A, B, combination.shift), 1)
-        laid_out = combination.side(B)
-        assert isinstance(laid_out, LaidOut)
+        packed = combination.side(B)
+        assert isinstance(packed, PackedRows)
         for weights, vectors in ((w, beta), (None, beta), (None, None)):
             expected = 1 + K.T @ (given + (0 if weights is None else w[:, None] * (K @ beta)))
             back = np.ones((b, n))
-            forth = laid_out.products(A, vectors, given, back, weights)
+            forth = packed.products(A, vectors, given, back, weights)
             # K has a norm of some hundreds, and terms of either sign are added in another order
             np.testing.assert_allclose(back, expected, rtol=0, atol=1e-13 * max(1.0, np.abs(expected).max()) * b)
             there = K[: 0 if vectors is None else a] @ beta
@@ -216,11 +216,11 @@ def test_products_in_single_precision_of_many_features_are_those_of_the_matrix(m
 
 def test_rows_of_a_data_set_are_selected_and_moved_a_run_at_a_time():
     X, rows, origin = np.arange(40.0).reshape(10, 4), np.array([7, 1, 5, 5]), np.ones(4)
-    held = Threads().hold(X, rows, origin)
+    held = Threads().scatter_rows(X, rows, origin)
     assert isinstance(held, SelectedRows)
     assert held.shape == (4, 4)
     np.testing.assert_array_equal(held[1:3], X[[1, 5]] - 1)
-    assert Threads().hold(X, None, np.zeros(4)) is X
+    assert Threads().scatter_rows(X, None, np.zeros(4)) is X
     covered = [list(range(*span)) for span in spans(103, 10)]
     assert np.concatenate(covered).tolist() == list(range(103))
     assert max(map(len, covered)) <= 10
@@ -262,7 +262,7 @@ def test_a_kernel_learned_on_some_rows_serves_all():
     K_c = center_gram(K[:250, :250])
     unit, y = K_c.trace() / 250, target.values
     K_new = center_cross_gram(K[250:, :250], K[:250, :250]) / unit
-    expected = [ridge_predictions(K_c / unit, y, Lambda, K_new) for Lambda in GRID]
+    expected = [ridge_predictions(K_c / unit, y, C, K_new) for C in GRID]
     refused = "was learned on 80 rows, and 250 others train the predictor; give X"
     for predictor in ("krr", *ON_ROWS):
         on_all = partial(predictors, kernel, target, predictor, training=np.arange(250))
@@ -334,8 +334,8 @@ def test_landmarks_solve_the_regression_within_their_span(monkeypatch):
         own = own.mean() + C.matrix(path.kernel.X, path.kernel.X).mean()
         unit = own - mean @ np.linalg.lstsq(K_ZZ, mean, rcond=1e-13)[0]
         centered, y = K_nZ - K_nZ.mean(axis=0), target.values - target.values.mean()
-        for position, Lambda in enumerate(GRID):
-            A = centered.T @ centered + unit / Lambda * K_ZZ
+        for position, C in enumerate(GRID):
+            A = centered.T @ centered + unit / C * K_ZZ
             beta = np.linalg.lstsq(A, centered.T @ y, rcond=1e-13)[0]
             expected = target.values.mean() + (path.kernel.cross_gram(X_new) - K_nZ.mean(axis=0)) @ beta
             np.testing.assert_allclose(found.predict(X_new)[position], expected, rtol=0, atol=ITERATED)
@@ -376,14 +376,14 @@ def test_a_pass_can_be_sent_on_after_it_was_used():
 def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(700, 3)), rng.normal(size=700)
-    target, anew, products = Target.of(y, "regression"), [], LaidOut.products
+    target, anew, products = Target.of(y, "regression"), [], PackedRows.products
     kernel = learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, y)
 
     def counted(self, A, beta, given, back, w=None):
         anew.append(len(A) * len(back))
         return products(self, A, beta, given, back, w)
 
-    monkeypatch.setattr(LaidOut, "products", counted)
+    monkeypatch.setattr(PackedRows, "products", counted)
     on, paths, work = TrainingSet.of(kernel, None, kernel.rows), [], []
     for memory in (1, 1 << 30):
         anew.clear()
@@ -409,7 +409,7 @@ def test_the_seed_draws_and_the_memory_counts_landmarks():
         assert 0.5 * memory < 8 * 8 * M**2 < memory
 
 
-def test_one_regularisation_has_up_to_twice_the_landmarks_that_fit_with_their_kernel():
+def test_one_regularization_has_up_to_twice_the_landmarks_that_fit_with_their_kernel():
     path, alone = (landmarks.landmarks_for(36_584, 9, 1, 3 << 30, held_kernel=held) for held in (False, True))
     assert alone == 2 * path
     for m in (100_000, 10**6):  # of which the kernel with all rows does not fit

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels import centered_alignment, gram_moments, learn_kernel
+from learnkernels import centered_alignment, gram_statistics, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LEARNERS, Problem, Solution
+from learnkernels.kernels.learners import LEARNERS, LearningProblem, Solution
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.learning import learn_from_moments, learn_path
+from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
-from learnkernels.kernels.statistics.base import NORMALISATIONS
+from learnkernels.kernels.statistics.base import NORMALIZATIONS
 from learnkernels.kernels.statistics.features import FeatureStatistics
 from learnkernels.kernels.targets import Target
 from tests.reference import Wide, frobenius_product
@@ -80,8 +80,8 @@ def test_integer_weights_are_repeated_rows(name):
     for q, options in ((1, {}), (3, {"block_rows": 7}), (2, {"keep_origin": True})):
         w, Y = draw_weights(m, seed=q), np.random.default_rng(q).normal(size=(m, q)) + 0.8
         index, groups = copies(w), np.arange(m) % 3
-        weighted = gram_moments(family, X, Y, groups, sample_weight=w, **options)
-        repeated = gram_moments(family, X[index], Y[index], groups[index], **options)
+        weighted = gram_statistics(family, X, Y, groups, sample_weight=w, **options)
+        repeated = gram_statistics(family, X[index], Y[index], groups[index], **options)
         for kept in ([0, 1, 2], [0, 2], [1]):
             part, whole = weighted.restrict(kept), repeated.restrict(kept)
             assert_same_statistics(part, whole, REPEATED)
@@ -111,15 +111,15 @@ def test_weights_that_are_no_integers_are_those_of_the_definition(family):
     """``M = tr(D K_c D L_c)`` and so on, of matrices in long double."""
     rng = np.random.default_rng(7)
     X, Y, w = rng.normal(size=(20, 3)), rng.normal(size=(20, 2)) + 0.8, rng.gamma(0.7, size=20) + 0.01
-    moments = gram_moments(family, X, Y, sample_weight=w)
+    statistics = gram_statistics(family, X, Y, sample_weight=w)
     D = np.diag(w.astype(Wide))
     H = np.eye(20, dtype=Wide) - np.outer(np.ones(20, dtype=Wide), w.astype(Wide)) / w.astype(Wide).sum()
     grams = [H @ K.astype(Wide) @ H.T for K in (*family.tile(X, X), Y @ Y.T)]
     products = np.array([[frobenius_product(D @ K @ D, L) for K in grams] for L in grams]).astype(float)
-    assert_close(moments.products(), products[:-1, :-1])
-    assert_close(moments.target_products(), products[:-1, -1])
-    assert_close(moments.traces(), np.array([(w * np.diag(K)).sum() for K in grams[:-1]]).astype(float))
-    assert moments.target_norm() == pytest.approx(np.sqrt(products[-1, -1]), rel=REPEATED)
+    assert_close(statistics.products(), products[:-1, :-1])
+    assert_close(statistics.target_products(), products[:-1, -1])
+    assert_close(statistics.traces(), np.array([(w * np.diag(K)).sum() for K in grams[:-1]]).astype(float))
+    assert statistics.target_norm() == pytest.approx(np.sqrt(products[-1, -1]), rel=REPEATED)
 
 
 def test_what_is_constant_is_found_under_weights_too():
@@ -130,9 +130,9 @@ def test_what_is_constant_is_found_under_weights_too():
     X[:, 1] = np.where(groups, 0.7, np.nextafter(0.7, 1.0))  # the shift of its kernel up to rounding
     first, second = (FamilyUnion([GaussianFamily([0.3]), FeatureFamily(1)], [[0], [column]]) for column in (0, 1))
     for size in (1e-6, 1.0, 1e6):
-        moments = gram_moments(second, X, Y, sample_weight=size * w)
-        np.testing.assert_array_equal(moments.constant, [False, True])
-    parts = [gram_moments(first, X, Y, groups, sample_weight=1e4 * w).restrict([group]) for group in (0, 1)]
+        statistics = gram_statistics(second, X, Y, sample_weight=size * w)
+        np.testing.assert_array_equal(statistics.constant, [False, True])
+    parts = [gram_statistics(first, X, Y, groups, sample_weight=1e4 * w).restrict([group]) for group in (0, 1)]
     equal = np.full((30, 30), 0.3)
     refused = [
         (parts[0].require_informative, "the target is constant on the training rows"),
@@ -159,20 +159,20 @@ FAMILIES = {
 }
 TWO_STAGE = [name for name, learner in LEARNERS.items() if learner.two_stage]
 PAIRS = [(i + j, learner, name) for i, learner in enumerate(TWO_STAGE) for j, name in enumerate(FAMILIES)]
-CROSSED = [(learner, name, list(NORMALISATIONS)[k % len(NORMALISATIONS)]) for k, learner, name in PAIRS]
-"""Every learner with every family and with every normalisation."""
+CROSSED = [(learner, name, list(NORMALIZATIONS)[k % len(NORMALIZATIONS)]) for k, learner, name in PAIRS]
+"""Every learner with every family and with every normalization."""
 
 
-@pytest.mark.parametrize(("learner", "name", "normalise"), CROSSED)
-def test_a_kernel_of_weighted_rows_is_that_of_the_repeated_rows(learner, name, normalise):
+@pytest.mark.parametrize(("learner", "name", "normalize"), CROSSED)
+def test_a_kernel_of_weighted_rows_is_that_of_the_repeated_rows(learner, name, normalize):
     (X, y), (family, form) = problem(80), FAMILIES[name]
     w, groups, folds = draw_weights(len(X)), np.arange(len(X)) % 4, [0, 3]
     index, X, X_new = copies(w), form(X), form(problem(seed=21)[0][:9])
     raw = learner.endswith("uncentered")
-    weighted = gram_moments(family, X, y, groups, sample_weight=w, keep_origin=raw).restrict(folds)
-    repeated = gram_moments(family, X[index], y[index], groups[index], keep_origin=raw).restrict(folds)
-    one = learn_from_moments(learner, family, X, weighted, normalise=normalise)
-    other = learn_from_moments(learner, family, X[index], repeated, normalise=normalise)
+    weighted = gram_statistics(family, X, y, groups, sample_weight=w, keep_origin=raw).restrict(folds)
+    repeated = gram_statistics(family, X[index], y[index], groups[index], keep_origin=raw).restrict(folds)
+    one = learn_from_statistics(learner, family, X, weighted, normalize=normalize)
+    other = learn_from_statistics(learner, family, X[index], repeated, normalize=normalize)
     np.testing.assert_array_equal(one.sample_weight, w[one.rows])
     # The repeated rows are sorted by group too, so that copies lie side by side.
     own = copies(one.sample_weight.astype(int))
@@ -193,9 +193,9 @@ def test_a_kernel_of_weighted_rows_is_that_of_the_repeated_rows(learner, name, n
 
 def power_of(family, X, y, w, degree: int) -> LearnedKernel:
     """Return a polynomial of a sum of base kernels, as some learners find."""
-    moments = gram_moments(family, X, y, sample_weight=w)
+    statistics = gram_statistics(family, X, y, sample_weight=w)
     solution = Solution(np.arange(1.0, family.n_kernels + 1), degree=degree, offset=0.5)
-    return Problem(family, X, moments, normalise="frobenius").kernel("nkrr", solution)
+    return LearningProblem(family, X, statistics, normalize="frobenius").kernel("nkrr", solution)
 
 
 def test_alignments_under_weights_are_those_of_the_repeated_rows():
@@ -276,7 +276,7 @@ def test_weights_must_be_finite_and_positive_and_one_a_row():
     X, y = problem()
     kernel = learn_kernel("align", UNION, X, y)
     uses = [
-        *(lambda w, of=of: gram_moments(of, X, y, sample_weight=w) for of in (UNION, FeatureFamily(4))),
+        *(lambda w, of=of: gram_statistics(of, X, y, sample_weight=w) for of in (UNION, FeatureFamily(4))),
         *(lambda w, of=of: learn_kernel("align", of, X, y, sample_weight=w) for of in (UNION, FeatureFamily(4))),
         lambda w: center_gram(X @ X.T, w),
         lambda w: kernel.alignment_with(X, Target.of(y), w),
@@ -291,11 +291,11 @@ def test_weights_must_be_finite_and_positive_and_one_a_row():
 def test_learners_of_the_rows_themselves_refuse_weights():
     X, y = problem()
     w, target = draw_weights(len(X)), Target.of(np.where(y > 0, "a", "b"))
-    moments = gram_moments(UNION, X, target.Y, sample_weight=w)
+    statistics = gram_statistics(UNION, X, target.Y, sample_weight=w)
     learn = partial(learn_kernel, task="classification", sample_weight=w)
-    refused = [(partial(KernelEnsemble.fit, UNION, X, moments, Target.of(y), [1.0]), "^ensemble")]
+    refused = [(partial(KernelEnsemble.fit, UNION, X, statistics, Target.of(y), [1.0]), "^ensemble")]
     for learner in [name for name, learner in LEARNERS.items() if not learner.takes_weights]:
         refused.append((partial(learn, learner, UNION, X, target.values), f"^{learner}"))
-        refused.append((partial(learn_path, learner, UNION, X, moments, target, [1.0]), f"^{learner}"))
+        refused.append((partial(learn_path, learner, UNION, X, statistics, target, [1.0]), f"^{learner}"))
     said = " learns from rows that count once each, got sample_weight or class_weight; "
     require_refusals((act, learner + said) for act, learner in refused)

@@ -17,7 +17,7 @@ from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFa
 from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import combination
-from learnkernels.kernels.engine.combination import BySeeds, Combination, LaidOut
+from learnkernels.kernels.engine.combination import BySeeds, Combination, PackedRows
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.base import as_rows, mean_row, move
@@ -27,7 +27,7 @@ from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.predictors import SVM, ridge_path
 from learnkernels.kernels.predictors.krr import FACTORS
-from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES
@@ -94,7 +94,7 @@ def test_scores_are_those_of_the_centered_kernel(name):
 
 def test_scores_of_a_power_of_a_kernel_are_those_of_the_centered_kernel():
     X = rows()
-    kernel = learn_kernel(NKRR(degree=3, offset=0.7), GRID, X, numbers(X), regularisation=2.0)
+    kernel = learn_kernel(NKRR(degree=3, offset=0.7), GRID, X, numbers(X), C=2.0)
     linear = LinearScores(kernel, coefficients(len(X)), np.zeros(2))
     assert_scores(linear, rows(30, seed=1), strip=7)
     assert len(linear.support) == len(X)
@@ -134,12 +134,12 @@ def test_a_tile_is_the_weighted_sum_of_its_kernels():
         family, A, B = GaussianFamily(gammas), rows(a), rows(b, seed=1)
         c, shift = np.linspace(-1, 2, len(gammas)), np.linspace(0, 1, len(gammas))
         combination, expected = Combination(family, c, shift), np.tensordot(c, family.tile(A, B, shift), 1)
-        laid_out, by_seeds = (
+        packed, by_seeds = (
             combination.side(B, dtype),
             BySeeds(combination, family.operands(B, shift, mean_row(B), dtype), mean_row(B), dtype),
         )
-        assert isinstance(laid_out, LaidOut)
-        for right in laid_out, by_seeds:
+        assert isinstance(packed, PackedRows)
+        for right in packed, by_seeds:
             left, out = right.left(A), np.empty((a, b), dtype)
             right.fill(left, slice(0, a), slice(0, b), out)
             np.testing.assert_allclose(out, expected, rtol=0, atol=atol)
@@ -195,8 +195,8 @@ def test_a_view_of_nothing_and_a_matrix_by_columns_are_taken():
     combination.fill(A, B, K)
     gaussian = Combination(GaussianFamily([1.0]), np.ones(1), np.zeros(1)).matrix(A[:, :2], B[:, :2])
     np.testing.assert_allclose(K, 3 + 3 * gaussian, rtol=0, atol=1e-14)
-    moments = gram_moments(family, A, A[:, 0])
-    assert np.isfinite(moments.block_products).all()
+    statistics = gram_statistics(family, A, A[:, 0])
+    assert np.isfinite(statistics.block_products).all()
 
 
 def test_single_precision_keeps_its_digits_far_from_the_origin():

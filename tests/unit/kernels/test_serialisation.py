@@ -140,7 +140,7 @@ def test_a_kernel_comes_back_bit_by_bit(name):
 
 def test_numbers_outside_json_and_rows_in_another_memory_order_come_back():
     certificate = Certificate("duality gap", np.inf, 5e-324, 7, (np.inf, 0.1 + 0.2, -np.inf, 1 / 3))
-    kernel = replace(gaussian_kernel(), certificate=certificate, regularisation=np.nextafter(1.0, 2.0))
+    kernel = replace(gaussian_kernel(), certificate=certificate, C=np.nextafter(1.0, 2.0))
     kernel = replace(kernel, X=np.asfortranarray(kernel.X))
     back = loaded(saved(kernel))
     assert_same_kernel(back, kernel)
@@ -281,7 +281,7 @@ CHANGED = [
     ({"version": True}, "version"),
     ({"version": ...}, "got nothing"),
     ({"learner": 3}, "learner"),
-    ({"normalise": "length"}, "trace, frobenius, none"),
+    ({"normalize": "length"}, "trace, frobenius, none"),
     ({"alignment": "high"}, "alignment"),
     ({"degree": 0}, "degree"),
     ({"degree": 1.5}, "degree"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels import GaussianFamily, gram_moments, learn_kernel
+from learnkernels import GaussianFamily, gram_statistics, learn_kernel
 from learnkernels.kernels.engine import operators
 from learnkernels.kernels.engine.operators import FeatureGrams, gram_operator
 from learnkernels.kernels.families.base import drawn_rows, move
@@ -25,19 +25,19 @@ def problem(m=250, classes=2):
     return X, f if classes is None else np.digitize(f, np.linspace(-1, 1, classes + 1)[1:-1])
 
 
-def inner(m, regularisation, classes=2, in_memory=0):
+def inner(m, C, classes=2, in_memory=0):
     X, y = problem(m, classes)
-    moments = gram_moments(FAMILY, X, Target.of(y).Y)
-    scales = moments.traces() / m
-    rows = move(X[moments.rows], moments.origin)
-    grams = gram_operator(FAMILY, rows, shift=moments.shift, scales=scales, in_memory=in_memory)
-    return grams, Target.of(y).take(moments.rows), regularisation
+    statistics = gram_statistics(FAMILY, X, Target.of(y).Y)
+    scales = statistics.traces() / m
+    rows = move(X[statistics.rows], statistics.origin)
+    grams = gram_operator(FAMILY, rows, shift=statistics.shift, scales=scales, in_memory=in_memory)
+    return grams, Target.of(y).take(statistics.rows), C
 
 
-@pytest.mark.parametrize(("regularisation", "classes"), [(0.25, 2), (8.0, 3), (512.0, 3), (0.25, None), (512.0, None)])
-def test_solutions_are_those_with_a_matrix(regularisation, classes):
-    with_matrix = RidgeProblem(*inner(120, regularisation, classes, in_memory=2**30))
-    streamed = StreamedRidge(*inner(120, regularisation, classes), tolerance=1e-8)
+@pytest.mark.parametrize(("C", "classes"), [(0.25, 2), (8.0, 3), (512.0, 3), (0.25, None), (512.0, None)])
+def test_solutions_are_those_with_a_matrix(C, classes):
+    with_matrix = RidgeProblem(*inner(120, C, classes, in_memory=2**30))
+    streamed = StreamedRidge(*inner(120, C, classes), tolerance=1e-8)
     for mu in np.full(7, 0.3), np.array([0.9, 0, 0.1, 0.2, 0, 0, 0.4]), np.array([0.88, 0, 0.1, 0.2, 0, 0, 0.42]):
         ours, theirs = streamed.at(mu), with_matrix.at(mu)
         # The value is above that of the solution by what its residual may add: a ten-thousandth of the gap.
@@ -49,11 +49,11 @@ def test_solutions_are_those_with_a_matrix(regularisation, classes):
         np.testing.assert_allclose(ours.hessian(some), H, rtol=0, atol=2e-6 * H.max())
 
 
-@pytest.mark.parametrize("regularisation", [0.125, 512.0])
-def test_steps_are_those_with_matrices(regularisation):
+@pytest.mark.parametrize("C", [0.125, 512.0])
+def test_steps_are_those_with_matrices(C):
     found = []
     for problem_of, in_memory in (RidgeProblem, 2**30), (partial(StreamedRidge, tolerance=1e-4), 0):
-        inner_problem = problem_of(*inner(250, regularisation, None, in_memory))
+        inner_problem = problem_of(*inner(250, C, None, in_memory))
         outer = L2KRR().ball(inner_problem.grams.n_kernels)
         found.append(solve_on_ball(inner_problem, outer, None, 1e-4, 20))
     (expected, with_matrices), (streamed, without) = found
@@ -68,7 +68,7 @@ OUTER = [L2KRR(), L2KRR(center=1.0), L2KRR(tolerance=1e-10), LpKRR(1.5), L1KRR()
 @pytest.mark.parametrize("learner", OUTER, ids=repr)
 def test_weights_are_those_with_matrices(learner, request):
     X, y = problem()
-    options = {"task": "classification", "regularisation": 8.0}
+    options = {"task": "classification", "C": 8.0}
     expected = learn_kernel(learner, FAMILY, X, y, **options)
     request.getfixturevalue("no_matrices")
     kernel = learn_kernel(learner, FAMILY, X, y, **options)
@@ -82,11 +82,11 @@ def test_weights_are_those_with_matrices(learner, request):
 @pytest.mark.parametrize("norm", [1.0, 2.0])
 def test_some_rows_give_weights_to_begin_with(norm, monkeypatch):
     monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
-    grams, target, regularisation = inner(250, 8.0, None)
+    grams, target, C = inner(250, 8.0, None)
     found = []
     for most in 10**9, 60:
         monkeypatch.setattr(norm_ball, "RIDGE_SAMPLE", most)
-        found.append(LpKRR(norm, tolerance=1e-7).solve(grams, target, regularisation).certificate)
+        found.append(LpKRR(norm, tolerance=1e-7).solve(grams, target, C).certificate)
     equal, sampled = found
     assert sampled.residual <= 1e-7
     assert sampled.objectives[-1] == pytest.approx(equal.objectives[-1], rel=2e-7)  # both within a gap of the minimum
@@ -124,7 +124,7 @@ def test_base_kernels_on_drawn_rows_are_those_of_these_rows():
 
 def test_matrices_that_fit_are_formed():
     assert isinstance(ridge_problem(*inner(30, 1.0)), RidgeProblem)
-    with pytest.raises(ValueError, match="regularisation must be a positive, finite number, got 0"):
+    with pytest.raises(ValueError, match="C must be a positive, finite number, got 0"):
         ridge_problem(*inner(30, 0.0))
 
 

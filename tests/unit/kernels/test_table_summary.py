@@ -87,7 +87,7 @@ def test_counted_values_are_as_good_as_repeated_ones():
     assert one.scaling("standard") == pytest.approx(other.scaling("standard"), rel=1e-12)  # sums in another order
 
 
-def test_moments_of_blocks_are_those_of_all_rows():
+def test_statistics_of_blocks_are_those_of_all_rows():
     x = RNG.normal(1e6, 1.0, size=3000)  # a mean that would drown the squares
     x[RNG.random(3000) < 0.1] = np.nan
     found = reduce(add, (NumberSummary.of(x[rows]) for rows in np.array_split(np.arange(3000), [0, 1, 40, 2000])))

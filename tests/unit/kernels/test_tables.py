@@ -18,7 +18,7 @@ from sklearn.base import clone
 from learnkernels import CategoricalFamily, GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.persistence.model import Model
-from learnkernels.kernels.tables import Met, TableEncoding, is_table
+from learnkernels.kernels.tables import EncodingReport, TableEncoding, is_table
 from learnkernels.kernels.tables.columns import MOST_LEVELS
 from learnkernels.kernels.tables.reading import codes_of, read_columns
 from tests.refusals import refusal, require_refusals
@@ -179,21 +179,21 @@ def test_a_quantile_scale_does_not_mind_what_is_monotone():
 
 
 def test_new_rows_in_any_order_with_new_levels_and_gaps(table: pd.DataFrame):
-    encoding, met = TableEncoding.of(table), Met()
+    encoding, report = TableEncoding.of(table), EncodingReport()
     new = table.iloc[:6, ::-1].copy()
     new["color"] = ["red", "violet", None, "red", "red", "red"]
     new["shop"] = ["shop 900"] * 6
     new["vip"] = None
     new["extra"] = 1
-    X, names = encoding.encode(new, met), encoding.features
+    X, names = encoding.encode(new, report), encoding.features
     colors = X[:, [j for j, owner in enumerate(names.owners) if owner == "color"]]
     assert not colors[1].any()
     assert colors[2].any()
     known = encoding.encode(table)[:, names.index("shop code")]
     assert not np.isin(X[:, names.index("shop code")], known).any()
     # Among these rows the third has a gap in color, and rows 3 and 5 their own in size and count.
-    assert met.levels == {"color": 1}
-    assert met.gaps == {"size": 1, "count": 1, "vip": 6, "color": 1}
+    assert report.levels == {"color": 1}
+    assert report.gaps == {"size": 1, "count": 1, "vip": 6, "color": 1}
 
 
 def test_every_library_and_columns_that_were_read_give_the_same_features(table: pd.DataFrame):
@@ -298,13 +298,13 @@ def test_estimators_read_tables_and_are_kept_in_files(table: pd.DataFrame, kind:
     predicted = model.predict(rest)
     np.testing.assert_array_equal(model.predict(rest.sample(frac=1, axis=1, random_state=0)), predicted)
     np.testing.assert_array_equal(model.predict(pa.Table.from_pandas(rest)), predicted)
-    kept, met = Model.of_table(model, {"name": "of a table"}), Met()
+    kept, report = Model.of_table(model, {"name": "of a table"}), EncodingReport()
     again = loaded(saved(kept))
     assert (again.table, again.features) == (kept.table, kept.features)
-    told = again.columns(table, met)
+    told = again.columns(table, report)
     for name, column in kept.columns(table).items():
         np.testing.assert_array_equal(told[name], column)
-    assert met.gaps == {"size": 2, "count": 1, "color": 2, "day": 1}
+    assert report.gaps == {"size": 2, "count": 1, "color": 2, "day": 1}
 
 
 def test_numbers_without_gaps_are_rows_as_ever_and_a_kernel_of_numbers_takes_the_place_of_a_table(table: pd.DataFrame):

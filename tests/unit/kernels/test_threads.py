@@ -10,7 +10,7 @@ import pytest
 from numba import config
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, gram_moments
+from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, gram_statistics
 from learnkernels.kernels.engine import threads
 from learnkernels.kernels.engine.threads import available_threads, one_blas_thread, threads_of_a_pass
 from learnkernels.kernels.engine.workers import Threads
@@ -140,5 +140,5 @@ def test_a_pass_within_a_pass_is_done_by_the_thread_that_asks(eight_cores: None)
 
 def test_a_sum_does_not_depend_on_the_number_of_threads():
     (X, Y), family = rows(2500), GaussianFamily([0.5, 1.0])
-    one, three = (gram_moments(family, X, Y, n_threads=n).products() for n in (1, 3))
+    one, three = (gram_statistics(family, X, Y, n_threads=n).products() for n in (1, 3))
     np.testing.assert_array_equal(one, three)

@@ -48,7 +48,7 @@ def matrices(A, B):
 
 
 def learned(learner, y, X, centering="none"):
-    return learn_kernel(learner, FAMILY, X, y, regularisation=LAMBDA, centering=centering)
+    return learn_kernel(learner, FAMILY, X, y, C=LAMBDA, centering=centering)
 
 
 def on_rows(kernel):
@@ -80,7 +80,7 @@ def test_predictions_are_those_of_the_textbook(learner, centering):
     if centering == "target":
         np.testing.assert_allclose(kernel.weights, learned(learner, y - mean, X).weights, atol=1e-6)
     K, y = combined(kernel, kernel.X, kernel.X), y[kernel.rows]
-    unit = np.trace(K) / len(K) if kernel.regularisation is None else 1.0
+    unit = np.trace(K) / len(K) if kernel.C is None else 1.0
     alpha = np.linalg.solve(K / unit + np.eye(len(K)) / LAMBDA, y - mean)
     expected = combined(kernel, new, kernel.X) / unit @ alpha + mean
     np.testing.assert_allclose(kernel.gram(), K, rtol=1e-10)
@@ -147,7 +147,7 @@ def test_features_and_tiles_learn_the_same(learner):
     target, fine = labels(y) if learner == "l1-svm" else y, as_learner(learner, tolerance=FINE)
     for rows in (X, sparse.csr_matrix(X)):
         one, other = (
-            learn_kernel(fine, family, rows, target, regularisation=LAMBDA, centering="none")
+            learn_kernel(fine, family, rows, target, C=LAMBDA, centering="none")
             for family in (FeatureFamily.with_constant(3), FamilyUnion([FeatureFamily(3), ConstantFamily()]))
         )
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-4)
@@ -157,7 +157,7 @@ def test_features_and_tiles_learn_the_same(learner):
 def test_machines_on_more_features_than_newton_looks_at_agree_with_one_on_the_matrix():
     X = np.random.default_rng(2).normal(size=(30, 80)) + 0.5
     y, family = labels(X[:, 0] + X[:, 1]), FeatureFamily.with_constant(80)
-    kernel = learn_kernel("l1-svm", family, X, y, regularisation=0.5, centering="none")
+    kernel = learn_kernel("l1-svm", family, X, y, C=0.5, centering="none")
     assert kernel.certificate.converged
     signs = np.where(y[kernel.rows] == "yes", 1.0, -1.0)
     machine = solve_svm(kernel.gram(), signs, 0.5, intercept=False)

@@ -18,8 +18,8 @@ FAMILY = FamilyUnion([GaussianFamily([0.1, 1.0]), GaussianFamily([0.3])], [[0, 1
 
 
 def test_shares_of_views_are_those_of_weights_and_traces_for_every_learner():
-    for normalise in ("trace", "frobenius", "none"):
-        kernel = learn_kernel("unif", FAMILY, X, Y, normalise=normalise)
+    for normalize in ("trace", "frobenius", "none"):
+        kernel = learn_kernel("unif", FAMILY, X, Y, normalize=normalize)
         grams = [center_gram(K) for K in FAMILY.tile(X, X)]
         held = np.abs(kernel.weights / kernel.scales) * [np.trace(K) for K in grams]
         oracle = {"numbers": held[:2].sum() / held.sum(), "levels": held[2] / held.sum()}

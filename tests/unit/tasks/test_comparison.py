@@ -14,12 +14,12 @@ from prefect.logging import disable_run_logger
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_diabetes, load_wine
 
-from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, gram_moments, learn_kernel
+from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, gram_statistics, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import Lq
-from learnkernels.kernels.learning import learn_from_moments, learn_path
+from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
 from learnkernels.kernels.targets import Target
@@ -32,7 +32,7 @@ from learnkernels.tasks.evidence.report import markdown_report
 from learnkernels.tasks.evidence.tables import read_folds, summarise
 from learnkernels.tasks.measure.baseline import settings_of
 from learnkernels.tasks.measure.evaluation import training_rows
-from learnkernels.tasks.measure.moments import fold_seed
+from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
 from tests.user import ROOT
@@ -49,7 +49,7 @@ def folder(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """An empty working folder with its own store, where steps are functions and nothing is tracked."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # not counted by a process
-    for step in ("ingest", "compute_moments", "evaluate_learner", "evaluate_baseline"):
+    for step in ("ingest", "compute_statistics", "evaluate_learner", "evaluate_baseline"):
         monkeypatch.setattr(comparison, step, getattr(comparison, step).fn)
     monkeypatch.setattr(comparison, "track_result", lambda *_: None)
     with disable_run_logger():
@@ -258,7 +258,7 @@ def test_folds_give_what_the_mathematics_gives(kind: str):
         keys, family, names, predictor = {"datasets": DIABETES}, FAMILY, FAMILY.names, "krr"
         X, y = load_diabetes(return_X_y=True)
         X, target = standardized(X), Target.of(y)
-        # alignf's weights are the solution of a system whose condition multiplies the rounding of the moments.
+        # alignf's weights are the solution of a system whose condition multiplies the rounding of the statistics.
         tolerance = {"certificate": 1e-8, "alignment": 1e-10, "weights": 1e-6}
     else:
         keys = {"datasets": [{"source": "file", "path": "counts.libsvm"}], "kernels": [{"family": "feature"}]}
@@ -290,12 +290,12 @@ def test_a_one_stage_learner_gives_what_the_mathematics_gives():
     for row in folds.itertuples():
         trial = trials(3)[row.fold]
         training = np.flatnonzero(np.isin(groups, trial.training))
-        moments = gram_moments(FAMILY, X[training], target.take(training).Y)
-        kernels = learn_path("l2-krr", FAMILY, X[training], moments, target.take(training), grid)
+        statistics = gram_statistics(FAMILY, X[training], target.take(training).Y)
+        kernels = learn_path("l2-krr", FAMILY, X[training], statistics, target.take(training), grid)
         expected = of_trial(kernels, "krr", grid, X, target, groups, trial)
         assert row.error == pytest.approx(expected.error)
         assert row.validation_error == pytest.approx(expected.validation_errors.min())
-        assert row.regularisation == expected.regularisation
+        assert row.C == expected.C
         # Both stop at a relative gap of 1e-6; weights move by about its square root.
         np.testing.assert_allclose(row.weights, kernels[expected.position].weights, atol=1e-3)
         assert row.alignment == pytest.approx(kernels[expected.position].alignment, abs=1e-4)
@@ -311,12 +311,12 @@ def test_a_split_is_one_trial_a_repeat_on_rows_of_its_own():
     for row in folds.itertuples():
         groups = assign_split(target, 40, 30, 50, fold_seed(0, row.repeat))
         training, validation = np.flatnonzero(groups == 0), np.flatnonzero(groups == 1)
-        moments = gram_moments(FAMILY, X[training], target.take(training).Y)
+        statistics = gram_statistics(FAMILY, X[training], target.take(training).Y)
         learners = ["unif"] if row.learner == "DU" else [Lq(q=q) for q in (1.25, 4, 100)]
-        kernels = [learn_from_moments(learner, FAMILY, X[training], moments) for learner in learners]
+        kernels = [learn_from_statistics(learner, FAMILY, X[training], statistics) for learner in learners]
         best = max(kernels, key=lambda kernel: kernel.alignment_with(X[validation], target.take(validation)))
         expected = of_trial([best], "svm", protocol["grid"], X, target, groups, split_trial())
-        assert (row.n_train, row.error, row.regularisation) == (40, expected.error, expected.regularisation)
+        assert (row.n_train, row.error, row.C) == (40, expected.error, expected.C)
         assert row.trivial_error == pytest.approx(expected.trivial_error)
         assert row.alignment == pytest.approx(best.alignment, rel=1e-10)
         np.testing.assert_allclose(row.weights, best.weights, atol=1e-9)
@@ -361,7 +361,7 @@ def test_a_cross_validation_of_the_training_rows_chooses(once: bool):
         else:
             assert (tables != tables[0]).any()
         assert of["error"].nunique() > 1
-    assert f"choose Lambda by 4-fold cross-validation{', in the first repeat' if once else ','}" in report
+    assert f"choose C by 4-fold cross-validation{', in the first repeat' if once else ','}" in report
 
 
 def test_fewer_landmarks_are_another_result_and_a_sample_leaves_rank_one_kernels_alone():
@@ -371,7 +371,7 @@ def test_fewer_landmarks_are_another_result_and_a_sample_leaves_rank_one_kernels
         errors.append(compared(small(datasets=DIABETES, learners=["unif"], predictor=predictor))[0]["error"])
     assert not np.isin(*errors).any()
     features = [{"family": "feature"}]
-    keys = {"datasets": DIABETES, "kernels": features, "learners": ["alignf"], "moments": {"sample": 300}}
+    keys = {"datasets": DIABETES, "kernels": features, "learners": ["alignf"], "statistics": {"sample": 300}}
     folds, report = compared(small(**keys))
     assert folds["n_sampled"].isna().all()
     assert "estimates from a sample" not in report
@@ -444,7 +444,7 @@ def test_weeks_that_are_mixed_leak_and_those_in_order_do_not():
     assert set(honest["metric"]) == {"1 - r2"}
     assert honest["error"].min() > 0.7
     assert "Means ± standard deviations over the 3 of 5 blocks of time that test." in report
-    assert "weeks, in the order of day: in 3 trials earlier blocks train, the next one chooses Lambda" in report
+    assert "weeks, in the order of day: in 3 trials earlier blocks train, the next one chooses C" in report
 
 
 @pytest.mark.parametrize("choose", [{}, {"choose": {"folds": 3}}])

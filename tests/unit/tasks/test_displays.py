@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, KernelWeightsDisplay
 from learnkernels.kernels.learning import learn_kernel
-from learnkernels.tasks.evidence.displays import LearningHistoryDisplay, RegularisationDisplay, RelevanceDisplay
+from learnkernels.tasks.evidence.displays import LearningHistoryDisplay, RegularizationDisplay, RelevanceDisplay
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +67,10 @@ def test_histories_are_of_rounds_or_of_iterations(finding, rows):
         LearningHistoryDisplay.from_estimator(at_once)
 
 
-def test_along_the_regularisation_stand_what_single_fits_find():
+def test_along_the_regularization_stand_what_single_fits_find():
     X, y = make_classification(90, 4, random_state=0)
     model, grid = KernelLearningClassifier(learner="l1-svm", C=7.0), (0.1, 10.0)
-    display = RegularisationDisplay.from_estimator(model, X, y, grid=grid)
+    display = RegularizationDisplay.from_estimator(model, X, y, grid=grid)
     for shares, C in zip(display.shares, grid, strict=True):
         np.testing.assert_array_equal(shares, KernelLearningClassifier(learner="l1-svm", C=C).fit(X, y).kernel_.shares)
     assert display.scores.shape == (2, 3)
@@ -86,7 +86,7 @@ def test_what_cannot_be_shown_is_said(rows: tuple[np.ndarray, np.ndarray], weigh
     with pytest.raises(AttributeError, match="has relevance_ where its learner weighs features"):
         RelevanceDisplay.from_estimator(weighing)
     with pytest.raises(ValueError, match=r"^cr finds other base kernels at each value; take a learner that weighs"):
-        RegularisationDisplay.from_estimator(KernelLearningRegressor(learner="cr"), *rows, grid=(0.001, 1000.0), cv=2)
+        RegularizationDisplay.from_estimator(KernelLearningRegressor(learner="cr"), *rows, grid=(0.001, 1000.0), cv=2)
 
 
 def test_a_notebook_shows_a_table_of_text_and_no_markup(rows: tuple[np.ndarray, np.ndarray]):

@@ -14,7 +14,7 @@ from learnkernels.conf.schema import CompareConfig, DatasetConfig, ProtocolConfi
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.measure.evaluation import predictor_for
-from learnkernels.tasks.measure.moments import draw_folds, require_feasible
+from learnkernels.tasks.measure.statistics import draw_folds, require_feasible
 from tests.refusals import require_refusals
 from tests.sources import load, read, require_equal, require_refused, write
 
@@ -69,7 +69,7 @@ def test_rows_without_values_beside_are_refused_or_dropped(frame, tmp_path, endi
     dataset = read(tmp_path, frame, name, missing="drop", distinct=True, **keys)
     kept = frame.drop(index=[3, 7, 11])
     kept = kept[kept["w"] > 0] if key == "weights" else kept
-    (values,) = dataset.beside.values()
+    (values,) = dataset.sample_columns.values()
     assert dataset.features == ("a",)
     np.testing.assert_array_equal(np.column_stack([dataset.X, dataset.target.values]), kept[["a", "target"]])
     np.testing.assert_array_equal(pd.factorize(values)[0], pd.factorize(kept[column])[0])
@@ -80,7 +80,7 @@ def test_rows_without_values_beside_are_refused_or_dropped(frame, tmp_path, endi
     require_equal(load_dataset(ref), dataset)
     some = load(tmp_path, name, missing="drop", subsample=20, seed=1, **keys)
     rows = [int(np.flatnonzero(dataset.X[:, 0] == x)[0]) for x in some.X[:, 0]]
-    np.testing.assert_array_equal(next(iter(some.beside.values())), values[rows])
+    np.testing.assert_array_equal(next(iter(some.sample_columns.values())), values[rows])
 
 
 def test_keys_that_exclude_each_other_are_refused():
@@ -105,7 +105,10 @@ def test_what_takes_no_weights_is_refused_before_long_work():
     refused = [
         ({"learners": ["l2-krr"]}, "data set d: 'weights' gives rows weights, and learner l2-krr learns from rows th"),
         ({"learners": ["ensemble"]}, "and learner ensemble learns from rows that count once each; leave one of them"),
-        ({"moments": {"sample": "auto"}}, "and a sample counts each row once; leave 'weights' out, or set 'moments.sa"),
+        (
+            {"statistics": {"sample": "auto"}},
+            "and a sample counts each row once; leave 'weights' out, or set 'statistics.",
+        ),
         ({"baseline": {}}, "and the grid search of 'baseline' counts each row once; leave one of them out"),
     ]
 

@@ -44,7 +44,7 @@ def test_what_does_not_serve_the_task_is_refused():
         chosen("l1-svm", "auto", "regression")
     with pytest.raises(InputError, match="loss hinge is for classification"):
         chosen("alignf", {"name": "nystrom", "loss": "hinge"}, "regression")
-    sampled = config("ensemble", moments={"sample": "auto"})
+    sampled = config("ensemble", statistics={"sample": "auto"})
     with pytest.raises(InputError, match="ensemble learns from all rows and not from a sample"):
         predictor_for(sampled, sampled.learners[0], rows())
 

@@ -7,16 +7,16 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import sparse
 
-from learnkernels import CosineFamily, FeatureFamily, LaplacianFamily, gram_moments
+from learnkernels import CosineFamily, FeatureFamily, LaplacianFamily, gram_statistics
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels.families import DirichletFamily
 from learnkernels.kernels.statistics.features import FeatureStatistics
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
-from learnkernels.tasks.measure.stored_moments import (
-    MomentsRef,
-    load_moments,
-    save_moments,
+from learnkernels.tasks.measure.stored_statistics import (
+    StatisticsRef,
+    load_statistics,
+    save_statistics,
     share_of_pass,
 )
 
@@ -56,9 +56,9 @@ def test_features_alone_become_kernels_without_tiles_named_by_their_columns():
     assert isinstance(some, FeatureFamily)
     assert (everything.names, some.names) == (FEATURES, ("weight", "age"))
     X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20.0)
-    moments = gram_moments(some, X, y)
-    assert isinstance(moments, FeatureStatistics)
-    np.testing.assert_allclose(moments.traces(), 20 * X[:, [2, 0]].var(axis=0))
+    statistics = gram_statistics(some, X, y)
+    assert isinstance(statistics, FeatureStatistics)
+    np.testing.assert_allclose(statistics.traces(), 20 * X[:, [2, 0]].var(axis=0))
 
 
 def test_features_beside_other_families_keep_their_names_and_columns():
@@ -97,14 +97,16 @@ def test_a_family_out_of_its_range_is_refused(subtests: pytest.Subtests):
 
 
 @pytest.mark.parametrize("family", ["feature", "linear"])
-def test_both_kinds_of_moments_are_read_back(family: str, tmp_path: Path):
+def test_both_kinds_of_statistics_are_read_back(family: str, tmp_path: Path):
     X, y, folds = np.random.default_rng(3).normal(size=(20, 3)), np.arange(20.0), np.arange(20) % 4
-    moments = gram_moments(build_family([parsed(family=family)], FEATURES), X, y, folds)
-    ref = MomentsRef("key", str(tmp_path / "key"), 0)
-    save_moments(ref, moments, folds, 3.0)
-    back, folds_back, seconds = load_moments(ref)
-    assert type(back) is type(moments)
-    np.testing.assert_array_equal(back.restrict([0, 2]).target_products(), moments.restrict([0, 2]).target_products())
+    statistics = gram_statistics(build_family([parsed(family=family)], FEATURES), X, y, folds)
+    ref = StatisticsRef("key", str(tmp_path / "key"), 0)
+    save_statistics(ref, statistics, folds, 3.0)
+    back, folds_back, seconds = load_statistics(ref)
+    assert type(back) is type(statistics)
+    np.testing.assert_array_equal(
+        back.restrict([0, 2]).target_products(), statistics.restrict([0, 2]).target_products()
+    )
     np.testing.assert_array_equal(folds_back, folds)
     # Of 20 rows, 3 seconds: 10 of them have a quarter of the pairs, or half of the rows' features.
     share = share_of_pass(seconds, back, back.restrict([0, 2]))

@@ -178,7 +178,7 @@ def test_a_report_says_what_its_means_are_over():
     assert "in 3 of 9 folds: widen" in of_folds
     assert "## Predictors" not in of_folds
     of_split = report_of(repeats, split=SPLIT, repeats=3)
-    assert "over 3 repeats (seed 0); each draws 40 rows to train, 30 to choose Lambda and 50 to test" in of_split
+    assert "over 3 repeats (seed 0); each draws 40 rows to train, 30 to choose C and 50 to test" in of_split
     assert "over repeats, corrected for overlapping training sets (Nadeau and Bengio, 2003), at the level" in of_split
     assert "in 3 of 9 repeats: widen" in of_split
     assert "fold" not in of_split.replace("folds.parquet", "")
@@ -291,7 +291,7 @@ def test_features_that_count_are_in_table_figure_and_metrics():
     assert labels(relevance_figure(table, {"rfm": "#000000"})) == ["a", "price in $", "b"]
     report = report_of(table)
     assert "over folds" in report.partition("## Feature relevance")[2]
-    rows = table[:2].assign(regularisation=1.0, parameters=None)
+    rows = table[:2].assign(C=1.0, parameters=None)
     (summary,) = summarise(rows).itertuples()
     logged = {one.key: one.value for one in _metrics(summary, rows, 2) if one.key.startswith("relevance/")}
     assert logged == {"relevance/a": 0.6, "relevance/price in _": 0.3, "relevance/b": 0.1}

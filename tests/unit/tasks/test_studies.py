@@ -14,7 +14,7 @@ from learnkernels.kernels.protocol.folds import assign_folds
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import store_dataset
 from learnkernels.tasks.data.ingest import load_source
-from learnkernels.tasks.measure.moments import fold_seed
+from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.papers import studies
 from learnkernels.tasks.papers.studies import (
     Bend,
@@ -123,28 +123,28 @@ def five_features() -> tuple[StackedGrams, Target]:
     return StackedGrams(np.einsum("ik,jk->kij", Z, Z)), Target.of(y)
 
 
-def bend_at(grams: StackedGrams, target: Target, mu: np.ndarray, regularisation: float) -> Bend:
-    objective = PolynomialRidge(grams, target, regularisation, degree=2)
+def bend_at(grams: StackedGrams, target: Target, mu: np.ndarray, C: float) -> Bend:
+    objective = PolynomialRidge(grams, target, C, degree=2)
     return bend(objective, objective.at(mu))
 
 
 def test_the_bend_is_that_of_finite_differences():
     grams, target = five_features()
     Y = target.Y - target.Y.mean(axis=0)
-    for size, regularisation in ((0.05, 0.01), (0.4, 1.0), (2.0, 10.0)):
+    for size, C in ((0.05, 0.01), (0.4, 1.0), (2.0, 10.0)):
         h = 1e-3 * size
         mu = size * np.random.default_rng(1).uniform(0.5, 1, 5)
 
-        def F(change, mu=mu, regularisation=regularisation):
+        def F(change, mu=mu, C=C):
             K = np.tensordot(mu + change, grams.grams, axes=1) ** 2
-            return float(np.trace(Y.T @ np.linalg.inv(K + np.eye(40) / regularisation) @ Y))
+            return float(np.trace(Y.T @ np.linalg.inv(K + np.eye(40) / C) @ Y))
 
         steps = h * np.eye(5)
         H = [[F(a + b) - F(a - b) - F(b - a) + F(-a - b) for b in steps] for a in steps]
         eigenvalues = np.linalg.eigvalsh(H) / (4 * h**2)
         # Second differences: (h / size)^2 and rounding of F / h^2.
         atol = 1e-5 * np.abs(eigenvalues).max() + 1e-12 * F(0) / h**2
-        np.testing.assert_allclose(bend_at(grams, target, mu, regularisation), eigenvalues[[0, -1]], rtol=0, atol=atol)
+        np.testing.assert_allclose(bend_at(grams, target, mu, C), eigenvalues[[0, -1]], rtol=0, atol=atol)
         assert atol < 1e-2 * np.abs(eigenvalues).max()
 
 

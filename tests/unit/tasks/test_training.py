@@ -35,13 +35,13 @@ def written(folder: Path, learner: str, tables: list[list[list[float]]], error: 
 
 
 def test_the_lowest_mean_validation_error_decides_and_not_the_test_error(tmp_path: Path):
-    # unif has the lower test error; lq with its second q at Lambda 2 the lower mean validation error.
+    # unif has the lower test error; lq with its second q at C 2 the lower mean validation error.
     of_lq = [[[0.00, 0.4, 0.4], [0.3, 0.3, 0.1], [0.3, 0.3, 0.3]], [[0.35, 0.4, 0.4], [0.3, 0.3, 0.2], [0.3, 0.3, 0.3]]]
     of_unif = [[[0.3, 0.2, 0.3]], [[0.3, 0.2, 0.4]]]
     results = [written(tmp_path, "unif", of_unif, error=0.01), written(tmp_path, "lq", of_lq)]
     choice = choose(config(), results)
     assert (choice.learner.name, choice.learner.params, choice.learner.tune) == ("lq", {"q": 2}, {})
-    assert choice.regularisation == 2.0
+    assert choice.C == 2.0
     assert choice.validation_error == pytest.approx(0.15)
     assert choice.about["test_error"] == pytest.approx(0.505)
     assert [row["learner"] for row in choice.candidates] == ["unif", "lq *"]
@@ -50,10 +50,10 @@ def test_the_lowest_mean_validation_error_decides_and_not_the_test_error(tmp_pat
 def test_ties_go_to_the_first_learner_the_smallest_lambda_and_the_first_setting(tmp_path: Path):
     same = [[[0.2, 0.2, 0.2]] * 3]
     choice = choose(config(), [written(tmp_path, "unif", [[[0.2, 0.2, 0.2]]]), written(tmp_path, "lq", same)])
-    assert (choice.learner.name, choice.regularisation) == ("unif", 0.5)
+    assert (choice.learner.name, choice.C) == ("unif", 0.5)
     alone = config(learners=[LQ])
     choice = choose(alone, [written(tmp_path / "alone", "lq", [[[0.3, 0.2, 0.2], [0.3, 0.2, 0.1], [0.3, 0.3, 0.1]]])])
-    assert (choice.learner.params, choice.regularisation) == ({"q": 2}, 2.0)
+    assert (choice.learner.params, choice.C) == ({"q": 2}, 2.0)
 
 
 def test_a_choice_by_alignment_takes_the_setting_of_most_trials(tmp_path: Path):
@@ -61,7 +61,7 @@ def test_a_choice_by_alignment_takes_the_setting_of_most_trials(tmp_path: Path):
     tables = [[none, [0.3, 0.2, 0.3], none], [none, [0.3, 0.4, 0.5], none], [[0.0, 0.0, 0.0], none, none]]
     alone = config(learners=[LQ | {"tune_by": "alignment"}])
     choice = choose(alone, [written(tmp_path, "lq", tables)])
-    assert (choice.learner.params, choice.regularisation) == ({"q": 2}, 0.5)
+    assert (choice.learner.params, choice.C) == ({"q": 2}, 0.5)
     assert choice.validation_error == pytest.approx(0.3)
 
 

@@ -19,10 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from learnkernels import GaussianFamily, KernelLearningClassifier, gram_moments, learn_kernel
+from learnkernels import GaussianFamily, KernelLearningClassifier, gram_statistics, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BaselineConfig, CompareConfig, ProtocolConfig
-from learnkernels.kernels.learners import RFM, Problem
+from learnkernels.kernels.learners import RFM, LearningProblem
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
@@ -31,13 +31,13 @@ from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import ingest
-from learnkernels.tasks.measure import moments as measuring
+from learnkernels.tasks.measure import statistics as measuring
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, SearchJob, search
 from learnkernels.tasks.measure.evaluation import predictor_for
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.matrices import require_matrices
-from learnkernels.tasks.measure.moments import draw_folds, fold_seed, planned_trials
-from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments, save_moments
+from learnkernels.tasks.measure.statistics import draw_folds, fold_seed, planned_trials
+from learnkernels.tasks.measure.stored_statistics import StatisticsRef, load_statistics, save_statistics
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.models.promotion import recipe
 from learnkernels.tasks.store import store_path
@@ -68,22 +68,24 @@ def ingested(of: CompareConfig, trial: Trial | None = None) -> DatasetRef:
         return ref if trial is None else measuring.rows_of_trial.fn(ref, of.protocol, 0, trial)
 
 
-def moments_of(ref: DatasetRef, of: CompareConfig, repeat: int = 0, pool: Any = None, trial: Any = None) -> MomentsRef:
+def moments_of(
+    ref: DatasetRef, of: CompareConfig, repeat: int = 0, pool: Any = None, trial: Any = None
+) -> StatisticsRef:
     with disable_run_logger(), DaskPool(of.dask) as here:
-        return measuring.compute_moments.fn(ref, of, repeat, pool or here, lambda share: None, trial)
+        return measuring.compute_statistics.fn(ref, of, repeat, pool or here, lambda share: None, trial)
 
 
-def measured(of: CompareConfig, trial: Trial, predictor: str) -> tuple[DatasetRef, MomentsRef, dict[str, Any]]:
-    """The data set of a trial, its moments, and its row of the fold table."""
+def measured(of: CompareConfig, trial: Trial, predictor: str) -> tuple[DatasetRef, StatisticsRef, dict[str, Any]]:
+    """The data set of a trial, its statistics, and its row of the fold table."""
     ref = ingested(of, trial if of.datasets[0].scale_on == "training" else None)
-    moments, grid = moments_of(ref, of, trial=trial), tuple(of.protocol.grid)
-    job = TrialJob(ref, moments, trial, of.kernels, of.learners[0], "trace", "center", predictor, grid)
-    return ref, moments, run_trial(job)
+    statistics, grid = moments_of(ref, of, trial=trial), tuple(of.protocol.grid)
+    job = TrialJob(ref, statistics, trial, of.kernels, of.learners[0], "trace", "center", predictor, grid)
+    return ref, statistics, run_trial(job)
 
 
-def rows_of(moments: MomentsRef, trial: Trial) -> list[np.ndarray]:
+def rows_of(statistics: StatisticsRef, trial: Trial) -> list[np.ndarray]:
     """The training, validation and test rows of a trial."""
-    folds = load_moments(moments)[1]
+    folds = load_statistics(statistics)[1]
     return [np.flatnonzero(np.isin(folds, some)) for some in (trial.training, trial.validation, trial.test)]
 
 
@@ -103,28 +105,28 @@ def stored(classes: int = 2) -> tuple[Dataset, DatasetRef]:
     return dataset, store_dataset(dataset, "data", "here")
 
 
-def require_moments_of_training_rows(family: str, pool: DaskPool | None = None) -> None:
-    """Fail unless the moments of a split are those of its training rows, in their places in the whole data set."""
+def require_statistics_of_training_rows(family: str, pool: DaskPool | None = None) -> None:
+    """Fail unless the statistics of a split are those of its training rows, in their places in the whole data set."""
     (dataset, ref), config = stored(), split_config(family)
-    moments, folds, _ = load_moments(moments_of(ref, config, 1, pool))
+    statistics, folds, _ = load_statistics(moments_of(ref, config, 1, pool))
     np.testing.assert_array_equal(folds, draw_folds(dataset, config.protocol, fold_seed(0, 1)))
     training = np.flatnonzero(folds == 0)
-    assert len(training) == moments.n_rows == 60
+    assert len(training) == statistics.n_rows == 60
     (trial,) = planned_trials(config.protocol)
-    restricted = moments.restrict(trial.training)
+    restricted = statistics.restrict(trial.training)
     np.testing.assert_array_equal(np.sort(restricted.rows), training)
     centered = dataset.target.Y[restricted.rows] - dataset.target.Y[training].mean()
     np.testing.assert_allclose(restricted.targets - restricted.targets.mean(axis=0), centered, atol=1e-12)
-    of_all = gram_moments(build_family(config.kernels, dataset.features), dataset.X, dataset.target.Y, folds)
+    of_all = gram_statistics(build_family(config.kernels, dataset.features), dataset.X, dataset.target.Y, folds)
     expected = of_all.restrict([0])
     np.testing.assert_array_equal(restricted.rows, expected.rows)
     for name in ("products", "target_products", "traces"):
         np.testing.assert_allclose(getattr(restricted, name)(), getattr(expected, name)(), rtol=1e-10, err_msg=name)
 
 
-def test_moments_of_each_repeat_of_a_split_are_those_of_its_training_rows_in_their_places():
+def test_statistics_of_each_repeat_of_a_split_are_those_of_its_training_rows_in_their_places():
     for family in FAMILIES:
-        require_moments_of_training_rows(family)
+        require_statistics_of_training_rows(family)
     _, ref = stored()
     one, other = split_config("linear", repeats=2), split_config("linear", repeats=2, test=49)
     keys = [moments_of(ref, config, repeat).key for config in (one, other) for repeat in (0, 1)]
@@ -186,8 +188,8 @@ def test_a_trial_scales_and_learns_from_the_rows_of_its_last_fit_alone(protocol:
     assert store_dataset(dataset, ref.name, ref.source) == ref
     assert Path(ref.path, "raw.arrow").exists()
     (trial, *_) = planned_trials(of.protocol)
-    scaled, moments, row = measured(of, trial, "krr")
-    folds, X, target = load_moments(moments)[1], load_dataset(scaled).X, Target.of(frame["y"].to_numpy())
+    scaled, statistics, row = measured(of, trial, "krr")
+    folds, X, target = load_statistics(statistics)[1], load_dataset(scaled).X, Target.of(frame["y"].to_numpy())
     np.testing.assert_array_equal(folds, draw_folds(dataset, of.protocol, fold_seed(0, 0)))
     learning, choosing, testing = (np.isin(folds, rows) for rows in (trial.training, trial.validation, trial.test))
     final = learning | choosing if trial.refit else learning
@@ -220,11 +222,11 @@ def test_a_refit_keeps_the_kernel_that_was_found_on_a_sample(search_rows: int):
     mixed()
     learner = {"name": "rfm", "params": {"search_rows": search_rows}}
     of = config({"columns": COLUMNS}, protocol={"folds": 3, "refit": True, "grid": GRID}, learners=[learner])
-    ref, moments, row = measured(of, (trial := planned_trials(of.protocol)[0]), "krr")
-    (learning, choosing, testing), dataset = rows_of(moments, trial), load_dataset(ref)
+    ref, statistics, row = measured(of, (trial := planned_trials(of.protocol)[0]), "krr")
+    (learning, choosing, testing), dataset = rows_of(statistics, trial), load_dataset(ref)
     X, target, final = dataset.X, dataset.target, np.sort(np.concatenate([learning, choosing]))
     rfm, rows = RFM(search_rows=search_rows), learning if len(learning) > search_rows else final
-    kernels = rfm.for_features(dataset.features).learn(Problem(None, X, target=target, rows=rows))
+    kernels = rfm.for_features(dataset.features).learn(LearningProblem(None, X, target=target, rows=rows))
     hypotheses = KernelPredictors(kernels, target, "krr", [row["regularisation"]], X=X, training=final)
     errors = hypotheses.predict(X[testing])[0] - target.values[testing]
     assert row["error"] == pytest.approx(np.sqrt(np.square(errors).mean()), rel=1e-9)
@@ -235,12 +237,12 @@ def test_a_refit_keeps_the_kernel_that_was_found_on_a_sample(search_rows: int):
 def test_rows_that_do_not_train_change_nothing(scale: str):
     mixed()
     trial = trials(3)[0]
-    ref, moments, _ = measured(own(scale=scale), trial, "krr")
-    folds = load_moments(moments)[1]
+    ref, statistics, _ = measured(own(scale=scale), trial, "krr")
+    folds = load_statistics(statistics)[1]
     mixed("other.parquet", np.flatnonzero(folds == trial.test))
     changed, others, _ = measured(own(scale=scale, path="other.parquet"), trial, "krr")
-    np.testing.assert_array_equal(folds, load_moments(others)[1])
-    training = rows_of(moments, trial)[0]
+    np.testing.assert_array_equal(folds, load_statistics(others)[1])
+    training = rows_of(statistics, trial)[0]
     ours, theirs = load_dataset(ref), load_dataset(changed)
     for j, name in enumerate(ours.features):
         np.testing.assert_array_equal(ours.X[training, j], theirs.X[training, theirs.features.index(name)])
@@ -279,8 +281,8 @@ def test_cross_validation_within_the_training_rows_takes_their_units():
     mixed()
     of = own({"split": {"train": 60, "test": 20}, "choose": {"folds": 3}})
     (trial,) = planned_trials(of.protocol)
-    ref, moments, row = measured(of, trial, "krr")
-    training = rows_of(moments, trial)[0]
+    ref, statistics, row = measured(of, trial, "krr")
+    training = rows_of(statistics, trial)[0]
     np.testing.assert_allclose(load_dataset(ref).X[training, 0].mean(), 0.0, atol=1e-12)
     assert row["n_train"] == 60
 
@@ -322,13 +324,13 @@ def classes(learner: str = "alignf", baseline: Any = None, **data: Any) -> Compa
 
 @pytest.mark.parametrize("predictor", ["svm", "krr"])
 def test_classes_are_weighed_in_learning_and_not_in_errors(patients: pd.DataFrame, predictor: str):
-    ref, moments, row = measured(classes(class_weight={"ill": 4}), TRIAL, predictor)
+    ref, statistics, row = measured(classes(class_weight={"ill": 4}), TRIAL, predictor)
     by_rows = measured(classes(weights="w"), TRIAL, predictor)[2]
     plain = measured(classes(), TRIAL, predictor)[2]
     assert row["weights"] == pytest.approx(by_rows["weights"], rel=1e-12)
     assert row["alignment"] == pytest.approx(by_rows["alignment"], rel=1e-12)
     assert row["alignment"] != pytest.approx(plain["alignment"], rel=1e-3)
-    X, y, (training, _, test) = load_dataset(ref).X, patients["y"].to_numpy(), rows_of(moments, TRIAL)
+    X, y, (training, _, test) = load_dataset(ref).X, patients["y"].to_numpy(), rows_of(statistics, TRIAL)
     model = KernelLearningClassifier(GaussianFamily(GAMMAS), "alignf", 1.0, predictor=predictor, probability=False)
     model.set_params(class_weight={"ill": 4.0, "well": 1.0}).fit(X[training], y[training])
     assert row["error"] == pytest.approx(np.mean(model.predict(X[test]) != y[test]))
@@ -348,8 +350,8 @@ def test_balanced_is_one_over_the_share_of_a_class(patients: pd.DataFrame):
 def test_a_baseline_weighs_classes_as_scikit_learn_does_and_has_probabilities(patients: pd.DataFrame):
     X, y, of_trees = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy(), []
     for weight in (None, {"ill": 4}):
-        ref, moments, _ = measured(classes(class_weight=weight), TRIAL, "svm")
-        training, choosing, test = rows_of(moments, TRIAL)
+        ref, statistics, _ = measured(classes(class_weight=weight), TRIAL, "svm")
+        training, choosing, test = rows_of(statistics, TRIAL)
         machine = SVC(gamma=0.3, C=2.0, class_weight=weight).fit(X[training], y[training])
         expected = {"misclassification": np.mean(machine.predict(X[test]) != y[test])}
         if weight is None:
@@ -358,11 +360,13 @@ def test_a_baseline_weighs_classes_as_scikit_learn_does_and_has_probabilities(pa
             expected |= {"neg_log_loss": log_loss(y[test], p), "roc_auc_ovr": 1 - roc_auc_score(y[test], p)}
         for metric, error in expected.items():
             asked = None if metric == "misclassification" else metric
-            found, trees = (search(SearchJob(ref, moments, TRIAL, SEARCH, of, asked)) for of in (GRID_SEARCH, BOOSTING))
+            found, trees = (
+                search(SearchJob(ref, statistics, TRIAL, SEARCH, of, asked)) for of in (GRID_SEARCH, BOOSTING)
+            )
             assert found["error"] == pytest.approx(error)
             assert found["metric"] == trees["metric"]
             assert 0 < trees["error"] < 2
-        of_trees.append(search(SearchJob(ref, moments, TRIAL, SEARCH, BOOSTING, "neg_log_loss"))["error"])
+        of_trees.append(search(SearchJob(ref, statistics, TRIAL, SEARCH, BOOSTING, "neg_log_loss"))["error"])
     assert of_trees[0] != of_trees[1]
 
 
@@ -394,10 +398,10 @@ WIDTHS, COSTS = [0.01, 0.1, 1.0], [0.5, 5.0]
 
 def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, kind: Any = GRID_SEARCH, **baseline: Any):
     ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
-    moments = MomentsRef("key", str(store_path("moments", "key")), 4)
+    statistics = StatisticsRef("key", str(store_path("moments", "key")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
-    save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
-    return search(SearchJob(ref, moments, trial, BaselineConfig.model_validate(baseline), kind))
+    save_statistics(statistics, gram_statistics(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
+    return search(SearchJob(ref, statistics, trial, BaselineConfig.model_validate(baseline), kind))
 
 
 def bundled(load: Any) -> tuple[np.ndarray, Target]:
@@ -474,12 +478,12 @@ def test_a_linear_model_and_the_best_constant_learn_from_the_training_rows(load:
 def test_a_linear_model_has_scores_probabilities_and_weights_of_classes(patients: pd.DataFrame):
     X, y = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy()
     for weight in (None, {"ill": 4}):
-        ref, moments, _ = measured(classes(class_weight=weight), TRIAL, "svm")
-        training, _, test = rows_of(moments, TRIAL)
+        ref, statistics, _ = measured(classes(class_weight=weight), TRIAL, "svm")
+        training, _, test = rows_of(statistics, TRIAL)
         model = make_pipeline(StandardScaler(), LogisticRegression(class_weight=weight)).fit(X[training], y[training])
         p = model.predict_proba(X[test])[:, 1]
         for metric, error in {"neg_log_loss": log_loss(y[test], p), "roc_auc": 1 - roc_auc_score(y[test], p)}.items():
-            found, none = (search(SearchJob(ref, moments, TRIAL, SEARCH, of, metric)) for of in (LINEAR, CONSTANT))
+            found, none = (search(SearchJob(ref, statistics, TRIAL, SEARCH, of, metric)) for of in (LINEAR, CONSTANT))
             assert found["error"] == pytest.approx(error)
             assert none["error"] == none["trivial_error"]
 

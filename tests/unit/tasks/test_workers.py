@@ -53,7 +53,7 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(RowFile, "write", full)
     sentence = r"90 rows .* cannot be written \(No space left on device\); make"
     with DaskPool(DaskConfig(workers=2)) as pool, pytest.raises(InputError, match=sentence):
-        pool.workers.hold(X, None, np.zeros(5))
+        pool.workers.scatter_rows(X, None, np.zeros(5))
 
 
 def test_certificates_are_read_before_anybody_is_asked(tmp_path: Path):

@@ -17,15 +17,15 @@ from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.store import checked, keep
 
 ARRAYS = "moments.npz"
-"""What holds the moments, in their entry of the store."""
+"""What holds the statistics, in their entry of the store."""
 
 PASS_SECONDS = "pass_seconds"
 """Name of the time of a pass among them."""
 
 
 @dataclass(frozen=True)
-class MomentsRef:
-    """Where the moments of one data set, one set of base kernels and one drawing of the folds lie.
+class StatisticsRef:
+    """Where the statistics of one data set, one set of base kernels and one drawing of the folds lie.
 
     Where each trial scales the features by its own training rows, they are those of one trial alone, `trial`, over its
     own data set, `rows`.
@@ -42,17 +42,17 @@ class MomentsRef:
         return self.trial in (None, trial.index)
 
 
-def save_moments(ref: MomentsRef, moments: AlignmentStatistics, folds: np.ndarray, seconds: float) -> None:
-    """Write moments, the fold of each row, and the seconds that the pass took."""
+def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: np.ndarray, seconds: float) -> None:
+    """Write statistics, the fold of each row, and the seconds that the pass took."""
     with keep(Path(ref.path)) as folder:
-        arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **moments.to_arrays()}
+        arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **statistics.to_arrays()}
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
 
 
 def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: AlignmentStatistics) -> float | None:
     """Return what of a pass a user pays who asks for some training rows alone; None where its time is not known.
 
-    That of their pairs, where moments are of pairs; of rank-one features that of the rows, and a sample whole.
+    That of their pairs, where statistics are of pairs; of rank-one features that of the rows, and a sample whole.
     """
     if seconds is None:
         return None
@@ -60,7 +60,7 @@ def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: A
     return seconds * (training.n_rows / whole.n_rows) ** power
 
 
-class StoredMoments(NamedTuple):
+class StoredStatistics(NamedTuple):
     """Moments, of tiles, a sample or rank-one features, the fold of each row, and what the pass over the rows took.
 
     The seconds are None where an earlier release did not keep them.
@@ -71,8 +71,8 @@ class StoredMoments(NamedTuple):
     seconds: float | None
 
 
-def load_moments(ref: MomentsRef) -> StoredMoments:
-    """Return the moments of a reference.
+def load_statistics(ref: StatisticsRef) -> StoredStatistics:
+    """Return the statistics of a reference.
 
     Raises
     ------
@@ -81,10 +81,10 @@ def load_moments(ref: MomentsRef) -> StoredMoments:
     """
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         seconds = float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
-        return StoredMoments(statistics_from_arrays(arrays), arrays["folds"], seconds)
+        return StoredStatistics(statistics_from_arrays(arrays), arrays["folds"], seconds)
 
 
-def load_folds(ref: MomentsRef) -> np.ndarray:
+def load_folds(ref: StatisticsRef) -> np.ndarray:
     """Return the fold of each row of a reference, and nothing else."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return np.asarray(arrays["folds"])

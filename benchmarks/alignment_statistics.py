@@ -101,7 +101,7 @@ def in_fresh_process(name: str, m: int, p: int, d: int, repeats: int) -> dict[st
     threads = str(CONTESTANTS[name].cores)
     arguments = ["--one", name, "--sizes", str(m), "-p", str(p), "-d", str(d), "--repeats", str(repeats)]
     env = os.environ | {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
-    command = [sys.executable, "-m", "benchmarks.moments", *arguments]
+    command = [sys.executable, "-m", "benchmarks.alignment_statistics", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -158,7 +158,7 @@ def scaling(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
 
 def kinds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     """Return what other base kernels and weights cost, in seconds of one core, as ratios to p Gaussians, in turns."""
-    from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, gram_moments
+    from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, gram_statistics
 
     X, y, gammas = problem(m, p, d)
     w, half, Gaussians = np.random.default_rng(1).random(m) + 0.5, p // 2, GaussianFamily(gammas)
@@ -166,11 +166,11 @@ def kinds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
         [GaussianFamily(gammas[:half]), GaussianFamily(gammas[half:])], [range(d // 2), range(d // 2, d)]
     )
     cases: dict[str, Callable[[], Any]] = {
-        "Gaussians": lambda: gram_moments(Gaussians, X, y, n_threads=1),
-        "Gaussians, rows with weights": lambda: gram_moments(Gaussians, X, y, sample_weight=w, n_threads=1),
-        "Laplacians": lambda: gram_moments(LaplacianFamily(gammas), X, y, n_threads=1),
-        "Laplacians, Euclidean": lambda: gram_moments(LaplacianFamily(gammas, 2), X, y, n_threads=1),
-        "Gaussians on two views": lambda: gram_moments(views, X, y, n_threads=1),
+        "Gaussians": lambda: gram_statistics(Gaussians, X, y, n_threads=1),
+        "Gaussians, rows with weights": lambda: gram_statistics(Gaussians, X, y, sample_weight=w, n_threads=1),
+        "Laplacians": lambda: gram_statistics(LaplacianFamily(gammas), X, y, n_threads=1),
+        "Laplacians, Euclidean": lambda: gram_statistics(LaplacianFamily(gammas, 2), X, y, n_threads=1),
+        "Gaussians on two views": lambda: gram_statistics(views, X, y, n_threads=1),
     }
     times = in_turns(cases, repeats, time.process_time)
     base = statistics.median(times["Gaussians"])
@@ -182,10 +182,10 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     from learnkernels import GaussianFamily
     from learnkernels.kernels.compiled.distances import (
         Differences,
-        all_side_by_side,
         distances,
         exponentiate,
-        one_after_another,
+        pack_columns,
+        pack_rows,
     )
     from learnkernels.kernels.compiled.vectors import room
     from learnkernels.kernels.engine.tiles import Opposite, TileSums
@@ -196,7 +196,7 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     shift = np.ones(p)
     left, right = family.operands(A, shift), family.operands(B, shift)
     sums = TileSums(family.plan(shift), dtype, left)
-    rows = Opposite(one_after_another(left, dtype), all_side_by_side(right, dtype))
+    rows = Opposite(pack_rows(left, dtype), pack_columns(right, dtype))
     D, seeds = distances(A, B, "squared"), room(n * n, np.float64)[: n * n].reshape(1, n, n)
     cases: dict[str, Callable[[], Any]] = {
         "distances and exponentials": lambda: Differences(B, "squared", gammas[:1]).fill(
@@ -213,11 +213,11 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
 
 def threads(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     """Return the time of a pass on one and on two threads, in turns."""
-    from learnkernels import GaussianFamily, gram_moments
+    from learnkernels import GaussianFamily, gram_statistics
 
     X, y, gammas = problem(m, p, d)
     family = GaussianFamily(gammas)
-    cases = {f"{n} threads": lambda n=n: gram_moments(family, X, y, n_threads=n) for n in (1, 2)}  # type: ignore[misc]
+    cases = {f"{n} threads": lambda n=n: gram_statistics(family, X, y, n_threads=n) for n in (1, 2)}  # type: ignore[misc]
     times = in_turns(cases, repeats)
     base = statistics.median(times["1 threads"])
     return [row("threads", name, m, p, d, t, ratio=statistics.median(t) / base) for name, t in times.items()]
@@ -239,23 +239,23 @@ def in_turns(
 
 def folds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     """Return what five training sets cost: together in one pass, or one after the other; and one pass without folds."""
-    from learnkernels import GaussianFamily, gram_moments
+    from learnkernels import GaussianFamily, gram_statistics
 
     X, y, gammas = problem(m, p, d)
     family, fold = GaussianFamily(gammas), np.arange(m) % 5
     sets = [np.flatnonzero((fold != t) & (fold != (t + 1) % 5)) for t in range(5)]
 
     def together() -> None:
-        moments = gram_moments(family, X, y, fold)
+        stats = gram_statistics(family, X, y, fold)
         for t in range(5):
-            restricted = moments.restrict([f for f in range(5) if f not in (t, (t + 1) % 5)])
+            restricted = stats.restrict([f for f in range(5) if f not in (t, (t + 1) % 5)])
             assert len(restricted.products()) == len(restricted.target_products())
 
     cases: dict[str, Callable[[], Any]] = {
-        "no folds, all rows": lambda: gram_moments(family, X, y),
+        "no folds, all rows": lambda: gram_statistics(family, X, y),
         "five training sets, one pass": together,
-        "five training sets, five passes": lambda: [gram_moments(family, X[rows], y[rows]) for rows in sets],
-        "one training set": lambda: gram_moments(family, X[sets[0]], y[sets[0]]),
+        "five training sets, five passes": lambda: [gram_statistics(family, X[rows], y[rows]) for rows in sets],
+        "one training set": lambda: gram_statistics(family, X[sets[0]], y[sets[0]]),
     }
     times = {name: timed(work, repeats) for name, work in cases.items()}
     base = statistics.median(times["no folds, all rows"])
@@ -264,7 +264,7 @@ def folds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
 
 def workers(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     """Return the time of a pass on one and on two Dask workers, cluster and data in place, and their peak memory."""
-    from learnkernels import GaussianFamily, gram_moments
+    from learnkernels import GaussianFamily, gram_statistics
     from learnkernels.conf.schema import DaskConfig
     from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -274,7 +274,7 @@ def workers(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     for n_workers in (1, 2):
         with DaskPool(DaskConfig.model_validate({"workers": n_workers, "memory": "1.2GiB"})) as pool:
             on = pool.workers
-            times = timed(lambda: gram_moments(GaussianFamily(gammas), X, y, fold, workers=on), repeats)  # noqa: B023
+            times = timed(lambda: gram_statistics(GaussianFamily(gammas), X, y, fold, workers=on), repeats)  # noqa: B023
             peaks = pool.client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         first = rows[0]["seconds"] if rows else statistics.median(times)
         note = f"workers' peak {sum(peaks.values()):.0f} MiB, this process's {_own_peak():.0f} MiB"
@@ -317,7 +317,7 @@ def main() -> None:
     )
     parser.add_argument("--workers-rows", type=int, default=20_000, help="rows of the table 'workers'")
     parser.add_argument("--fast", action="store_true", help="tiny sizes, to see that it runs")
-    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/moments.parquet"))
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/alignment_statistics.parquet"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes, p, d = [int(size) for size in options.sizes.split(",")], options.p, options.d

@@ -8,16 +8,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, center_gram, gram_moments
+from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, center_gram, gram_statistics
 from learnkernels.kernels.learners import CA
-from learnkernels.kernels.learning import learn_from_moments, learn_path
+from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.persistence.kernel import kernel_to_arrays
 from learnkernels.kernels.statistics.gram import GramStatistics
 from learnkernels.kernels.statistics.sampled import (
     SampledStatistics,
     Sampling,
     expectations,
-    sample_moments,
+    sample_statistics,
     statistics_from_arrays,
 )
 from learnkernels.kernels.targets import Target
@@ -48,7 +48,7 @@ def data(kind: str, m: int, d: int = 5, seed: int = 0) -> tuple[np.ndarray, np.n
 def drawn(m: int = 1200, n: int = 400, folds: int = 3, **options) -> tuple[SampledStatistics, np.ndarray, np.ndarray]:
     X, y = data("regression", m)
     groups = np.random.default_rng(1).permutation(m) % folds
-    return sample_moments(FAMILY, X, y, groups, sample=n, **options), X, y
+    return sample_statistics(FAMILY, X, y, groups, sample=n, **options), X, y
 
 
 assert_same = partial(assert_same_statistics, centered=(True, False))
@@ -80,48 +80,48 @@ def test_the_mean_over_all_samples_is_what_all_rows_give():
 
 
 def test_estimates_are_those_of_matrices_of_the_sampled_rows():
-    moments, X, y = drawn(keep_origin=True)
-    n, m, rows = 400, 1200, moments.rows
+    statistics, X, y = drawn(keep_origin=True)
+    n, m, rows = 400, 1200, statistics.rows
     kernels = [*FAMILY.tile(X[rows], X[rows]), np.outer(y[rows], y[rows])]
     factors = np.linalg.solve(expectations(n).T, expectations(m)[0])
     # As they are, pairs of two rows and rows alone count by their shares.
     share = np.where(np.eye(n), m / n, m * (m - 1) / (n * (n - 1)))
     for centered, estimate in ((True, lambda K, L: factors @ sums(K, L)), (False, lambda K, L: (share * K * L).sum())):
         M = np.array([[estimate(K, L) for L in kernels] for K in kernels])
-        np.testing.assert_allclose(moments.products(centered), M[:-1, :-1], rtol=REGROUPED)
-        np.testing.assert_allclose(moments.target_products(centered), M[-1, :-1], rtol=REGROUPED)
-        assert moments.target_norm(centered) == pytest.approx(np.sqrt(M[-1, -1]), rel=REGROUPED)
+        np.testing.assert_allclose(statistics.products(centered), M[:-1, :-1], rtol=REGROUPED)
+        np.testing.assert_allclose(statistics.target_products(centered), M[-1, :-1], rtol=REGROUPED)
+        assert statistics.target_norm(centered) == pytest.approx(np.sqrt(M[-1, -1]), rel=REGROUPED)
     traces = np.array([np.trace(center_gram(K)) for K in kernels[:-1]]) * (m - 1) / (n - 1)
-    np.testing.assert_allclose(moments.traces(), traces, rtol=REGROUPED)
+    np.testing.assert_allclose(statistics.traces(), traces, rtol=REGROUPED)
 
 
 def test_of_all_rows_they_are_exact():
     X, y = data("several classes", 300)
     groups = np.arange(300) % 4
-    exact = gram_moments(FAMILY, X, y, groups)
+    exact = gram_statistics(FAMILY, X, y, groups)
     for size in ("auto", 300, 10_000):
-        moments = sample_moments(FAMILY, X, y, groups, sample=size)
-        assert isinstance(moments, GramStatistics)
-        assert_equal_fields(moments, exact)
+        statistics = sample_statistics(FAMILY, X, y, groups, sample=size)
+        assert isinstance(statistics, GramStatistics)
+        assert_equal_fields(statistics, exact)
     # A fold group that is sampled whole is exact, too.
     few = np.r_[np.zeros(297, dtype=int), 1, 1, 1]
-    part = sample_moments(FAMILY, X, y, few, sample=256, keep_origin=True).restrict((1,))
-    assert_same(part, gram_moments(FAMILY, X, y, few, keep_origin=True).restrict((1,)), REGROUPED)
+    part = sample_statistics(FAMILY, X, y, few, sample=256, keep_origin=True).restrict((1,))
+    assert_same(part, gram_statistics(FAMILY, X, y, few, keep_origin=True).restrict((1,)), REGROUPED)
 
 
 def test_auto_is_one_size_and_each_fold_group_has_its_share():
     groups = np.repeat([0, 1, 2], [9_000, 9_000, 2])
     X, y = np.arange(18_002.0)[:, None], np.sin(np.arange(18_002.0))
-    moments = sample_moments(GaussianFamily([1e-6]), X, y, groups)
-    np.testing.assert_array_equal(np.bincount(moments.group), [4096, 4095, 2])
+    statistics = sample_statistics(GaussianFamily([1e-6]), X, y, groups)
+    np.testing.assert_array_equal(np.bincount(statistics.group), [4096, 4095, 2])
 
 
 def test_a_union_of_folds_is_sampled_as_it_would_be_on_its_own():
     X, y = data("regression", 1200)
     groups = np.arange(1200) % 4
     held = np.flatnonzero(np.isin(groups, (1, 3)))
-    union = sample_moments(FAMILY, X, y, groups, sample=800).restrict((1, 3))
-    alone = sample_moments(FAMILY, X[held], y[held], groups[held], sample=400)
+    union = sample_statistics(FAMILY, X, y, groups, sample=800).restrict((1, 3))
+    alone = sample_statistics(FAMILY, X[held], y[held], groups[held], sample=400)
     np.testing.assert_array_equal(union.rows, held[alone.rows])
     assert (union.labels, union.total_rows, union.total_weight) == ((1, 3), 600, 600.0)
     assert_same(union, alone, REGROUPED)
@@ -130,9 +130,11 @@ def test_a_union_of_folds_is_sampled_as_it_would_be_on_its_own():
 def test_samples_of_a_seed_are_the_same_and_nested_and_spread_over_folds():
     X, y = data("regression", 2000)
     groups = np.repeat([0, 1, 2], [1000, 600, 400])
-    small, again, other, zero = (sample_moments(FAMILY, X, y, groups, sample=500, seed=seed) for seed in (3, 3, 4, 0))
-    np.testing.assert_array_equal(sample_moments(FAMILY, X, y, groups, sample=500).rows, zero.rows)
-    large = sample_moments(FAMILY, X, y, groups, sample=1000, seed=3)
+    small, again, other, zero = (
+        sample_statistics(FAMILY, X, y, groups, sample=500, seed=seed) for seed in (3, 3, 4, 0)
+    )
+    np.testing.assert_array_equal(sample_statistics(FAMILY, X, y, groups, sample=500).rows, zero.rows)
+    large = sample_statistics(FAMILY, X, y, groups, sample=1000, seed=3)
     np.testing.assert_array_equal(small.rows, again.rows)
     np.testing.assert_array_equal(small.products(), again.products())
     assert set(small.rows) < set(large.rows)
@@ -145,8 +147,8 @@ def test_samples_of_a_seed_are_the_same_and_nested_and_spread_over_folds():
 def test_alignments_do_not_change_with_units_and_origins():
     X, y = data("several classes", 900)
     given = ((X, y), (3 * X + 50, y), (X, 5 - 2 * y))
-    drawn = [sample_moments(LinearFamily(), *of, sample=400) for of in given]
-    shown = [moments.alignments for moments in drawn]
+    drawn = [sample_statistics(LinearFamily(), *of, sample=400) for of in given]
+    shown = [statistics.alignments for statistics in drawn]
     np.testing.assert_allclose(shown[1:], [shown[0]] * 2, rtol=REGROUPED)
 
 
@@ -155,16 +157,16 @@ def test_alignments_do_not_change_with_units_and_origins():
 
 @pytest.mark.parametrize("learner", ["unif", "alignf", "alignf-uncentered", "l2-krr", "ca"])
 def test_a_kernel_of_a_sample_tells_how_many_rows_there_were(learner):
-    moments, X, y = drawn(m=800, n=300, keep_origin=True)
+    statistics, X, y = drawn(m=800, n=300, keep_origin=True)
     given, learner = (None, CA(max_kernels=1)) if learner == "ca" else (FAMILY, learner)
-    (kernel,) = learn_path(learner, given, X, moments, Target.of(y), [1.0])
+    (kernel,) = learn_path(learner, given, X, statistics, Target.of(y), [1.0])
     assert kernel.sampling == Sampling(300, 800)
-    assert set(kernel.rows) == set(moments.rows)
+    assert set(kernel.rows) == set(statistics.rows)
     K = np.tensordot(kernel.combination.coefficients, kernel.family.tile(X[kernel.rows], X[kernel.rows]), axes=1)
     np.testing.assert_allclose(kernel.gram(), center_gram(K), atol=1e-10 * np.abs(K).max())
     assert loaded(saved(kernel)).sampling == kernel.sampling
     # Kernels of all rows have none.
-    (whole,) = learn_path(learner, given, X, gram_moments(FAMILY, X, y, keep_origin=True), Target.of(y), [1.0])
+    (whole,) = learn_path(learner, given, X, gram_statistics(FAMILY, X, y, keep_origin=True), Target.of(y), [1.0])
     assert whole.sampling is None
 
 
@@ -172,22 +174,22 @@ def test_a_kernel_of_a_sample_tells_how_many_rows_there_were(learner):
 
 
 def test_arrays_come_back():
-    moments, _, _ = drawn(m=900, n=300, keep_origin=True)
-    moments, file = moments.restrict((0, 2)), io.BytesIO()
-    np.savez(file, **moments.to_arrays(), folds=np.arange(3))
+    statistics, _, _ = drawn(m=900, n=300, keep_origin=True)
+    statistics, file = statistics.restrict((0, 2)), io.BytesIO()
+    np.savez(file, **statistics.to_arrays(), folds=np.arange(3))
     file.seek(0)
     arrays = dict(np.load(file, allow_pickle=False))
     again = statistics_from_arrays(arrays)
     assert isinstance(again, SampledStatistics)
-    assert_same(again, moments, rtol=1e-13)  # products of the same numbers, in memory of another alignment
-    assert_equal_fields(again.sample, moments.sample)
-    assert_equal_fields(again, moments, "sample")
-    assert_same(again.restrict((2,)), moments.restrict((2,)), rtol=1e-13)
+    assert_same(again, statistics, rtol=1e-13)  # products of the same numbers, in memory of another alignment
+    assert_equal_fields(again.sample, statistics.sample)
+    assert_equal_fields(again, statistics, "sample")
+    assert_same(again.restrict((2,)), statistics.restrict((2,)), rtol=1e-13)
 
 
 def test_samples_of_older_files_are_read_and_wrong_ones_refused():
-    moments, X, _ = drawn(m=800, n=300)
-    kernel = learn_from_moments("align", FAMILY, X, moments)
+    statistics, X, _ = drawn(m=800, n=300)
+    kernel = learn_from_statistics("align", FAMILY, X, statistics)
     sampling = description(kernel_to_arrays(kernel))["sampling"]
 
     def reading(**changes):
@@ -208,15 +210,18 @@ def test_what_cannot_be_sampled_is_refused_in_one_sentence():
         ({"groups": groups - 1}, "groups must not be negative, got -1; leave those rows out"),
         ({"groups": np.zeros(5)}, "Y and groups must have one entry per row of X, got 600 and 5 for 600 rows"),
         ({"X": np.zeros((1, 5)), "Y": np.zeros(1), "groups": None}, "X must have at least two rows, got 1"),
-        ({"family": FeatureFamily(["a"])}, "family must not be of rank-one features to be sampled; gram_moments takes"),
+        (
+            {"family": FeatureFamily(["a"])},
+            "family must not be of rank-one features to be sampled; gram_statistics takes",
+        ),
     ]
     given = {"family": FAMILY, "X": X, "Y": y, "groups": groups}
-    require_refusals((partial(sample_moments, **given | options), message) for options, message in refused)
+    require_refusals((partial(sample_statistics, **given | options), message) for options, message in refused)
 
 
 def test_a_target_that_varies_on_no_sampled_row_is_refused():
     X, _ = data("regression", 2500)
-    sampled = sample_moments(FAMILY, X, X[:, 0], sample=300).rows
+    sampled = sample_statistics(FAMILY, X, X[:, 0], sample=300).rows
     outside = np.isin(np.arange(2500), np.setdiff1d(np.arange(2500), sampled)[:1]).astype(float)
-    sample = partial(sample_moments, FAMILY, X, sample=300)
+    sample = partial(sample_statistics, FAMILY, X, sample=300)
     assert "the target is constant on the 300 sampled rows; take a larger sample" in refusal(sample, outside)

@@ -1,4 +1,4 @@
-"""The first stage's one pass over the data: moments of the base kernels for every union of folds, on Dask."""
+"""The first stage's one pass over the data: statistics of the base kernels for every union of folds, on Dask."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from learnkernels.kernels.protocol.folds import (
 )
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.statistics.features import FeatureStatistics
-from learnkernels.kernels.statistics.gram import GramStatistics, gram_moments
-from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_moments
+from learnkernels.kernels.statistics.gram import GramStatistics, gram_statistics
+from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset, stored_bytes
 from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
 from learnkernels.tasks.measure.families import build_family, require_varying
-from learnkernels.tasks.measure.stored_moments import MomentsRef, save_moments
+from learnkernels.tasks.measure.stored_statistics import StatisticsRef, save_statistics
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import described, learner_class
 from learnkernels.tasks.store import digest, kept, store_path
@@ -66,13 +66,16 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, seed: int) -> np.ndar
     ValueError
         The data set does not allow these folds or this split.
     """
-    target, beside = dataset.target, {name: of for name, of in dataset.beside.items() if name != "weights"}
+    target, sample_columns = (
+        dataset.target,
+        {name: of for name, of in dataset.sample_columns.items() if name != "weights"},
+    )
     if protocol.split is not None:
         split = protocol.split
         if split.validation is None:
             assert protocol.choose is not None  # the schema has one of both
-            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **beside)
-        return assign_split(target, split.train, split.validation, split.test, seed, **beside)
+            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **sample_columns)
+        return assign_split(target, split.train, split.validation, split.test, seed, **sample_columns)
     assert protocol.folds is not None  # the schema has one of both
     if dataset.times is not None:
         return assign_blocks(target, protocol.folds, dataset.times)
@@ -140,11 +143,11 @@ def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial:
     return store_dataset(dataset.learned_on(training), ref.name, ref.source, get_run_logger().warning)
 
 
-@step("moments {ref.name} repeat {repeat}")
-def compute_moments(
+@step("statistics {ref.name} repeat {repeat}")
+def compute_statistics(
     ref: DatasetRef, config: CompareConfig, repeat: int, pool: DaskPool, advance: Advance, trial: Trial | None = None
-) -> MomentsRef:
-    """Compute the moments of a data set, unless the store has them, and return a reference.
+) -> StatisticsRef:
+    """Compute the statistics of a data set, unless the store has them, and return a reference.
 
     Where the configuration asks for a sample, they are estimates from one; rank-one kernels are measured on all rows
     all the same. Of a data set that is scaled by the training rows of one trial, only that trial is served.
@@ -157,9 +160,9 @@ def compute_moments(
     log, protocol = get_run_logger(), config.protocol
     key = _key(ref, config, repeat, trial)
     path = store_path("moments", key)
-    result = MomentsRef(key, str(path), repeat, *(() if trial is None else (trial.index, ref)))
+    result = StatisticsRef(key, str(path), repeat, *(() if trial is None else (trial.index, ref)))
     if kept(path, log.warning):
-        log.info("%s: moments %s are in the store", ref.name, key)
+        log.info("%s: statistics %s are in the store", ref.name, key)
         advance(1.0)
         return result
     dataset = load_dataset(ref)
@@ -177,36 +180,38 @@ def compute_moments(
         X = SelectedRows(X, training, np.zeros(ref.n_features)) if ref.in_parts and sampled(config) else X[training]
         Y, groups = Y[training], folds[training]
         weights = None if weights is None else weights[training]
-    if config.moments.sample != "none" and not sampled(config):
-        log.info("%s: moments over all rows, as those of rank-one kernels cost less than a sample", ref.name)
+    if config.statistics.sample != "none" and not sampled(config):
+        log.info("%s: statistics over all rows, as those of rank-one kernels cost less than a sample", ref.name)
     try:
         seed = fold_seed(protocol.seed, repeat)
-        moments = measure_moments(family, X, Y, groups, config, seed, pool, advance, weights)
+        statistics = measure_statistics(family, X, Y, groups, config, seed, pool, advance, weights)
         trained = [one.final for one in served]  # rows that train together, inner ones included
         for one in served:
             trained += [inner.training for inner in (inner_trials(one) if one.validation is None else [one])]
         for union in dict.fromkeys(trained):
-            moments.restrict(union).require_informative(Centering(config.centering).subtracts)
+            statistics.restrict(union).require_informative(Centering(config.centering).subtracts)
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
     if training is not None:
-        moments = replace(moments, rows=training[moments.rows])
+        statistics = replace(statistics, rows=training[statistics.rows])
     seconds = time.perf_counter() - started
-    log.info("%s: moments of %d kernels over %d rows in %.2f s", ref.name, family.n_kernels, moments.n_rows, seconds)
-    save_moments(result, moments, folds, seconds)
+    log.info(
+        "%s: statistics of %d kernels over %d rows in %.2f s", ref.name, family.n_kernels, statistics.n_rows, seconds
+    )
+    save_statistics(result, statistics, folds, seconds)
     return result
 
 
 def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | None) -> str:
-    """Return what moments are stored under: a digest of all that they depend on."""
+    """Return what statistics are stored under: a digest of all that they depend on."""
     protocol = config.protocol
     drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
     return digest(
         NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
         _uncentered(config), *([] if protocol.choose is None else [protocol.choose.folds]), *unusual_refit(protocol),
-        *([config.moments.sample] if sampled(config) else []), *([] if trial is None else ["trial", trial.index]),
+        *([config.statistics.sample] if sampled(config) else []), *([] if trial is None else ["trial", trial.index]),
     )  # fmt: skip
 
 
@@ -223,29 +228,29 @@ def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: Da
     InputError
         They are in parts, as they are too many for that.
     """
-    X = pool.workers.reading(dataset.X)
+    X = pool.workers.local_view(dataset.X)
     if not ref.in_parts or sampled(config):
         return X
     if stored_bytes(ref) > BYTES_AS_NUMBERS:
         raise InputError(
             f"data set {ref.name}: the exact statistics of its {ref.n_rows:,} rows need them all at once, and they are "
-            "read in parts; set 'moments: {sample: auto}'."
+            "read in parts; set 'statistics: {sample: auto}'."
         )
     return X[:]
 
 
 def sampled(config: CompareConfig) -> bool:
-    """Return whether moments come from a sample; those of rank-one kernels alone never do."""
+    """Return whether statistics come from a sample; those of rank-one kernels alone never do."""
     alone = len(config.kernels) == 1 and isinstance(config.kernels[0], FeatureConfig)
-    return config.moments.sample != "none" and not alone
+    return config.statistics.sample != "none" and not alone
 
 
 def _uncentered(config: CompareConfig) -> bool:
-    """Return whether some learner needs moments that are not centered."""
+    """Return whether some learner needs statistics that are not centered."""
     return config.centering != "center" or any(not learner_class(learner.name).centered for learner in config.learners)
 
 
-def measure_moments(
+def measure_statistics(
     family: KernelFamily,
     X: Rows,
     Y: np.ndarray,
@@ -256,14 +261,14 @@ def measure_moments(
     advance: Advance,
     sample_weight: np.ndarray | None = None,
 ) -> GramStatistics | FeatureStatistics | SampledStatistics:
-    """Return the moments of some rows, of all of them or of a sample, as the configuration says.
+    """Return the statistics of some rows, of all of them or of a sample, as the configuration says.
 
     Parameters
     ----------
     family, X, Y, groups
-        As `gram_moments` takes them; without groups the rows are asked for all together.
+        As `gram_statistics` takes them; without groups the rows are asked for all together.
     config : CompareConfig
-        With learners, of which some may need moments that are not centered.
+        With learners, of which some may need statistics that are not centered.
     seed : int
         Of the sample.
     pool : DaskPool
@@ -276,13 +281,13 @@ def measure_moments(
     Raises
     ------
     ValueError
-        As `gram_moments` and `sample_moments`.
+        As `gram_statistics` and `sample_statistics`.
     """
     options: dict[str, Any] = {"dtype": PRECISIONS[config.precision], "keep_origin": _uncentered(config)}
     if not sampled(config):
         workers = pool.workers_telling(advance)
-        return gram_moments(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)
-    options |= {"sample": config.moments.sample, "seed": seed, "workers": pool.workers}
-    of_sample = sample_moments(family, X, Y, groups, **options)
+        return gram_statistics(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)
+    options |= {"sample": config.statistics.sample, "seed": seed, "workers": pool.workers}
+    of_sample = sample_statistics(family, X, Y, groups, **options)
     advance(1.0)
     return of_sample

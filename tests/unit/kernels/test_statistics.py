@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_moments
-from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, TilePass, choose_shift
+from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_statistics
+from learnkernels.kernels.engine.passes import RowBlocks, StatisticsPart, TilePass, choose_shift
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.statistics.base import RENAMED
 from learnkernels.kernels.statistics.gram import GramStatistics
@@ -40,7 +40,7 @@ def random_rows(m: int, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarr
     return rng.normal(size=(m, d)), rng.normal(size=(m, 2))
 
 
-def assert_textbook(moments, Ks, Y: np.ndarray, centered: bool = True, rtol: float = TEXTBOOK) -> None:
+def assert_textbook(statistics, Ks, Y: np.ndarray, centered: bool = True, rtol: float = TEXTBOOK) -> None:
     """Compare with matrices in long double, explicitly centered or as they are."""
     L, within = reference.target_kernel(Y), {"rtol": 0.0, "atol": rtol}
     if centered:
@@ -49,23 +49,23 @@ def assert_textbook(moments, Ks, Y: np.ndarray, centered: bool = True, rtol: flo
     a = np.array([reference.frobenius_product(K, L) for K in Ks]).astype(float)
     # Kernels as they are may be nearly orthogonal, and cancel: relative to their norms.
     norms, norm = np.sqrt(np.diag(M)), float(np.sqrt(reference.frobenius_product(L, L)))
-    pairs, got = np.outer(norms, norms), moments.products(centered)
+    pairs, got = np.outer(norms, norms), statistics.products(centered)
     np.testing.assert_allclose(got / pairs, M / pairs, **within)
     np.testing.assert_array_equal(got, got.T)
-    np.testing.assert_allclose(moments.squared_norms(centered), norms**2, rtol=rtol)
-    alignments = moments.alignments if centered else moments.uncentered_alignments
-    for aligned in (moments.target_products(centered) / (norms * norm), alignments):
+    np.testing.assert_allclose(statistics.squared_norms(centered), norms**2, rtol=rtol)
+    alignments = statistics.alignments if centered else statistics.uncentered_alignments
+    for aligned in (statistics.target_products(centered) / (norms * norm), alignments):
         np.testing.assert_allclose(aligned, a / (norms * norm), **within)
-    np.testing.assert_allclose(moments.traces(centered), [float(np.trace(K)) for K in Ks], rtol=rtol)
-    assert moments.target_norm(centered) == pytest.approx(norm, rel=rtol)
-    assert not moments.vanishing(centered).any()
+    np.testing.assert_allclose(statistics.traces(centered), [float(np.trace(K)) for K in Ks], rtol=rtol)
+    assert statistics.target_norm(centered) == pytest.approx(norm, rel=rtol)
+    assert not statistics.vanishing(centered).any()
 
 
-def moved_grams(case, moments: GramStatistics) -> np.ndarray:
+def moved_grams(case, statistics: GramStatistics) -> np.ndarray:
     """Return the kernels as the pass saw them: of the rows less the origin, where that changes no centered kernel."""
-    if not moments.origin.any():
+    if not statistics.origin.any():
         return case.grams
-    return case.family.tile(case.X - moments.origin, case.X - moments.origin)
+    return case.family.tile(case.X - statistics.origin, case.X - statistics.origin)
 
 
 # One pass against matrices -------------------------------------------------------------------------------------------
@@ -74,22 +74,22 @@ def moved_grams(case, moments: GramStatistics) -> np.ndarray:
 @pytest.mark.parametrize(("q", "block_rows", "keep_origin"), [(1, None, False), (3, 7, True)])
 def test_statistics_are_those_of_matrices(case, q, block_rows, keep_origin):
     Y = targets(case.X.shape[0], q)
-    moments = gram_moments(case.family, case.X, Y, block_rows=block_rows, keep_origin=keep_origin)
-    assert_textbook(moments, case.grams, Y)
-    for k, K in enumerate(moved_grams(case, moments)):
-        expected = K.mean(axis=1).astype(float) - moments.shift[k]
-        np.testing.assert_allclose(moments.row_means[k], expected, rtol=0, atol=1e-12 * case.sizes[k, 0, 0])
+    statistics = gram_statistics(case.family, case.X, Y, block_rows=block_rows, keep_origin=keep_origin)
+    assert_textbook(statistics, case.grams, Y)
+    for k, K in enumerate(moved_grams(case, statistics)):
+        expected = K.mean(axis=1).astype(float) - statistics.shift[k]
+        np.testing.assert_allclose(statistics.row_means[k], expected, rtol=0, atol=1e-12 * case.sizes[k, 0, 0])
     mu = np.random.default_rng(1).random(case.family.n_kernels)
     K = sum(weight * K for weight, K in zip(mu, case.grams, strict=True))
     expected = reference.uncentered_alignment(reference.centered(K), reference.centered(reference.target_kernel(Y)))
-    assert moments.alignment(mu) == pytest.approx(expected, rel=TEXTBOOK)
-    assert [moments.alignment(unit) for unit in np.eye(len(mu))] == pytest.approx(moments.alignments, rel=1e-12)
-    if moments.raw:
-        assert_textbook(moments, case.grams, Y, False)
+    assert statistics.alignment(mu) == pytest.approx(expected, rel=TEXTBOOK)
+    assert [statistics.alignment(unit) for unit in np.eye(len(mu))] == pytest.approx(statistics.alignments, rel=1e-12)
+    if statistics.raw:
+        assert_textbook(statistics, case.grams, Y, False)
         return
     assert not keep_origin
-    for statistic in (moments.products, moments.squared_norms, moments.target_products, moments.traces):
-        with pytest.raises(ValueError, match="moved to their mean; pass keep_origin=True to gram_moments"):
+    for statistic in (statistics.products, statistics.squared_norms, statistics.target_products, statistics.traces):
+        with pytest.raises(ValueError, match="moved to their mean; pass keep_origin=True to gram_statistics"):
             statistic(centered=False)
 
 
@@ -97,10 +97,10 @@ def test_statistics_of_some_groups_are_those_of_their_rows_alone(case):
     m = case.X.shape[0]
     Y, groups = targets(m, 2, seed=10), LABELS[np.random.default_rng(9).permutation(np.arange(m) % len(LABELS))]
     given = case.family, case.X, Y, groups
-    moments, raw = (gram_moments(*given, block_rows=4, keep_origin=keep) for keep in (False, True))
+    statistics, raw = (gram_statistics(*given, block_rows=4, keep_origin=keep) for keep in (False, True))
     for kept in ([0], [17, -4], [3, 0, 17], [-4, 0, 3, 17]):
         held = np.isin(groups, kept)
-        Ks, restricted = [K[np.ix_(held, held)] for K in case.grams], moments.restrict(kept)
+        Ks, restricted = [K[np.ix_(held, held)] for K in case.grams], statistics.restrict(kept)
         assert_textbook(restricted, Ks, Y[held])
         assert_textbook(raw.restrict(kept), Ks, Y[held], False)
         assert (restricted.labels, restricted.n_rows) == (tuple(sorted(kept)), held.sum())
@@ -109,11 +109,11 @@ def test_statistics_of_some_groups_are_those_of_their_rows_alone(case):
         np.testing.assert_allclose(restricted.targets, Y[restricted.rows] - Y.mean(axis=0), rtol=1e-14)
     for g, h in np.ndindex(4, 4):
         block = np.ix_(groups == LABELS[g], groups == LABELS[h])
-        parts = [K[block] - shift for K, shift in zip(moved_grams(case, moments), moments.shift, strict=True)]
+        parts = [K[block] - shift for K, shift in zip(moved_grams(case, statistics), statistics.shift, strict=True)]
         expected = np.array([[reference.frobenius_product(K, L) for L in parts] for K in parts]).astype(float)
         # Signed sums: relative to the norms of the two factors.
         norms = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
-        np.testing.assert_allclose(moments.block_products[g, h] / norms, expected / norms, rtol=0, atol=TEXTBOOK)
+        np.testing.assert_allclose(statistics.block_products[g, h] / norms, expected / norms, rtol=0, atol=TEXTBOOK)
 
 
 def test_two_rows_are_enough():
@@ -121,10 +121,10 @@ def test_two_rows_are_enough():
     family = FamilyUnion([GaussianFamily([0.5]), LinearFamily()])
     Ks = [reference.gram(reference.gaussian(0.5), X), (X @ X.T).astype(np.longdouble)]
     for block_rows in (1, 2):
-        moments = gram_moments(family, X, Y, block_rows=block_rows)
-        assert_textbook(moments, Ks, Y)
+        statistics = gram_statistics(family, X, Y, block_rows=block_rows)
+        assert_textbook(statistics, Ks, Y)
         # Two centered rows leave one direction, along which every kernel lies.
-        np.testing.assert_allclose(moments.alignments, 1.0, rtol=1e-12)
+        np.testing.assert_allclose(statistics.alignments, 1.0, rtol=1e-12)
 
 
 def test_rows_targets_and_groups_are_not_modified():
@@ -133,13 +133,13 @@ def test_rows_targets_and_groups_are_not_modified():
     for given_array in (X, Y, groups, rows.data):
         given_array.flags.writeable = False
     for form in (X, rows):
-        gram_moments(GaussianFamily([0.5, 1.0]), form, Y, groups, block_rows=7)
+        gram_statistics(GaussianFamily([0.5, 1.0]), form, Y, groups, block_rows=7)
 
 
 # Uncentered ----------------------------------------------------------------------------------------------------------
 
 
-def test_moments_know_whether_their_kernels_are_those_of_the_rows_as_given():
+def test_statistics_know_whether_their_kernels_are_those_of_the_rows_as_given():
     gaussians, linear, quadratic = GaussianFamily([0.5]), LinearFamily(), PolynomialFamily([2])
     # A union with a kernel that moving changes is not moved at all.
     raw_families = [gaussians, PolynomialFamily([1], coef0=0.0), FamilyUnion([linear, quadratic])]
@@ -148,11 +148,11 @@ def test_moments_know_whether_their_kernels_are_those_of_the_rows_as_given():
     families = {linear: False, FamilyUnion([gaussians, linear]): False} | dict.fromkeys(raw_families, True)
     X, Y = np.random.default_rng(20).normal(size=(20, 3)), np.arange(20.0)
     for family, raw in families.items():
-        assert gram_moments(family, X, Y).raw == raw, family
-        assert gram_moments(family, X, Y, keep_origin=True).raw
-        assert gram_moments(family, sparse.csr_matrix(X), Y).raw
+        assert gram_statistics(family, X, Y).raw == raw, family
+        assert gram_statistics(family, X, Y, keep_origin=True).raw
+        assert gram_statistics(family, sparse.csr_matrix(X), Y).raw
         whole = np.round(np.vstack([X, -X]))  # of mean zero
-        assert gram_moments(family, whole, np.arange(40.0)).raw
+        assert gram_statistics(family, whole, np.arange(40.0)).raw
 
 
 def test_statistics_follow_a_constant_added_to_the_targets():
@@ -161,9 +161,9 @@ def test_statistics_follow_a_constant_added_to_the_targets():
     Ks = reference.grams([reference.gaussian(gamma) for gamma in gammas], X[held])
     for offset in (0.0, 1.0, -30.0, 1e4):
         Y = spread + offset
-        moments = gram_moments(GaussianFamily(gammas), X, Y, groups).restrict([0, 2])
-        assert_textbook(moments, Ks, Y[held], False)
-        assert_textbook(moments, Ks, Y[held])  # 1e4 rounds the targets to 1e-12 of their spread
+        statistics = gram_statistics(GaussianFamily(gammas), X, Y, groups).restrict([0, 2])
+        assert_textbook(statistics, Ks, Y[held], False)
+        assert_textbook(statistics, Ks, Y[held])  # 1e4 rounds the targets to 1e-12 of their spread
 
 
 def test_kernels_that_are_constant_up_to_rounding_are_marked_and_align_with_nothing():
@@ -171,12 +171,12 @@ def test_kernels_that_are_constant_up_to_rounding_are_marked_and_align_with_noth
     X = np.column_stack([x, np.full(12, 0.1), np.where(groups == 1, 0.37, x), 0 * x])
     linear, parts = LinearFamily(), [GaussianFamily([0.5]), PolynomialFamily([2]), PolynomialFamily([3])]
     family = FamilyUnion([linear, linear, *parts], [[0], [3], [1], [1], [2]])
-    moments = gram_moments(family, X, x, groups, keep_origin=True)
-    np.testing.assert_array_equal(moments.uncentered_alignments > 0, [True, False, True, True, True])
-    np.testing.assert_array_equal(moments.vanishing(False), [False, True, False, False, False])
-    assert moments.alignment(np.eye(5)[1]) == 0.0
+    statistics = gram_statistics(family, X, x, groups, keep_origin=True)
+    np.testing.assert_array_equal(statistics.uncentered_alignments > 0, [True, False, True, True, True])
+    np.testing.assert_array_equal(statistics.vanishing(False), [False, True, False, False, False])
+    assert statistics.alignment(np.eye(5)[1]) == 0.0
     # The last kernel is constant on one group alone, far from what was subtracted from it for all rows.
-    for part, last in ((moments, False), (moments.restrict([1]), True)):
+    for part, last in ((statistics, False), (statistics.restrict([1]), True)):
         np.testing.assert_array_equal(part.constant, [False, True, True, True, last])
         np.testing.assert_array_equal(part.alignments == 0, part.constant)
         with pytest.raises(ValueError, match=r"base kernel linear.*, gaussian.*, polynomial.* is constant on the"):
@@ -201,7 +201,7 @@ def test_gaussians_keep_their_digits(gammas, offset, rtol):
     X, Y = random_rows(50, d=5, seed=6)
     X += offset
     Ks = reference.grams([reference.gaussian_less_one(gamma) for gamma in gammas], X)  # the same once centered
-    assert_textbook(gram_moments(GaussianFamily(gammas), X, Y, block_rows=13), Ks, Y, rtol=rtol)
+    assert_textbook(gram_statistics(GaussianFamily(gammas), X, Y, block_rows=13), Ks, Y, rtol=rtol)
 
 
 # Fold groups ---------------------------------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ def test_gaussians_keep_their_digits(gammas, offset, rtol):
 
 def test_restricting_in_two_steps_is_restricting_once_and_changes_nothing():
     X, Y = random_rows(40, seed=11)
-    moments = gram_moments(GaussianFamily([0.2, 0.9]), X, Y, np.arange(40) % 5, block_rows=6)
-    before = deepcopy(moments.to_arrays())
-    assert_same_statistics(moments.restrict([0, 2, 3, 4]).restrict([4, 2]), moments.restrict([2, 4]), REGROUPED)
-    np.testing.assert_equal(moments.to_arrays(), before)
+    statistics = gram_statistics(GaussianFamily([0.2, 0.9]), X, Y, np.arange(40) % 5, block_rows=6)
+    before = deepcopy(statistics.to_arrays())
+    assert_same_statistics(statistics.restrict([0, 2, 3, 4]).restrict([4, 2]), statistics.restrict([2, 4]), REGROUPED)
+    np.testing.assert_equal(statistics.to_arrays(), before)
 
 
 # Parts ---------------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_restricting_in_two_steps_is_restricting_once_and_changes_nothing():
 def test_parts_of_a_pass_may_be_added_in_any_order_and_grouping(data):
     (X, Y), groups = random_rows(31, seed=15), np.arange(31) % 3
     family, blocks = GaussianFamily([0.25, 0.5]), RowBlocks.of(groups, 4)
-    whole = gram_moments(family, X, Y, groups, block_rows=4)
+    whole = gram_statistics(family, X, Y, groups, block_rows=4)
     origin, target_mean = X.mean(axis=0), Y.mean(axis=0)
     X, Y = (X - origin)[blocks.order], (Y - target_mean)[blocks.order]
     shift = choose_shift(family, X)
@@ -231,12 +231,12 @@ def test_parts_of_a_pass_may_be_added_in_any_order_and_grouping(data):
     given = [over.part(None, pairs) for pairs in blocks.super_tiles(super_rows)]
     before = deepcopy(given)
 
-    def finish(part: MomentsPart) -> GramStatistics:
+    def finish(part: StatisticsPart) -> GramStatistics:
         sums = [np.concatenate([part.row_sums[b, g] for b in range(len(blocks))], axis=1) for g in range(3)]
         products = {"block_products": part.products, "block_targets": part.target_products}
         return replace(whole, **products, block_traces=part.traces, row_sums=np.stack(sums))
 
-    parts = data.draw(st.permutations([*given, MomentsPart.zero(3, 2)]))
+    parts = data.draw(st.permutations([*given, StatisticsPart.zero(3, 2)]))
     while len(parts) > 1:
         i = data.draw(st.integers(0, len(parts) - 2))
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
@@ -261,8 +261,8 @@ class Backwards(Threads):
 def test_other_workers_may_do_the_pass():
     (X, Y), groups, family = random_rows(30, seed=16), np.arange(30) % 2, GaussianFamily([0.3, 0.6])
     for w in (None, np.arange(1, 31)):
-        there = gram_moments(family, X, Y, groups, block_rows=5, workers=Backwards(), sample_weight=w)
-        assert_same_statistics(there, gram_moments(family, X, Y, groups, sample_weight=w), REGROUPED)
+        there = gram_statistics(family, X, Y, groups, block_rows=5, workers=Backwards(), sample_weight=w)
+        assert_same_statistics(there, gram_statistics(family, X, Y, groups, sample_weight=w), REGROUPED)
 
 
 @settings(max_examples=60)
@@ -295,34 +295,37 @@ FILED += [(FeatureFamily(24), sparse.csc_array(COUNTS.T))]  # more features than
 
 
 @pytest.mark.parametrize(("family", "X"), FILED)
-def test_moments_survive_a_file_without_pickle(family, X):
+def test_statistics_survive_a_file_without_pickle(family, X):
     m = X.shape[0]
     for w in (None, np.linspace(0.5, 4.0, m)):
-        moments, file = gram_moments(family, X, targets(m, 2), LABELS[np.arange(m) % 4], sample_weight=w), io.BytesIO()
-        np.savez(file, **moments.to_arrays())
+        statistics, file = (
+            gram_statistics(family, X, targets(m, 2), LABELS[np.arange(m) % 4], sample_weight=w),
+            io.BytesIO(),
+        )
+        np.savez(file, **statistics.to_arrays())
         file.seek(0)
         stored = dict(np.load(file, allow_pickle=False))
         assert ("sample_weight" in stored) == (w is not None)
         back = statistics_from_arrays(stored)
-        assert type(back) is type(moments)
-        raw = getattr(moments, "raw", True)
-        assert (back.names, back.labels, getattr(back, "raw", True)) == (moments.names, moments.labels, raw)
-        for one, other in ((back, moments), (back.restrict([3, 17]), moments.restrict([3, 17]))):
+        assert type(back) is type(statistics)
+        raw = getattr(statistics, "raw", True)
+        assert (back.names, back.labels, getattr(back, "raw", True)) == (statistics.names, statistics.labels, raw)
+        for one, other in ((back, statistics), (back.restrict([3, 17]), statistics.restrict([3, 17]))):
             assert one.total_weight == other.total_weight
             assert_same_statistics(one, other, 0.0, (True, False) if raw else (True,))
 
 
 def test_statistics_of_older_files_are_read_and_older_names_warn():
     X, Y = random_rows(12)
-    moments = gram_moments(LinearFamily(), X, Y, np.arange(12) % 2, keep_origin=True)
+    statistics = gram_statistics(LinearFamily(), X, Y, np.arange(12) % 2, keep_origin=True)
     names = {"block_products": "products", "block_targets": "target_products", "block_traces": "traces"}
-    older = {names.get(name, name): array for name, array in moments.to_arrays().items()}
-    assert statistics_from_arrays(older) == moments
+    older = {names.get(name, name): array for name, array in statistics.to_arrays().items()}
+    assert statistics_from_arrays(older) == statistics
     for name, (method, centered) in RENAMED.items():
         with pytest.warns(FutureWarning, match=rf"{name} is {method}\(.*\) since 0.3, and goes in 0.4"):
-            np.testing.assert_array_equal(getattr(moments, name), getattr(moments, method)(centered))
+            np.testing.assert_array_equal(getattr(statistics, name), getattr(statistics, method)(centered))
     with pytest.raises(AttributeError, match="has no attribute 'frobenious'"):
-        moments.frobenious  # noqa: B018
+        statistics.frobenious  # noqa: B018
 
 
 def test_data_that_do_not_fit_together_are_refused():
@@ -334,7 +337,7 @@ def test_data_that_do_not_fit_together_are_refused():
         (4, np.array([1.0, np.nan, 0.0, 2.0]), None, "Y must be finite, got NaN or infinity"),
         (4, np.array([1.0, np.inf, 0.0, 2.0]), None, "Y must be finite, got NaN or infinity"),
     ]
-    require_refusals((partial(gram_moments, family, np.ones((m, 2)), Y, of), said) for m, Y, of, said in refused)
-    restrict = gram_moments(family, *random_rows(9), np.arange(9) % 3).restrict
+    require_refusals((partial(gram_statistics, family, np.ones((m, 2)), Y, of), said) for m, Y, of, said in refused)
+    restrict = gram_statistics(family, *random_rows(9), np.arange(9) % 3).restrict
     said = r"groups must be some of \[0, 1, 2\], got \["
     require_refusals((partial(restrict, kept), said) for kept in ([], [7], [0, 7]))
