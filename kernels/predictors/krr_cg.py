@@ -1,4 +1,4 @@
-"""Kernel ridge regression on many rows by conjugate gradients: exact to a residual, and no matrix of all rows."""
+"""Kernel ridge regression on many rows by conjugate gradients, to a residual."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ SKETCH_VALUES = 48_000_000
 SINGLE = 1e-4
 """Tolerance from which on products with the Gram matrix are taken in float32, which keeps six digits."""
 
+COARSE = 1e-2
+"""Tolerance from which on the Gram matrix is stored in 16 bits a value, as far as there is room."""
+
 HELD_OUT = 1000
 """Most rows that tell how scores of new rows err, of a regression that was not yet told their targets."""
 
@@ -55,8 +58,9 @@ class ConjugateGradients(Predictor):
     -----
     Some tens of passes over the pairs of m training rows. A step is one pass, O(m^2 (d + p + L q)) time, with the base
     kernels combined within a tile. The preconditioner is a Nystroem approximation of the matrix from up to `SKETCH` of
-    its columns: O(m SKETCH^2) once, and O(SKETCH^3) for each regularization. Memory O(m (SKETCH + L q)). Scores of rows
-    that are held out are those of a regression without them, from which that of all rows begins.
+    its columns: O(m SKETCH^2) once, and O(SKETCH^3) for each regularization. Memory O(m (SKETCH + L q)). For a
+    tolerance of at least `COARSE` the first pass stores the matrix, in at most `STORED_BYTES`, for the others. Scores
+    of rows that are held out are those of a regression without them, from which that of all rows begins.
     """
 
     name = "krr-cg"
@@ -91,7 +95,7 @@ class ConjugateGradients(Predictor):
         tolerance, seed = TOLERANCE if self.tolerance is None else self.tolerance, self.seed or 0
         if not 0 < tolerance < 1:
             raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
-        gram = CombinedGram(kernel.combination, training.source, training.workers)
+        gram = CombinedGram(kernel.combination, training.source, training.workers, stored=tolerance >= COARSE)
         kernel, w, unit = training.whole_kernel(), training.sample_weight, 1.0
         if kernel.C is None:
             unit = float(mean_over(gram.diagonal(), w) - mean_over(kernel.row_means, w))

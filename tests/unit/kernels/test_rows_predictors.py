@@ -205,6 +205,27 @@ def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, thr
     np.testing.assert_allclose(gram.diagonal(), K.diagonal(), rtol=0, atol=1e-12)
 
 
+def test_stored_blocks_are_those_of_the_matrix_to_16_bits_on_any_number_of_threads(monkeypatch):
+    monkeypatch.setattr(combined, "SPAN", 90)
+    monkeypatch.setattr(combined, "STRIP", 25)
+    kernel, X, _, _ = problem(m=250)  # three runs of rows, so six blocks
+    V, K = np.random.default_rng(1).normal(size=(250, 3)), kernel.combination.matrix(X, X, symmetric=True)
+    atol = np.ptp(K) / 2**16 * np.abs(V).sum(axis=0).max()  # half of a step an entry, and as much for float32
+    products = []
+    for threads, n_blocks in ((1, 6), (3, 6), (1, 4), (3, 0)):
+        monkeypatch.setattr(combined, "STORED_BYTES", 2 * 84**2 * n_blocks)
+        gram = combined.CombinedGram(kernel.combination, X, Threads(threads), stored=True)
+        first = gram.matvec(V, np.float32)
+        assert sum(block is not None for block in gram._stored.values()) == n_blocks
+        np.testing.assert_array_equal(gram.matvec(V, np.float32), first)  # formed, and read
+        np.testing.assert_allclose(first, K @ V, rtol=0, atol=atol)
+        np.testing.assert_allclose(gram.matvec(V), K @ V, rtol=0, atol=1e-12 * np.abs(K).sum())
+        products.append(first)
+    np.testing.assert_array_equal(products[0], products[1])
+    constant = combined.StoredBlock(np.full((2, 3), 0.5, dtype=np.float32))
+    np.testing.assert_array_equal(constant.products(np.ones((3, 1), np.float32), np.ones((2, 1), np.float32))[0], 1.5)
+
+
 def test_products_in_single_precision_of_many_features_are_those_of_the_matrix(monkeypatch):
     monkeypatch.setattr(combined, "SPAN", 90)
     X = np.random.default_rng(0).normal(size=(250, 80))  # distances of so many features come from products of matrices
