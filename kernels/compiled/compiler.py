@@ -105,15 +105,15 @@ def _kept(options: dict[str, Any], function: Callable[..., Any]) -> Any:
     from numba import njit
 
     def kept() -> Any:
-        """Return the function; what is on disk holds only while what other modules wrote into it is as it was."""
+        """Return the function; what is on disk is not read where a module has changed whose names or code it has."""
         dispatcher = njit(cache=True, **options)(function)
         names = function.__globals__
-        others = {one.awaits["__name__"] for one in names.values() if hasattr(one, "awaits")} | {written.__module__}
+        modules = {one.awaits["__name__"] for one in names.values() if hasattr(one, "awaits")}
         digest = sha256()
-        for module in sorted(others - {names["__name__"]}):
+        for module in sorted(modules | {names["__name__"], written.__module__}):
             digest.update(getsource(sys.modules[module]).encode())
         index = dispatcher._cache._cache_file
-        index._source_stamp = (index._source_stamp, digest.hexdigest())
+        index._version = f"{index._version} {digest.hexdigest()}"  # compared before the rest is unpickled
         _tell(dispatcher.stats.cache_path)
         return dispatcher
 
