@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.svm import SVC
 
 from learnkernels.conf.schema import BASELINE_TITLES, BaselineConfig, BaselineName, CompareConfig, grid_values
@@ -97,7 +98,7 @@ def predictor_of(kind: BaselineName, task: str) -> str:
 def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
     """Return the settings of a baseline, for the keys of the store."""
     if kind == GRID_SEARCH:
-        return f"{SEARCHED_ROWS} {baseline.model_dump_json(exclude={'boosting', 'without'})}"
+        return f"centered {SEARCHED_ROWS} {baseline.model_dump_json(exclude={'boosting', 'without'})}"
     return repr({LINEAR: ALPHAS, BOOSTING: (LEAVES, RATES)}.get(kind))
 
 
@@ -218,10 +219,28 @@ def _tried(
     gammas = [gamma * scale for gamma in gammas]
     if of_classes:
         return X, SVC(kernel="rbf", class_weight=weights), {"gamma": gammas, "C": grid}, grid
-    # KernelRidge has no intercept: the target is centered for it.
-    ridge = TransformedTargetRegressor(KernelRidge(kernel="rbf"), transformer=StandardScaler(with_std=False))
     alphas = [1 / C for C in grid]
-    return X, ridge, {"regressor__gamma": gammas, "regressor__alpha": alphas}, grid
+    return X, CenteredKernelRidge(), {"gamma": gammas, "alpha": alphas}, grid
+
+
+class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """`KernelRidge` with a Gaussian kernel and an intercept that is not penalized: kernel and target are centered."""
+
+    def __init__(self, gamma: float = 1.0, alpha: float = 1.0) -> None:
+        self.gamma, self.alpha = gamma, alpha
+
+    def fit(self, X: Rows, y: np.ndarray) -> CenteredKernelRidge:
+        """Fit on training rows."""
+        K = rbf_kernel(X, gamma=self.gamma)
+        self.X_fit_, self.centerer_, self.intercept_ = X, KernelCenterer().fit(K), y.mean()
+        self.ridge_ = KernelRidge(alpha=self.alpha, kernel="precomputed")
+        self.ridge_.fit(self.centerer_.transform(K, copy=False), y - self.intercept_)
+        return self
+
+    def predict(self, X: Rows) -> np.ndarray:
+        """Return the predictions for new rows."""
+        K = self.centerer_.transform(rbf_kernel(X, self.X_fit_, gamma=self.gamma), copy=False)
+        return np.asarray(self.ridge_.predict(K) + self.intercept_)
 
 
 def _choosing(trial: Trial, folds: np.ndarray) -> Choosing:
