@@ -497,8 +497,8 @@ def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
         rows = [overview_row(items[one["item"]], one["summary"], one["status"]) for one in outcomes]
         _show_table(rows, "the papers, reproduced", [*rows[0]][2:])
         of = total([one["summary"] for one in outcomes if one["summary"]])
-        cells = f"cells {of['cells_near']} of {of['cells']} within 2 sd of the paper; " if of["cells"] else ""
-        _say(f"{cells}claims {of['claims_hold']} of {of['claims']} hold")
+        numbers = f"numbers {of['within_two']} of {of['numbers']} within 2 sd; " if of["numbers"] else ""
+        _say(f"{numbers}claims {of['claims_hold']} of {of['claims']} hold")
     _say(
         *(f"not reproduced: {one['item']}: {sentence}" for one in outcomes for sentence in one["not_holding"]),
         *(f"check fails: {sentence}" for one in outcomes for sentence in one["failing"]),

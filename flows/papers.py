@@ -20,8 +20,6 @@ from learnkernels.conf.papers.item import (
     NotOnOpenML,
     PaperItem,
     StudyConfig,
-    SurfaceStudy,
-    TwoPointStudy,
     choose_items,
 )
 from learnkernels.conf.schema import CompareConfig, DaskConfig
@@ -32,9 +30,9 @@ from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import new_run_id, run_name
-from learnkernels.tasks.papers.judge import StudyResult, Summary, failing
+from learnkernels.tasks.papers.judge import StudyResult, Summary, failing, summaries
 from learnkernels.tasks.papers.report import not_holding, read_item, tracking_note, write_item, write_report
-from learnkernels.tasks.papers.studies import base_kernels, surface, two_point
+from learnkernels.tasks.papers.studies import STUDIES
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
@@ -157,22 +155,16 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
             result = StudyResult(folds=folds)
         else:
             progress.start(f"{item.where}: {item.title}")
-            if isinstance(study, TwoPointStudy):
-                result = two_point(study)
-            elif isinstance(study, SurfaceStudy):
-                result = surface(study, data_dir, progress.advance)
-            else:
-                assert isinstance(study, BaseKernelsStudy)
-                result = base_kernels(study, data_dir, pools.of(DaskConfig.model_validate({})), progress.advance)
+            result = STUDIES[study.kind](study, data_dir, progress.advance)
         progress.start("judging")
         seconds = time.perf_counter() - started
         results_folder = write_item(item, result, seconds, _sources(configs, study), quick, results)
         kept = read_item(item, quick)
         assert kept is not None
-        summary = kept.summary()
+        (summary,) = summaries([kept])
         log_run(
             sweep,
-            metrics={key: float(summary[key]) for key in ("cells_near", "cells", "claims_hold", "claims")},
+            metrics={key: float(str(count)) for key, count in summary.items() if key != "seconds"},
             params={"item": item.name, "paper": item.paper, "where": item.where},
             tags={"learnkernels.results": results_folder},
             refs=list(refs.values()),
@@ -193,7 +185,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
 
 def _sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
     """Return where the data sets of an item come from; nothing where it has none."""
-    parts = study.parts if isinstance(study, BaseKernelsStudy) else (study,) if isinstance(study, SurfaceStudy) else ()
+    parts = study.parts if isinstance(study, BaseKernelsStudy) else (study,) if hasattr(study, "datasets") else ()
     words = {"file": "files", "openml": "OpenML", "sklearn": "scikit-learn", "synthetic": "a known distribution"}
     return " and ".join(dict.fromkeys(words[dataset.source] for of in (*configs, *parts) for dataset in of.datasets))
 

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Discriminator, Field
 from learnkernels.conf import schema
 from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.loading import Loader, read_yaml, set_key, validated
-from learnkernels.conf.schema.base import Parameter, Positive, as_mapping, by_default
+from learnkernels.conf.schema.base import Parameter, Positive, as_mapping, by_default, several
 from learnkernels.conf.schema.datasets import AnyDataset
 
 PAPERS = Path(__file__).resolve().parent
@@ -167,6 +167,18 @@ class SurfaceStudy(schema.Strict):
     points: int = Field(41, ge=3, le=401, description="Points of the grid along each weight.")
 
 
+class LocalMinimaStudy(schema.Strict):
+    """The objective of a step of `ca` over the bandwidth, and its local minima: AFK 2013, Figure 3."""
+
+    kind: Literal["local-minima"]
+    datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="What to learn from, a panel each.")
+    rows: int = Field(300, ge=10, le=5000, description="Rows that are drawn of each.")
+    draws: int = Field(2, ge=1, le=100, description="How often they are drawn.")
+    steps: int = Field(4, ge=1, le=50, description="Steps of the algorithm, an objective each.")
+    points: int = Field(200, ge=3, le=10_000, description="Bandwidths where the objective is evaluated.")
+    seed: int = Field(0, ge=0, description="Of the draws.")
+
+
 class ComparisonStudy(schema.Strict):
     """Learners compared on data sets, in one or more parts with settings of their own."""
 
@@ -177,7 +189,9 @@ class ComparisonStudy(schema.Strict):
     )
 
 
-StudyConfig = Annotated[ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy, Discriminator("kind")]
+StudyConfig = Annotated[
+    ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy | LocalMinimaStudy, Discriminator("kind")
+]
 
 
 # Items ---------------------------------------------------------------------------------------------------------------
@@ -187,6 +201,8 @@ Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
 Measure = Literal["error", "alignment", "test_alignment", "seconds", "rank"]
 Printed = Annotated[list[Parameter], Field(min_length=1, max_length=2)]
 """A number of a paper: its mean and, where the paper prints one, its standard deviation."""
+
+Titles = Annotated[tuple[str, ...], BeforeValidator(several)]
 
 NOT_OF_PAPERS = ("constant", "linear")
 """Baselines that no table of a paper has."""
@@ -226,16 +242,17 @@ class CellConfig(schema.Strict):
 
 
 class ClaimConfig(schema.Strict):
-    """What a paper says, in a form that numbers can bear out."""
+    """What a paper says, in a form that numbers can bear out; entries that say the same are checks of one claim."""
 
     says: str = Field(description="The claim, in one sentence.")
-    better: str | None = Field(None, description="Title of the learner that the paper finds better.")
-    than: str | None = Field(None, description="Title of the one it is compared with.")
+    better: Titles = Field((), description="Titles of the learners that the paper finds better, each a check.")
+    than: Titles = Field((), description="Titles of those they are compared with, each a check.")
     on: tuple[str, ...] = Field((), description="Data sets, or panels of a figure; all by default.")
     measure: Measure = Field("error", description="What is compared; alignments are better when higher, others lower.")
     expected: Literal["significant", "direction", "none"] = Field(
         "significant", description="none: the paper finds no significant difference."
     )
+    identity: bool = Field(False, description="It holds by construction: no evidence, so it is listed apart.")
     across: bool = Field(False, description="One signed-rank test over data sets in place of a t-test on each.")
     value: str | None = Field(None, description="Of a special study: the name of a number,")
     above: float | str | None = Field(None, description="what it lies above, a number or the name of one,")
@@ -244,10 +261,15 @@ class ClaimConfig(schema.Strict):
     def _complaints(self) -> Iterator[str]:
         compared, valued = (self.better, self.than), (self.above, self.below)
         if self.value is None:
-            if None in compared or valued != (None, None):
+            if () in compared or valued != (None, None):
                 yield "a claim needs 'better' and 'than', or 'value' with 'above' or 'below'"
-        elif compared != (None, None) or valued == (None, None):
+        elif compared != ((), ()) or valued == (None, None):
             yield "a claim on a 'value' needs 'above' or 'below', and neither 'better' nor 'than'"
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Learners that are compared, the better one first."""
+        return [(better, than) for better in self.better for than in self.than if better != than]
 
 
 class FigureConfig(schema.Strict):
@@ -402,6 +424,7 @@ class PaperItem(schema.Strict):
         reading = self.readings[name]
         changed = {
             "name": f"{self.name}.{name}",
+            "same_as": self.name,
             "setup": f"Another reading of {self.name}: {reading.says}",
             "study": reading.applied_to(self.study, f"{self.name}: readings.{name}"),
             "choices": (),
@@ -602,7 +625,8 @@ def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path
         named += [(f"{place}.learner", cell.learner, learners), (f"{place}.dataset", cell.dataset, datasets)]
     for i, claim in enumerate(item.claims):
         if claim.value is None:
-            named += [(f"claims.{i}.better", claim.better, learners), (f"claims.{i}.than", claim.than, learners)]
+            named += [(f"claims.{i}.better", one, learners) for one in claim.better]
+            named += [(f"claims.{i}.than", one, learners) for one in claim.than]
             named += [(f"claims.{i}.on", one, panels) for one in claim.on]
     named += [("figure.learners", one, learners) for one in item.figure.learners]
     if item.quick:

@@ -18,12 +18,13 @@ from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.evidence.tables import mean_shares
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
 
-NEAR = 2.0
-"""Standard deviations within which a number counts as that of the paper."""
+POWER = 0.8
+"""Of the test for a difference that a claim of no difference states."""
 
 HIGHER_IS_BETTER = ("alignment", "test_alignment")
 """Measures of which more is better."""
 
+Pair = tuple[str, str]
 Word = Literal["holds", "not significant", "not reproduced", "cannot be judged"]
 
 
@@ -46,6 +47,8 @@ class Cell:
     apart : float or None
         ``(here - paper) / paper_sd``, or over our deviation where the paper prints none; None without either, and for
         seconds, which are another machine's, and ranks, which have no deviation.
+    metric : str or None
+        What errors of the data set are measured by.
     """
 
     dataset: str | None
@@ -57,11 +60,11 @@ class Cell:
     here_sd: float | None
     trials: int
     apart: float | None
+    metric: str | None = None
 
-    @property
-    def near(self) -> bool | None:
-        """Whether the number is within two standard deviations of the paper's; None where that cannot be told."""
-        return None if self.apart is None else abs(self.apart) <= NEAR
+    def within(self, deviations: float) -> bool:
+        """Return whether the number is that many standard deviations from the paper's at most."""
+        return self.apart is not None and abs(self.apart) <= deviations
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class Evidence:
         The paper's plain paired t-test on the folds of the first repeat; with a split on all repeats.
     below, repeats : int
         In how many repeats that test is below the level, and how many have one.
+    detectable : float or None
+        The difference that the test finds with a power of 0.8; for claims of no difference.
     word : str
         The verdict on this data set.
     """
@@ -92,17 +97,35 @@ class Evidence:
     paired: float | None = None
     below: int = 0
     repeats: int = 0
+    detectable: float | None = None
     word: Word = "cannot be judged"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim of a paper, and whether it holds here; of learners, `expected` says in what way the paper means it."""
+    """A check of a claim, and whether it holds here; checks that say the same are of one claim.
+
+    Attributes
+    ----------
+    says : str
+        The claim.
+    expected : str
+        In what way the paper means it; of learners alone.
+    word : str
+        It holds where it does on every data set.
+    evidence : tuple of Evidence
+    learners : str
+        Those compared, where the claim compares several.
+    identity : bool
+        Whether it holds by construction.
+    """
 
     says: str
     expected: str
     word: Word
     evidence: tuple[Evidence, ...]
+    learners: str = ""
+    identity: bool = False
 
 
 def measured(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
@@ -136,6 +159,7 @@ def ranked(item: PaperItem, folds: pd.DataFrame) -> list[str]:
 def cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
     """Return every printed cell of an item next to what was measured."""
     rank = pd.DataFrame() if folds is None else ranks(folds, ranked(item, folds))
+    metrics = {} if folds is None else folds.groupby("dataset")["metric"].first().to_dict()
     rows = []
     for cell in item.printed:
         printed = cell.measures() if cell.value is None else {str(cell.named): cell.value} | cell.measures()
@@ -154,7 +178,9 @@ def cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, floa
                     here_sd = float(of.sem() if measure == "seconds" else of.std())
             unit = sd or here_sd
             apart = (here - mean) / unit if counts and here is not None and unit else None
-            rows.append(Cell(dataset, learner, measure, float(mean), sd, here, here_sd, trials, apart))
+            rows.append(
+                Cell(dataset, learner, measure, float(mean), sd, here, here_sd, trials, apart, metrics.get(dataset))
+            )
     return rows
 
 
@@ -204,22 +230,35 @@ def derived(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def claims(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Verdict]:
-    """Return the verdict on every claim of an item."""
-    return [
-        Verdict(claim.says, claim.expected if claim.value is None else "", _overall(evidence), evidence)
-        for claim in item.claims
-        for evidence in [tuple(_valued(claim, values) if claim.value is not None else _compared(claim, item, folds))]
-    ]
+    """Return the verdict on every check of the claims of an item."""
+    verdicts = []
+    for claim in item.claims:
+        if claim.value is not None:
+            evidence = tuple(_valued(claim, values))
+            verdicts.append(Verdict(claim.says, "", overall(evidence), evidence, "", claim.identity))
+        for pair in claim.pairs:
+            evidence = tuple(_compared(claim, pair, item, folds))
+            learners = ", ".join(pair) if len(claim.pairs) > 1 else ""
+            verdicts.append(Verdict(claim.says, claim.expected, overall(evidence), evidence, learners, claim.identity))
+    return verdicts
 
 
 def without_unknown(verdict: Verdict) -> Verdict | None:
     """Return a verdict on the data sets that can be judged, or None where none can."""
     known = tuple(one for one in verdict.evidence if one.word != "cannot be judged")
-    return replace(verdict, word=_overall(known), evidence=known) if known else None
+    return replace(verdict, word=overall(known), evidence=known) if known else None
 
 
-def _overall(evidence: Sequence[Evidence]) -> Word:
-    """Return the verdict on a claim: it holds where it does on every data set."""
+def by_claim(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """Return the checks of each claim, in order."""
+    found: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        found.setdefault(verdict.says, []).append(verdict)
+    return found
+
+
+def overall(evidence: Sequence[Evidence | Verdict]) -> Word:
+    """Return the verdict on a check, or on a claim: it holds where it does on every data set, or by every check."""
     words = {one.word for one in evidence}
     if not words or "cannot be judged" in words:
         return "cannot be judged"
@@ -243,7 +282,7 @@ def _valued(claim: ClaimConfig, values: Mapping[str, float]) -> list[Evidence]:
     return rows
 
 
-def _compared(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame | None) -> list[Evidence]:
+def _compared(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame | None) -> list[Evidence]:
     """Return the evidence of a claim on two learners."""
     if folds is None:
         return []
@@ -252,31 +291,46 @@ def _compared(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame | None) -
     lacking = [one for one in claim.on if not any(one in (name, panel(name)[0]) for name in known)]
     evidence = [Evidence(name) for name in lacking]
     if claim.across or claim.measure == "rank":
-        return [*evidence, _across(claim, item, folds, wanted)]
-    both = [
-        name
-        for name in wanted
-        if claim.on or {claim.better, claim.than} <= set(folds.loc[folds["dataset"] == name, "learner"])
-    ]
-    return [*evidence, *(_tested(claim, folds, name) for name in both)]
+        return [*evidence, _across(claim, pair, item, folds, wanted)]
+    has = folds.groupby("dataset")["learner"].agg(set)
+    both = [name for name in wanted if claim.on or set(pair) <= has[name]]
+    return [*evidence, *(_tested(claim, pair, folds, name) for name in both)]
 
 
-def _tested(claim: ClaimConfig, folds: pd.DataFrame, dataset: str) -> Evidence:
+def _tested(claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, dataset: str) -> Evidence:
     """Return the paired tests of one data set."""
-    pair = [measured(folds, dataset, learner, claim.measure) for learner in (claim.better, claim.than)]
-    table = pd.concat(pair, axis=1, join="inner")
+    table = pd.concat([measured(folds, dataset, learner, claim.measure) for learner in pair], axis=1, join="inner")
     if table.empty:
         return Evidence(dataset)
     errors = table * _sign(claim)
-    trials = errors.to_numpy()
-    p = corrected_p(trials[:, 0], trials[:, 1], _share_of_test(folds, dataset))
+    trials, share = errors.to_numpy(), _share_of_test(folds, dataset)
     repeats = [group.to_numpy() for _, group in errors.groupby(level=0)]
     if all(len(group) == 1 for group in repeats):
         repeats = [trials]  # of a split, whose repeats are one trial each
     plain = [paired_p(*group.T) for group in repeats]
     known = [one for one in plain if one is not None]
     below = sum(one < SIGNIFICANCE for one in known)
-    return replace(_judged(claim, dataset, table.mean(), p), paired=plain[0], below=below, repeats=len(known))
+    one = _judged(
+        claim, dataset, table.mean(), corrected_p(trials[:, 0], trials[:, 1], share), detectable(trials, share)
+    )
+    return replace(one, paired=plain[0], below=below, repeats=len(known))
+
+
+def detectable(trials: np.ndarray, share: float) -> float | None:
+    """Return the mean difference that the corrected test finds at its level with a power of 0.8, or None.
+
+    Parameters
+    ----------
+    trials : ndarray of shape (n, 2)
+        Errors of both learners.
+    share : float
+        See `share_of_test`.
+    """
+    n = len(trials)
+    if n < 2:
+        return None
+    quantiles = stats.t.ppf([1 - SIGNIFICANCE, POWER], n - 1).sum()
+    return float(quantiles * np.sqrt((1 / n + share) * np.diff(trials, axis=1).var(ddof=1)))
 
 
 def _sign(claim: ClaimConfig) -> float:
@@ -284,7 +338,7 @@ def _sign(claim: ClaimConfig) -> float:
     return -1.0 if claim.measure in HIGHER_IS_BETTER else 1.0
 
 
-def _judged(claim: ClaimConfig, on: str, both: pd.Series, p: float | None) -> Evidence:
+def _judged(claim: ClaimConfig, on: str, both: pd.Series, p: float | None, detected: float | None) -> Evidence:
     """Return the evidence of a number of the better and of the other, and the p-value that the first is better."""
     better, than = map(float, both)
     direction = _sign(claim) * better < _sign(claim) * than
@@ -295,7 +349,7 @@ def _judged(claim: ClaimConfig, on: str, both: pd.Series, p: float | None) -> Ev
         word = "cannot be judged" if p is None else "holds" if p >= SIGNIFICANCE else "not reproduced"
     elif p is not None and p < SIGNIFICANCE:
         word = "holds"
-    return Evidence(on, better, than, p, word=word)
+    return Evidence(on, better, than, p, detectable=detected if claim.expected == "none" else None, word=word)
 
 
 def _share_of_test(folds: pd.DataFrame, dataset: str) -> float:
@@ -303,20 +357,20 @@ def _share_of_test(folds: pd.DataFrame, dataset: str) -> float:
     return share_of_test(of["n_test"].to_numpy(), of["n_rows"].to_numpy())
 
 
-def _across(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame, datasets: Sequence[str]) -> Evidence:
+def _across(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame, datasets: Sequence[str]) -> Evidence:
     """Return the signed-rank test over data sets."""
     if claim.measure == "rank":
         of = ranks(folds, ranked(item, folds))
     else:
         by = folds.assign(seconds=seconds(folds))
         of = by.pivot_table(index="dataset", columns="learner", values=claim.measure, aggfunc="mean", sort=False)
-    table = of.reindex(columns=[claim.better, claim.than])
+    table = of.reindex(columns=[*pair])
     table = table[table.index.isin(datasets)].dropna()
     if table.empty:
         return Evidence(f"{len(datasets)} data sets")
-    p = signed_rank_p(*(_sign(claim) * table.to_numpy(dtype=float)).T)
+    values = _sign(claim) * table.to_numpy(dtype=float)
     both = table.median() if claim.measure == "rank" else table.mean()
-    return _judged(claim, f"{len(table)} data sets", both, p)
+    return _judged(claim, f"{len(table)} data sets", both, signed_rank_p(*values.T), detectable(values, 0.0))
 
 
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
@@ -415,12 +469,20 @@ class StudyResult:
 
 
 class Summary(TypedDict):
-    """How much of an item was found again: numbers near those of the paper, claims that hold, each of how many."""
+    """How much of an item was found again, and how much of it an earlier item has as well, which counts there alone.
 
-    cells_near: int
-    cells: int
-    claims_hold: int
+    A claim holds where all its checks do. Identities are no checks.
+    """
+
+    numbers: int
+    within_one: int
+    within_two: int
+    checks: int
+    checks_hold: int
     claims: int
+    claims_hold: int
+    identities: int
+    printed_before: int
     seconds: float
 
 
@@ -457,31 +519,76 @@ class Kept:
         folds = self.result.folds if self.item.is_comparison else None
         return self.result.values | ({} if folds is None else derived(self.item, folds))
 
+    @property
+    def partial(self) -> bool:
+        """Whether it is a reduced form or another reading, which may lack data sets and learners."""
+        return bool(self.facts["quick"]) or self.item.name.startswith(f"{self.item.same_as}.")
+
     def cells(self) -> list[Cell]:
-        """Return the paper's numbers next to ours; of a reduced form those that it has."""
+        """Return the paper's numbers next to ours; of a part those that it has."""
         found = cells(self.item, self.result.folds, self.values)
-        return [cell for cell in found if cell.here is not None or not self.facts["quick"]]
+        return [cell for cell in found if cell.here is not None or not self.partial]
 
     def claims(self) -> list[Verdict]:
-        """Return the verdict on each claim; of a reduced form on what it can judge."""
+        """Return the verdict on each check of the claims; of a part on what it can judge."""
         found = claims(self.item, self.result.folds, self.values)
-        if not self.facts["quick"]:
+        if not self.partial:
             return found
         return [one for verdict in found if (one := without_unknown(verdict)) is not None]
 
-    def summary(self) -> Summary:
-        """Return how much of the paper's item was found again."""
-        compared = [cell.near for cell in self.cells()]
-        words = [verdict.word for verdict in self.claims()]
-        return Summary(
-            cells_near=sum(near is True for near in compared),
-            cells=sum(near is not None for near in compared),
-            claims_hold=words.count("holds"),
-            claims=len(words),
-            seconds=float(self.facts["seconds"]),
+
+def summaries(kept: Sequence[Kept]) -> list[Summary]:
+    """Return how much of each item was found again; the same print with the same result counts once."""
+    seen: set[Any] = set()
+    found = []
+    for one in kept:
+        cells = {(of.dataset, of.learner, of.measure, of.paper, of.paper_sd, of.here): of for of in one.cells()}
+        numbers = [of for key, of in cells.items() if of.apart is not None and key not in seen]
+        verdicts = {(of.expected, of.evidence): of for of in one.claims()}
+        new = [of for key, of in verdicts.items() if key not in seen]
+        checks = [of for of in new if not of.identity]
+        claims = [overall(of) for of in by_claim(checks).values()]
+        found.append(
+            Summary(
+                numbers=len(numbers),
+                within_one=sum(of.within(1) for of in numbers),
+                within_two=sum(of.within(2) for of in numbers),
+                checks=len(checks),
+                checks_hold=sum(of.word == "holds" for of in checks),
+                claims=len(claims),
+                claims_hold=claims.count("holds"),
+                identities=len(new) - len(checks),
+                printed_before=len(seen & cells.keys()),
+                seconds=float(one.facts["seconds"]),
+            )
         )
+        seen |= {key for key, of in cells.items() if of.apart is not None} | verdicts.keys()
+    return found
 
 
 def total(summaries: Sequence[Summary]) -> Summary:
     """Return the summary of several items."""
     return Summary(**{key: sum(one[key] for one in summaries) for key in Summary.__annotations__})  # type: ignore
+
+
+def systematic(cells: Sequence[Cell]) -> list[str]:
+    """Return a sentence for the numbers of one measure that all lie on one side of the paper's.
+
+    Of one data set at least three, on average at least one deviation off; of all data sets of a metric at least eight.
+    """
+    sentences = []
+    known = [cell for cell in cells if cell.apart is not None and cell.paper_sd and cell.learner]
+    for what, least, off in (("dataset", 3, 1.0), ("metric", 8, 0.0)):
+        groups: dict[tuple[str, str], list[float]] = {}
+        for cell in known:
+            groups.setdefault((str(getattr(cell, what)), cell.measure), []).append(float(cell.apart or 0.0))
+        for (name, measure), apart in groups.items():
+            side = {np.sign(round(one, 1)) for one in apart}
+            if len(apart) >= least and side in ({1.0}, {-1.0}) and abs(np.mean(apart)) >= off:
+                words = "above" if side == {1.0} else "below"
+                low, high = sorted(map(abs, (min(apart), max(apart))))
+                sentences.append(
+                    f"{name}: all {len(apart)} values of {measure} are {words} the paper's, "
+                    f"by {low:.1f} to {high:.1f} deviations."
+                )
+    return sentences

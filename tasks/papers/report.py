@@ -35,8 +35,12 @@ from learnkernels.tasks.papers.judge import (
     StudyResult,
     Summary,
     Verdict,
+    by_claim,
     derived,
+    overall,
     seconds,
+    summaries,
+    systematic,
     total,
     worth,
 )
@@ -47,7 +51,7 @@ EXPECTED = {"significant": "significantly", "direction": "in the mean", "none": 
 Rows = list[dict[str, Any]]
 
 
-def section(kept: Kept, images: Mapping[str, str]) -> str:
+def section(kept: Kept, images: Mapping[str, str], readings: Mapping[str, Kept] | None = None) -> str:
     """Return the section of an item in Markdown.
 
     Parameters
@@ -56,8 +60,10 @@ def section(kept: Kept, images: Mapping[str, str]) -> str:
         The item and its results.
     images : mapping of str to str
         File name of a figure -> its address in this document.
+    readings : mapping of str to Kept, optional
+        Name of another reading of the item -> its results.
     """
-    folds, verdicts = kept.result.folds, kept.claims()
+    folds, verdicts, compared = kept.result.folds, kept.claims(), kept.cells()
     took = f"took {minutes(kept.facts['seconds'])} min"
     if folds is not None:
         spent = float((folds["seconds_weights"] + folds["seconds_fit"]).sum())
@@ -68,10 +74,13 @@ def section(kept: Kept, images: Mapping[str, str]) -> str:
         heading=kept.heading,
         quick=kept.facts["quick"],
         took=Markdown(took + (f"; data from {kept.facts['data']}." if kept.facts["data"] else ".")),
-        tables=_tables(kept.item, kept.result, kept.cells()),
+        tables=_tables(kept.item, kept.result, compared),
+        systematic=systematic(compared),
+        readings=readings_table(kept, readings or {}),
         figures=[(Path(name).stem, images.get(name, name)) for name in kept.figures],
         claims=claims_table(verdicts),
         tested=any(one.p is not None for verdict in verdicts for one in verdict.evidence),
+        powered=any(one.detectable is not None for verdict in verdicts for one in verdict.evidence),
         worth=[] if folds is None else worth_table(folds),
         level=SIGNIFICANCE,
         search=GRID_SEARCH_TITLE,
@@ -171,33 +180,44 @@ def claims_table(verdicts: Sequence[Verdict]) -> Rows:
     """Return one row a claim: what the paper says, the verdict, and what it rests on."""
     return [
         {
-            "the paper says": Markdown(verdict.says),
-            "expected": EXPECTED.get(verdict.expected, ""),
-            "here": worded(verdict),
-            "evidence": "\n".join(evidence_line(one) for one in verdict.evidence),
+            "the paper says": Markdown(says),
+            "expected": ", ".join(dict.fromkeys(EXPECTED[one.expected] for one in checks if one.expected)),
+            "here": "identity" if all(one.identity for one in checks) else worded(checks),
+            "evidence": "\n".join(evidence_line(of, one.learners) for one in checks for of in one.evidence),
         }
-        for verdict in verdicts
+        for says, checks in by_claim(verdicts).items()
     ]
 
 
-def worded(verdict: Verdict) -> str:
-    """Return the verdict; of several data sets on how many it holds, where not on all."""
-    held = sum(one.word == "holds" for one in verdict.evidence)
-    on = f" (on {held} of {len(verdict.evidence)})" if len(verdict.evidence) > 1 and verdict.word != "holds" else ""
-    return verdict.word + on
+def worded(checks: Sequence[Verdict]) -> str:
+    """Return the verdict on a claim; of several comparisons how many hold, where not all do."""
+    words = [of.word for one in checks for of in one.evidence]
+    word = overall(checks)
+    return word + (f" ({words.count('holds')} of {len(words)})" if len(words) > 1 and word != "holds" else "")
 
 
-def evidence_line(one: Evidence) -> str:
+def evidence_line(one: Evidence, learners: str = "") -> str:
     """Return what a verdict rests on, on one data set."""
+    on = f"{learners}; {one.on}" if learners else one.on
     if one.better is None or one.than is None:
-        return f"{one.on}: no numbers" if one.better is None else f"{one.on}: {one.better:.4g}"
-    line = f"{one.on}: {one.better:.4g}, {one.than:.4g}"
+        return f"{on}: no numbers" if one.better is None else f"{on}: {one.better:.4g}"
+    line = f"{on}: {one.better:.4g}, {one.than:.4g}"
     if one.p is not None:
         line += f"; p {equals_p(one.p)}"
     if one.paired is not None:
         counted = f"below {SIGNIFICANCE} in {one.below} of {one.repeats} repeats, in the first "
         line += f" (plain: {counted if one.repeats > 1 else ''}{short_p(one.paired)})"
-    return line
+    return line + (f"; detectable {one.detectable:.2g}" if one.detectable is not None else "")
+
+
+def readings_table(kept: Kept, readings: Mapping[str, Kept]) -> Rows:
+    """Return one row a reading of the set-up that has results, after the one that was chosen; without any, nothing."""
+    rows = []
+    for name, one in {"chosen": kept, **readings}.items() if readings else ():
+        (of,) = summaries([one])
+        says = "as above" if one is kept else kept.item.readings[name].says
+        rows.append({"reading": name, "difference": says, **counts(of)})
+    return rows
 
 
 def worth_table(folds: pd.DataFrame) -> Rows:
@@ -260,7 +280,7 @@ def write_item(
             "figures": kept.figures,
             "values": result.values,
             "tables": result.tables,
-            "summary": kept.summary(),
+            "summary": summaries([kept])[0],
             "cells": [asdict(cell) for cell in kept.cells()],
             "claims": [asdict(verdict) for verdict in kept.claims()],
         }
@@ -341,8 +361,10 @@ def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: 
         for figure in one.figures:
             shutil.copyfile(one.folder / figure, pages / f"{name}.{figure}")
         images = {figure: f"{name}.{figure}" for figure in one.figures}
+        of = {reading: read_item(one.item.as_reading(reading), False) for reading in one.item.readings if not quick}
+        readings = {reading: found for reading, found in of.items() if found is not None}
         with atomic_path(pages / f"{name}.md") as temporary:
-            temporary.write_text(OUT_OF_THE_NAVIGATION + section(one, images), encoding="utf-8")
+            temporary.write_text(OUT_OF_THE_NAVIGATION + section(one, images, readings), encoding="utf-8")
     text = report_text(items, kept, reasons, quick, pages.name)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -354,15 +376,29 @@ def report_text(
     items: Sequence[PaperItem], kept: Mapping[str, Kept], reasons: Mapping[str, str], quick: bool, pages: str
 ) -> str:
     """Return the summary: the numbers and claims of each item, linked to its page, and the claims that do not hold."""
-    summaries = {name: one.summary() for name, one in kept.items()}
-    overview = []
+    found = dict(zip(kept, summaries([*kept.values()]), strict=True))
+    overview, by_paper = [], dict[str, list[Summary]]()
     for item in items:
-        of = summaries.get(item.name)
+        of = found.get(item.name)
         status = reasons.get(item.name, "not run: no results of this configuration") if of is None else "done"
         linked = {} if of is None else {"item": link(item.name, f"{pages}/{item.name}.md")}
         overview.append(overview_row(item, of, status) | linked)
-    claims = {name: [of for of in one.claims() if of.word != "holds"] for name, one in kept.items()}
-    total_of = total(list(summaries.values()))
+        by_paper.setdefault(item.paper, []).extend([of] if of else [])
+    total_of = total([*found.values()])
+    apart, failing = [], []
+    for name, one in kept.items():
+        place = link(f"{one.item.paper}, {one.item.where}", f"{pages}/{name}.md")
+        cells = [
+            f"{' '.join(filter(None, (of.dataset, of.learner, of.measure)))} ({_apart(of)})"
+            for of in one.cells()
+            if of.apart is not None and not of.within(2)
+        ]
+        apart += [(place, "; ".join(cells))] if cells else []
+        failing += [
+            (place, says, worded(checks))
+            for says, checks in by_claim(one.claims()).items()
+            if overall(checks) != "holds"
+        ]
     return render(
         "papers.md",
         quick=quick,
@@ -372,11 +408,9 @@ def report_text(
         minutes=minutes(total_of["seconds"]),
         machine=_machine([one.facts for one in kept.values()]) if kept else "",
         overview=overview,
-        not_reproduced=[
-            (link(f"{kept[name].item.paper}, {kept[name].item.where}", f"{pages}/{name}.md"), of.says, worded(of))
-            for name, verdicts in claims.items()
-            for of in verdicts
-        ],
+        by_paper=[{"paper": paper, **counts(total(of))} for paper, of in by_paper.items() if of],
+        apart=apart,
+        not_reproduced=failing,
     )
 
 
@@ -390,13 +424,25 @@ def _machine(facts: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join([*own, *libraries, f"learnkernels {versions['learnkernels']}", when])
 
 
+def counts(of: Summary) -> dict[str, str]:
+    """Return how much was found again, as cells of a table; what an earlier item has is in brackets."""
+    before = f" (+{of['printed_before']})" if of["printed_before"] else ""
+    return {
+        "numbers": f"{of['numbers']}{before}" if of["numbers"] or before else "",
+        "within 1 sd": str(of["within_one"]) if of["numbers"] else "",
+        "within 2 sd": str(of["within_two"]) if of["numbers"] else "",
+        "claims that hold": f"{of['claims_hold']} of {of['claims']}" if of["claims"] else "",
+        "checks that hold": f"{of['checks_hold']} of {of['checks']}" if of["checks"] else "",
+        "identities": str(of["identities"] or ""),
+    }
+
+
 def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, str]:
     """Return how much of an item was found again, as a row of a table for people."""
     return {
         "item": item.name,
         "paper": f"{item.paper}, {item.where}",
-        "within 2 sd": f"{of['cells_near']} of {of['cells']}" if of and of["cells"] else "",
-        "claims that hold": f"{of['claims_hold']} of {of['claims']}" if of and of["claims"] else "",
+        **(counts(of) if of else {}),
         "minutes": minutes(of["seconds"]) if of else "",
         "status": status,
     }
@@ -405,9 +451,9 @@ def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, 
 def not_holding(kept: Kept) -> list[str]:
     """Return what a paper says of an item and these runs do not bear out, a sentence a claim."""
     lines = []
-    for verdict in kept.claims():
-        if verdict.word != "holds":
-            because = "; ".join(evidence_line(of) for of in verdict.evidence if of.word != "holds")
-            here = f"{worded(verdict)}{f' ({because})' if because else ''}"
-            lines.append(f"{verdict.says.rstrip('.')}. Here: {here}.")
+    for says, checks in by_claim(kept.claims()).items():
+        if overall(checks) != "holds":
+            failing = [(of, one.learners) for one in checks for of in one.evidence if of.word != "holds"]
+            because = "; ".join(evidence_line(*of) for of in failing)
+            lines.append(f"{says.rstrip('.')}. Here: {worded(checks)}{f' ({because})' if because else ''}.")
     return lines

@@ -2,77 +2,48 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from scipy.linalg import cho_solve
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.papers.item import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.conf.papers.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.conf.schema import FamilyConfig, ProtocolConfig, grid_values
-from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families import PolynomialFamily
 from learnkernels.kernels.families.base import KernelFamily
 from learnkernels.kernels.learners import LearningProblem, Solution
+from learnkernels.kernels.learners.ca import CA, SETTLED, Ascent
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
+from learnkernels.kernels.search.pairs import RadialPairs
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.projected_gradient import ObjectiveAt
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.gram import gram_statistics
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.dataset import Dataset, load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.statistics import Advance, fold_seed
-from learnkernels.tasks.own import described
 from learnkernels.tasks.papers.judge import StudyResult
-from learnkernels.tasks.store import checked, digest, keep, kept, store_path
-from learnkernels.tasks.workers.cluster import DaskPool, map_here
 
 CENTERED, UNCENTERED = "rho", "A"
 """The papers' letters for alignment with and without centering."""
 
 COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 
-
-_TABLE = "trials.parquet"
-
-_TRIALS = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("kernel", pa.string()),
-        ("repeat", pa.int32()),
-        ("fold", pa.int32()),
-        ("accuracy", pa.float64()),
-        (CENTERED, pa.float64()),
-        (UNCENTERED, pa.float64()),
-    ]
-)
+MINIMA_ROUNDING = 1e-9
+"""Share of the range of a function below which a step of it is rounding."""
 
 
-@dataclass(frozen=True)
-class RepeatJob:
-    """One data set, its base kernels and one drawing of the folds, small enough to travel."""
-
-    ref: DatasetRef
-    kernels: tuple[FamilyConfig, ...]
-    protocol: ProtocolConfig
-    repeat: int
-
-
-def base_kernels(study: BaseKernelsStudy, data_dir: str | None, pool: DaskPool, advance: Advance) -> StudyResult:
+def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance) -> StudyResult:
     """Return accuracy and alignments of each base kernel alone, and how they correlate over the base kernels.
 
     Parameters
@@ -81,10 +52,8 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, pool: DaskPool, 
         Data sets, base kernels and protocol.
     data_dir : str or None
         Folder of the data files.
-    pool : DaskPool
-        Workers, each of which takes one drawing of the folds at a time where they are of this machine.
     advance : callable
-        Is told of each drawing's share of the whole.
+        Is called with each drawing's share of the whole.
 
     Returns
     -------
@@ -100,41 +69,26 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, pool: DaskPool, 
     Notes
     -----
     Accuracy is one less the test error: the misclassification rate or, in regression, the root mean squared error.
-    Alignments are those on the training folds. What the store has is not computed again.
+    Alignments are those on the training folds.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.3, Table 1, Figure 2.
     """
-    seed = study.protocol.seed
-    jobs = []
-    for part in study.parts:
-        for dataset in part.datasets:
-            ref = ingest(dataset, data_dir or ".", seed)
-            loaded = load_dataset(ref)
-            require_varying(part.kernels, loaded.X, loaded.features, f"data set {ref.name}")
-            jobs += [RepeatJob(ref, part.kernels, study.protocol, repeat) for repeat in range(study.protocol.repeats)]
-    paths = [_trials_path(job) for job in jobs]
-    missing = [(job, path) for job, path in zip(jobs, paths, strict=True) if not kept(path, warnings.warn)]
-    run_all = pool.map if pool.local and len(missing) > 1 else map_here
-    tables = run_all(measure_base_kernels, [job for job, _ in missing], advance)
-    for (_, path), rows in zip(missing, tables, strict=True):
-        with keep(path) as folder:
-            pq.write_table(pa.Table.from_pylist(rows, schema=_TRIALS), folder / _TABLE)
-    found = [pq.read_table(checked(path) / _TABLE, schema=_TRIALS) for path in paths]
-    return correlations(pa.concat_tables(found).to_pandas())
+    protocol, rows = study.protocol, list[dict[str, Any]]()
+    drawings = [
+        (of, part.kernels, repeat) for part in study.parts for of in part.datasets for repeat in range(protocol.repeats)
+    ]
+    for of, kernels, repeat in drawings:
+        ref = ingest(of, data_dir or ".", protocol.seed)
+        rows += measure_base_kernels(load_dataset(ref), ref.name, kernels, protocol, repeat)
+        advance(1 / len(drawings))
+    return correlations(pd.DataFrame(rows))
 
 
-def _trials_path(job: RepeatJob) -> Path:
-    protocol = job.protocol
-    key = digest(
-        NUMERICS_VERSION, _TRIALS.names, job.ref.name, job.ref.digest, described(job.kernels), protocol.folds,
-        protocol.seed, job.repeat, grid_values(protocol.grid),
-    )  # fmt: skip
-    return store_path("base-kernels", key)
-
-
-def measure_base_kernels(job: RepeatJob) -> list[dict[str, Any]]:
+def measure_base_kernels(
+    dataset: Dataset, name: str, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig, repeat: int
+) -> list[dict[str, Any]]:
     """Return one row per base kernel and trial of one drawing of the folds.
 
     Raises
@@ -142,17 +96,17 @@ def measure_base_kernels(job: RepeatJob) -> list[dict[str, Any]]:
     InputError
         The data set does not allow these base kernels or folds.
     """
-    dataset = load_dataset(job.ref)
-    where = f"data set {job.ref.name}"
-    family = build_family(job.kernels, dataset.features, where)
-    assert job.protocol.folds is not None  # the schema has them
+    where = f"data set {name}"
+    require_varying(kernels, dataset.X, dataset.features, where)
+    family = build_family(kernels, dataset.features, where)
+    assert protocol.folds is not None  # the schema has them
     try:
-        folds = assign_folds(dataset.target, job.protocol.folds, fold_seed(job.protocol.seed, job.repeat))
+        folds = assign_folds(dataset.target, protocol.folds, fold_seed(protocol.seed, repeat))
         statistics = gram_statistics(family, dataset.X, dataset.target.Y, folds, keep_origin=True)
         return [
-            {"dataset": job.ref.name, "repeat": job.repeat, **row}
-            for trial in trials(job.protocol.folds)
-            for row in _one_by_one(dataset, family, statistics, folds, trial, grid_values(job.protocol.grid))
+            {"dataset": name, "repeat": repeat, **row}
+            for trial in trials(protocol.folds)
+            for row in _one_by_one(dataset, family, statistics, folds, trial, grid_values(protocol.grid))
         ]
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
@@ -239,7 +193,7 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
 # Two points -----------------------------------------------------------------------------------------------------------
 
 
-def two_point(study: TwoPointStudy) -> StudyResult:
+def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advance | None = None) -> StudyResult:
     r"""Return the alignment of :math:`K(x, x') = x \cdot x' + 1` with the labels of two points, for each share of one.
 
     A share alpha of all rows is (-1, 0) with the label -1, the others are (1, 0) with +1: two rows with these weights.
@@ -287,6 +241,75 @@ def two_point_alignments(share: float) -> tuple[float, float]:
     return float(statistics.alignments[0]), float(statistics.uncentered_alignments[0])
 
 
+# The objective of a bandwidth -----------------------------------------------------------------------------------------
+
+
+def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance) -> StudyResult:
+    r"""Return the objective of steps of `ca` over the bandwidth, and how many local minima each has.
+
+    .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
+
+    Parameters
+    ----------
+    study : LocalMinimaStudy
+        Data sets, rows, draws, steps and bandwidths.
+    data_dir : str or None
+        Folder of the data files.
+    advance : callable
+        Is called with each data set's share of the whole.
+
+    Returns
+    -------
+    result : StudyResult
+        Value ``"local minima, most"``, a table of how many objectives have how many, and a figure of the first draw.
+
+    Raises
+    ------
+    InputError
+        A data set cannot be read.
+
+    References
+    ----------
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning, appendix B.1, Figure 3.
+    """
+    figure, axes = panels([of.label for of in study.datasets])
+    found, rows = list[int](), []
+    for dataset, axis in zip(study.datasets, axes, strict=False):
+        loaded, counts = load_dataset(ingest(dataset, data_dir or ".", study.seed)), list[int]()
+        for draw in range(study.draws):
+            rng = np.random.default_rng([study.seed, draw])
+            chosen = rng.permutation(loaded.target.values.size)[: study.rows]
+            Y, pairs = loaded.target.Y[chosen], RadialPairs("gaussian", loaded.X[chosen])
+            ascent = Ascent(pairs, Y - Y.mean(axis=0), CA.eps)
+            grid = np.linspace(pairs.candidates[0], pairs.candidates[-1], study.points)
+            for step in range(1, study.steps + 1):
+                P = ascent.gradient()
+                h = -np.array([pairs.value_and_gradient(np.array([u]), P)[0] for u in grid])
+                counts.append(count_minima(h))
+                if draw == 0:
+                    axis.plot(np.exp(grid), h / np.abs(h).max(), label=f"step {step}")
+                ascent.add(np.atleast_1d(pairs.steepest(P, settled=SETTLED)), CA.largest_step)
+        axis.set(xscale="log", xlabel="sigma", ylabel="h, over its largest size")
+        rows.append(
+            {"data set": dataset.label, "objectives": str(len(counts)), "local minima": " ".join(map(str, counts))}
+        )
+        found += counts
+        advance(1 / len(study.datasets))
+    add_legend(figure, axes)
+    return StudyResult(
+        values={"local minima, most": float(max(found)), "objectives": float(len(found))},
+        tables=[("Local minima of the objective of each draw and step.", rows)],
+        figures={"objectives": figure},
+    )
+
+
+def count_minima(h: np.ndarray) -> int:
+    """Return how many local minima a sampled function has inside its range; steps of rounding are none."""
+    steps = np.diff(h)
+    steps = steps[np.abs(steps) > MINIMA_ROUNDING * np.ptp(h)]
+    return int(np.sum((steps[:-1] < 0) & (steps[1:] > 0)))
+
+
 # The objective of a polynomial kernel ---------------------------------------------------------------------------------
 
 
@@ -303,7 +326,7 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
     data_dir : str or None
         Folder of the data files.
     advance : callable
-        Is told of each panel's share of the whole.
+        Is called with each panel's share of the whole.
 
     Returns
     -------
@@ -461,3 +484,12 @@ def bend(objective: PolynomialRidge, at: ObjectiveAt) -> Bend:
     H = 8 * np.einsum("ikq,ilq->kl", products, solved, optimize=True) - 2 * curvature
     eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
     return Bend(float(eigenvalues[0]), float(eigenvalues[-1]))
+
+
+STUDIES: dict[str, Callable[..., StudyResult]] = {
+    "base-kernels": base_kernels,
+    "local-minima": local_minima,
+    "surface": surface,
+    "two-point": two_point,
+}
+"""Kind -> what makes it, of a study, the folder of the data and a function that advances the progress."""

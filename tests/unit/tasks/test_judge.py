@@ -106,6 +106,41 @@ def test_a_claim_holds_where_it_does_on_every_data_set():
     assert [one.on for one in verdict(folds, better="align", than="unif").evidence] == ["d"]
 
 
+def test_a_claim_has_a_check_for_each_pair_of_learners():
+    claim = {"says": "So.", "better": ["alignf", "align"], "than": ["unif", "align"]}
+    proof = {"says": "By definition.", "better": "alignf", "than": "unif", "identity": True}
+    checks = judge.claims(item(claims=[claim, proof]), FOLDS, {})
+    assert [one.learners for one in checks] == ["alignf, unif", "alignf, align", "align, unif", ""]
+    claims = judge.by_claim(checks)
+    assert [len(of) for of in claims.values()] == [3, 1]
+    assert judge.overall(claims["So."]) == "not significant"  # align, unif
+    assert [one.identity for one in checks] == [False] * 3 + [True]
+
+
+def test_the_detectable_difference_is_found_with_a_power_of_four_fifths():
+    """By simulation: normal differences of that mean and of the deviation of the trials."""
+    (one,) = verdict(FOLDS, better="align", than="unif", expected="none").evidence
+    deviation, n, share = (CLOSE - UNIF).std(ddof=1), CLOSE.size, N_TEST / (N_ROWS - N_TEST)
+    means = np.random.default_rng(3).normal(one.detectable, deviation * np.sqrt(1 / n + share), 20_000)
+    spread = deviation * np.sqrt(np.random.default_rng(4).chisquare(n - 1, 20_000) / (n - 1))
+    found = means / (spread * np.sqrt(1 / n + share)) > stats.t.ppf(0.9, n - 1)
+    assert found.mean() == pytest.approx(0.8, abs=0.02)  # the noncentral t, to its usual approximation
+    assert verdict(FOLDS, better="align", than="unif").evidence[0].detectable is None
+
+
+def test_numbers_all_on_one_side_are_named():
+    def cell(dataset: str, apart: float) -> judge.Cell:
+        return judge.Cell(dataset, "unif", "error", 1.0, 0.1, 1.0, 0.1, 5, apart, "rmse")
+
+    low = [cell("kin", apart) for apart in (-1.2, -1.6, -1.8)]
+    assert judge.systematic(low) == ["kin: all 3 values of error are below the paper's, by 1.2 to 1.8 deviations."]
+    assert judge.systematic([*low, cell("kin", 0.0)]) == []
+    all_high = [cell(f"d{i}", 0.1 + i / 10) for i in range(8)]
+    assert judge.systematic(all_high) == [
+        "rmse: all 8 values of error are above the paper's, by 0.1 to 0.8 deviations."
+    ]
+
+
 def test_alignment_is_better_when_higher_and_cannot_be_judged_without_a_kernel():
     aligned = {("d", "unif"): UNIF, ("d", "alignf"): UNIF + 0.1 + 0.01 * rng.standard_normal((2, 5))}
     folds = table({**dict.fromkeys(aligned, UNIF), ("d", GRID_SEARCH_TITLE): UNIF}, aligned)
@@ -168,14 +203,14 @@ def test_cells_stand_beside_what_was_measured():
     unif, seconds, alignf, missing, rank, rho, other = found
     assert unif.apart == pytest.approx((UNIF.mean() - 0.4) / 0.05)
     assert (unif.here_sd, unif.trials) == (pytest.approx(UNIF.std(ddof=1)), 10)
-    assert unif.near is (abs(unif.apart) <= 2)
+    assert unif.within(2) is (abs(unif.apart) <= 2)
     measured_seconds = np.tile(np.arange(5) + 1.5, 2)
     assert (seconds.measure, seconds.here, seconds.apart) == ("seconds", measured_seconds.mean(), None)
     assert seconds.here_sd == pytest.approx(stats.sem(measured_seconds))
     assert alignf.apart == pytest.approx((BETTER.mean() - 0.3) / BETTER.std(ddof=1))  # the paper prints no deviation
-    assert (missing.here, missing.apart, missing.near, missing.trials) == (None, None, None, 0)
+    assert (missing.here, missing.apart, missing.within(2), missing.trials) == (None, None, False, 0)
     assert (rank.here, rank.apart) == (1.0, None)
-    assert (rho.measure, rho.apart, rho.near) == ("rho", pytest.approx(2.5), False)
+    assert (rho.measure, rho.apart, rho.within(2), rho.within(3)) == ("rho", pytest.approx(2.5), False, True)
     assert other.here is None
 
 

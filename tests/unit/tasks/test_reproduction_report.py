@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.papers.figures import FIGURE_BYTES, figures, png, weights_figure
-from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, total
+from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, summaries, total
 from learnkernels.tasks.papers.report import (
     claims_table,
     minutes,
@@ -120,11 +120,13 @@ def test_a_large_figure_is_drawn_coarser():
 def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
     one, other = kept(), item(name="uai2009-other", paper="UAI 2009")
     text = report_text([one.item, other], {one.item.name: one}, {other.name: "failed: no | file"}, False, "pages")
-    assert "1 of 2 items:\n\n- 2 of 2 published numbers are within two standard deviations." in text
-    assert "- 1 of 2 claims hold.\n- The items took 1.5 minutes in all." in text
-    assert "| uai2009-other | UAI 2009, Table 0 |  |  |  | failed: no \\| file |" in text
-    assert "| [jmlr2012-made](pages/jmlr2012-made.md) | JMLR 2012, Table 0 | 2 of 2 | 1 of 2 | 1.5 | done |" in text
+    assert "1 of 2 items:\n\n- 2 of 2 published numbers are within two standard deviations (100 %), " in text
+    assert "- 1 of 2 claims hold. They consist of 2 checks, of which 1 hold.\n- The items took 1.5 minutes" in text
+    assert "| uai2009-other | UAI 2009, Table 0 |  |  |  |  |  |  |  | failed: no \\| file |" in text
+    row = "| 2 | 1 | 2 | 1 of 2 | 1 of 2 |  | 1.5 | done |"
+    assert f"| [jmlr2012-made](pages/jmlr2012-made.md) | JMLR 2012, Table 0 {row}" in text
     assert "- [JMLR 2012, Table 0](pages/jmlr2012-made.md): unif is better. Here: not reproduced.\n" in text
+    assert "## Numbers beyond" not in text
     assert "Environment: 2 cores (Linux), Python 3.11, numpy 2, learnkernels 1, 2026-01-02." in text
     for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
         counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
@@ -134,10 +136,35 @@ def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
     assert "not run: no results of this configuration" in nothing
 
 
+def test_what_two_papers_print_counts_once():
+    proof = {"says": "By definition.", "better": "alignf", "than": "unif", "expected": "direction", "identity": True}
+    other = FULL["printed"] + [{"dataset": "d", "learner": "unif", "error": [0.9, 0.01]}]
+    both = [kept(), kept(name="icml2010-again", printed=other, claims=[*FULL["claims"], proof])]
+    first, second = summaries(both)
+    assert (first["numbers"], first["within_two"], first["checks"], first["checks_hold"]) == (2, 2, 2, 1)
+    assert (second["numbers"], second["within_two"], second["checks"], second["claims"]) == (1, 0, 0, 0)
+    assert (second["identities"], second["printed_before"]) == (1, 2)
+    assert summaries(both[1:])[0]["claims"] == 2
+    text = report_text([one.item for one in both], {one.item.name: one for one in both}, {}, False, "pages")
+    assert "- 2 of 3 published numbers are within two standard deviations (67 %)" in text
+    assert "- 1 further checks are identities" in text
+    assert re.search(r"## Numbers beyond two.*icml2010-again.md\): d unif error \(-\d", text, re.DOTALL)
+
+
+def test_other_readings_stand_beside_the_chosen_one():
+    reading = {"says": "kernels are raw.", "set": {"parts.0.normalise": "none"}}
+    chosen = kept(readings={"raw": reading}, study={"kind": "comparison", "parts": [{"normalize": "trace"}]})
+    other = Kept(chosen.item.as_reading("raw"), StudyResult(FOLDS), (), FACTS, Path())
+    text = section(chosen, {}, {"raw": other})
+    assert "| chosen | as above | 2 | 1 | 2 | 1 of 2 |" in text
+    assert "| raw | kernels are raw. | 2 | 1 | 2 | 1 of 2 |" in text
+    assert "Other readings" not in section(chosen, {})
+
+
 def test_what_does_not_hold_says_on_how_many_data_sets_it_does():
     folds = pd.concat([FOLDS, table({("e", "unif"): UNIF, ("e", "alignf"): UNIF})])
     (line, _) = not_holding(kept(folds))
-    assert line.startswith("alignf | is better. Here: not reproduced (on 1 of 2) (e: ")
+    assert line.startswith("alignf | is better. Here: not reproduced (1 of 2) (e: ")
     assert "d: " not in line
 
 
@@ -160,7 +187,7 @@ def test_tables_are_empty_where_there_is_nothing_to_say():
     assert worth_table(folds) == []
     assert claims_table(claims(item(), folds, {})) == []
     assert cells(item(), folds, {}) == []
-    assert total([])["cells"] == 0
+    assert total([])["numbers"] == 0
     assert minutes(1.0) == "0.1"
 
 

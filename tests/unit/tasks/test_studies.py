@@ -7,21 +7,21 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from learnkernels.conf.papers.item import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.conf.papers.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.protocol.folds import assign_folds
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.papers import studies
 from learnkernels.tasks.papers.studies import (
     Bend,
-    RepeatJob,
     bend,
     correlation,
     correlations,
+    count_minima,
+    local_minima,
     measure_base_kernels,
     two_point,
     two_point_alignments,
@@ -81,8 +81,7 @@ def test_base_kernels_alone_are_measured_in_every_trial(shared_data: Path):
     study = BaseKernelsStudy.model_validate({"kind": "base-kernels", **keys})
     part = study.parts[0]
     dataset = load_source(part.datasets[0], str(shared_data), 0)
-    ref = store_dataset(dataset, "ionosphere", "file")
-    rows = pd.DataFrame(measure_base_kernels(RepeatJob(ref, part.kernels, study.protocol, 0)))
+    rows = pd.DataFrame(measure_base_kernels(dataset, "ionosphere", part.kernels, study.protocol, 0))
     assert rows.groupby("kernel")["fold"].apply(list).tolist() == [[0, 1, 2, 3, 4]] * 2
     of = rows.groupby("kernel", sort=False)[["accuracy", "rho", "A"]].mean()
     assert of["accuracy"].iloc[0] > of["accuracy"].iloc[1]  # a bandwidth that is too narrow sees no neighbour
@@ -96,6 +95,32 @@ def test_base_kernels_alone_are_measured_in_every_trial(shared_data: Path):
     first = rows[(rows["kernel"] == rows["kernel"].iloc[0]) & (rows["fold"] == 0)].iloc[0]
     assert first["rho"] == pytest.approx(expected, rel=1e-9)  # sums of some thousand products
     assert first["A"] == pytest.approx(y @ K @ y / np.linalg.norm(K) / (y @ y), rel=1e-9)
+
+
+def test_local_minima_are_counted_inside_the_range(monkeypatch: pytest.MonkeyPatch):
+    assert count_minima(np.array([3.0, 1, 2, 0, 5])) == 2
+    assert count_minima(np.array([0.0, 1, 2, 3])) == count_minima(np.array([3.0, 2, 1])) == 0
+    assert count_minima(np.array([3.0, 1, 1 + 1e-12, 1, 5])) == 1  # rounding on the ground of one valley
+    cancer = {"source": "sklearn", "name": "breast_cancer", "scale": "standard"}
+    study = {"kind": "local-minima", "datasets": [cancer], "rows": 60, "draws": 1, "steps": 2, "points": 40}
+    monkeypatch.setattr(studies, "ingest", load_source)
+    monkeypatch.setattr(studies, "load_dataset", lambda loaded: loaded)
+    shares: list[float] = []
+    result = local_minima(LocalMinimaStudy.model_validate(study), None, shares.append)
+    assert shares == [1.0]
+    assert result.values["objectives"] == 2
+    assert 1 <= result.values["local minima, most"] <= 3
+    # The first objective, by its definition: F' at eps I is the centered target kernel less a share of the centering.
+    dataset = load_source(LocalMinimaStudy.model_validate(study).datasets[0], ".", 0)
+    some = np.random.default_rng([0, 0]).permutation(dataset.X.shape[0])[:60]
+    y, D = dataset.target.Y[some, 0], ((dataset.X[some, None] - dataset.X[some]) ** 2).sum(axis=2)
+    y = y - y.mean()
+    H = np.eye(60) - 1 / 60
+    P = np.outer(y, y) - (y @ y) / 59 * H
+    (axis,) = [axis for axis in result.figures["objectives"].axes if axis.get_title()]
+    sigmas, shown = axis.lines[0].get_data()
+    h = np.array([-(np.exp(-D / sigma**2) * P).sum() for sigma in sigmas])
+    np.testing.assert_allclose(shown, h / np.abs(h).max(), atol=1e-9)
 
 
 def test_a_surface_has_value_and_bend_at_every_pair_of_weights():
