@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -145,9 +144,6 @@ class BaseKernelsStudy(schema.Strict):
     parts: tuple[BaseKernelsPart, ...] = Field(min_length=1, description="Data sets with base kernels of their own.")
 
     def _complaints(self) -> Iterator[str]:
-        names = [dataset.label for part in self.parts for dataset in part.datasets]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            yield f"data set {', '.join(twice)} appears more than once; give each its own 'label'"
         if self.protocol.folds is None:
             yield "the base kernels are measured by cross-validation; give 'folds' in place of a split"
 
@@ -217,28 +213,31 @@ class CellConfig(schema.Strict):
     error: Printed | None = Field(None, description="Mean and deviation of the test error, as a share or an RMSE.")
     alignment: Printed | None = Field(None, description="Mean and deviation of the alignment on the training rows.")
     test_alignment: Printed | None = Field(None, description="The same on the test rows.")
-    seconds: Printed | None = Field(None, description="Seconds of a trial; on another machine, so it is only shown.")
     rank: Printed | None = Field(None, description="Median over the data sets of the rank by mean error.")
     value: Printed | None = Field(None, description="The number of that name.")
 
     def _complaints(self) -> Iterator[str]:
-        if self.value is not None and self.named is None:
-            yield "a cell with 'value' needs 'name', the name of a number of the study"
-        if self.value is None and not self.measures():
-            yield "a cell needs one of: error, alignment, test_alignment, seconds, rank, value"
-        if self.measures() and (self.learner is None or (self.dataset is None and self.rank is None)):
+        if (self.value is None) != (self.name is None):
+            yield "a cell needs 'name' and 'value' together, the name of a number of the study"
+        if not self.measures():
+            yield "a cell needs one of: error, alignment, test_alignment, rank, value"
+        if self.name is None and (self.learner is None or (self.dataset is None and self.rank is None)):
             yield "a cell needs 'dataset' and 'learner', a rank 'learner' alone"
 
-    @property
-    def named(self) -> str | None:
-        """Name of the number: as given, or that of learner and data set."""
-        words = [word for word in (self.learner, self.dataset) if word]
-        return self.name or " ".join(words) or None
-
     def measures(self) -> dict[str, list[float]]:
-        """Return what the paper prints, measure by measure."""
-        printed = {name: getattr(self, name) for name in get_args(Measure)}
+        """Return the numbers, measure by measure; that of a study by its name."""
+        printed = {name: getattr(self, name, None) for name in get_args(Measure)} | {str(self.name): self.value}
         return {name: value for name, value in printed.items() if value is not None}
+
+
+class CheckConfig(CellConfig):
+    """An interval that a number of the reduced form lies in."""
+
+    def _complaints(self) -> Iterator[str]:
+        yield from super()._complaints()
+        for name, interval in self.measures().items():
+            if len(interval) != 2 or interval[0] > interval[1]:
+                yield f"{name} must be [low, high], got {interval}"
 
 
 class ClaimConfig(schema.Strict):
@@ -283,37 +282,6 @@ class FigureConfig(schema.Strict):
     x: str | None = Field(None, description="For curves: what the last word of a data set's name counts.")
     log: bool = Field(False, description="For curves: whether that axis is logarithmic.")
     learners: tuple[str, ...] = Field((), description="For weights: the learners that are compared.")
-
-    def _complaints(self) -> Iterator[str]:
-        if self.kind == "weights" and len(self.learners) < 2:
-            yield "figure weights needs 'learners', at least two titles"
-
-
-class CheckConfig(schema.Strict):
-    """An interval that a number of the reduced form lies in."""
-
-    dataset: str | None = None
-    learner: str | None = None
-    name: str | None = Field(None, description="In place of both: the name of a number of a special study.")
-    error: tuple[float, float] | None = None
-    alignment: tuple[float, float] | None = None
-    test_alignment: tuple[float, float] | None = None
-    value: tuple[float, float] | None = None
-
-    def _complaints(self) -> Iterator[str]:
-        intervals = self.intervals()
-        if not intervals:
-            yield "a check needs an interval [low, high] of one of: error, alignment, test_alignment, value"
-        for name, (low, high) in intervals.items():
-            if low > high:
-                yield f"{name} must be [low, high], got [{low:g}, {high:g}]"
-        if (self.value is None) == (self.dataset is None or self.learner is None):
-            yield "a check needs 'dataset' and 'learner', or 'name' and 'value'"
-
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        """Return the intervals by measure."""
-        given = {name: getattr(self, name) for name in ("error", "alignment", "test_alignment", "value")}
-        return {name: interval for name, interval in given.items() if interval is not None}
 
 
 class ChangeConfig(schema.Strict):
@@ -405,11 +373,6 @@ class PaperItem(schema.Strict):
         """Whether the item compares learners, and is no special study."""
         return bool(self.study.get("kind") == "comparison")
 
-    @property
-    def experiment(self) -> str:
-        """The MLflow experiment of the paper."""
-        return f"papers: {self.paper}"
-
     def as_reading(self, name: str) -> PaperItem:
         """Return another reading as an item of its own, without a reduced form.
 
@@ -436,7 +399,7 @@ class PaperItem(schema.Strict):
 
     def tracking(self, quick: bool) -> schema.TrackingConfig:
         """Return where MLflow keeps the runs, and their tags."""
-        experiment = f"{self.experiment} (quick)" if quick else self.experiment
+        experiment = f"papers: {self.paper}{' (quick)' if quick else ''}"
         return schema.TrackingConfig(experiment=experiment, tags={"paper": self.paper, "item": self.name})
 
     def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[schema.CompareConfig]:
@@ -520,16 +483,8 @@ def item_names(folder: Path = PAPERS) -> list[str]:
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder of items (seen from {Path.cwd()}).")
     papers = [paper.replace(" ", "").lower() for paper in get_args(Paper)]
-
-    def order(name: str) -> tuple[int, list[tuple[bool, float, str]]]:
-        paper = name.partition("-")[0]
-        words = [(bool(word.isdigit()), float(word) if word.isdigit() else 0.0, word) for word in _WORDS.findall(name)]
-        return (papers.index(paper) if paper in papers else len(papers), words)
-
-    return sorted((path.stem for path in folder.glob("*.yaml") if path.name != CATALOGUE), key=order)
-
-
-_WORDS = re.compile(r"\d+|\D+")
+    names = {path.stem: path.stem.partition("-")[0] for path in folder.glob("*.yaml") if path.name != CATALOGUE}
+    return sorted(names, key=lambda name: (papers.index(names[name]) if names[name] in papers else len(papers), name))
 
 
 def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = False) -> list[PaperItem]:
@@ -619,7 +574,7 @@ def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path
     panels = datasets | {panel(dataset)[0] for dataset in datasets}
     named: list[tuple[str, str | None, set[str]]] = []
     cells: dict[str, CellConfig | CheckConfig]
-    cells = {f"printed.{i}": cell for i, cell in enumerate(item.printed) if cell.measures()}
+    cells = {f"printed.{i}": cell for i, cell in enumerate(item.printed)}
     cells |= {f"quick.checks.{i}": check for i, check in enumerate(item.quick.checks if item.quick else ())}
     for place, cell in cells.items():
         named += [(f"{place}.learner", cell.learner, learners), (f"{place}.dataset", cell.dataset, datasets)]

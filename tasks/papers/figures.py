@@ -110,26 +110,18 @@ def _mean_alignment_figure(table: pd.DataFrame, colors: Mapping[str, str]) -> Fi
 
 def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
     """Return mean shares of the base kernels, learner against learner: a panel a pair and data set, a dot a kernel."""
-    shares = {
-        (str(dataset), str(learner)): mean_shares(group)
-        for (dataset, learner), group in folds[folds["learner"].isin(learners)].groupby(
-            ["dataset", "learner"], sort=False
-        )
-    }
-    pairs = [
-        (dataset, one, other)
-        for dataset in folds["dataset"].unique()
-        for one, other in itertools.combinations(learners, 2)
-        if (dataset, one) in shares and (dataset, other) in shares
-    ]
+    pairs = []
+    for dataset, of in folds.groupby("dataset", sort=False):
+        known = dict([*of.groupby("learner")])
+        for one, other in itertools.combinations([name for name in learners if name in known], 2):
+            pairs.append((f"{dataset}: {one}, {other}", one, other, mean_shares(known[one]), mean_shares(known[other])))
     if not pairs:
         return None
-    figure, axes = panels([f"{dataset}: {one}, {other}" for dataset, one, other in pairs])
+    figure, axes = panels([title for title, *_ in pairs])
     colors = colors_of(folds)
-    for axis, (dataset, one, other) in zip(axes, pairs, strict=True):
-        x, y = shares[dataset, one], shares[dataset, other]
-        low, high = min(x.min(), y.min(), 0.0), max(x.max(), y.max())
-        axis.plot([low, high], [low, high], color="0.7", lw=1, zorder=0)
+    for axis, (_, one, other, x, y) in zip(axes, pairs, strict=True):
+        ends = [min(x.min(), y.min(), 0.0), max(x.max(), y.max())]
+        axis.plot(ends, ends, color="0.7", lw=1, zorder=0)
         axis.scatter(x, y, s=40, color=colors[other], edgecolor="black")
         axis.set(xlabel=f"share, {one}", ylabel=f"share, {other}")
     return figure

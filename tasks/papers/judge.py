@@ -15,7 +15,7 @@ from scipy import stats
 
 from learnkernels.conf.papers.item import CheckConfig, ClaimConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.evidence.tables import mean_shares
+from learnkernels.tasks.evidence.tables import mean_shares, short_p
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
 
 POWER = 0.8
@@ -37,16 +37,14 @@ class Cell:
     dataset, learner : str or None
         Of a comparison.
     measure : str
-        error, alignment, test_alignment, seconds, rank, or the name of a number of a special study.
+        error, alignment, test_alignment, rank, or the name of a number of a special study.
     paper, paper_sd : float, float or None
         As printed.
     here, here_sd : float or None
-        Mean and deviation over trials, of seconds the standard error; None where there is no such trial.
-    trials : int
-        How many trials.
+        Mean and deviation over trials; None where there is no such trial.
     apart : float or None
         ``(here - paper) / paper_sd``, or over our deviation where the paper prints none; None without either, and for
-        seconds, which are another machine's, and ranks, which have no deviation.
+        ranks, which have no deviation.
     metric : str or None
         What errors of the data set are measured by.
     """
@@ -58,7 +56,6 @@ class Cell:
     paper_sd: float | None
     here: float | None
     here_sd: float | None
-    trials: int
     apart: float | None
     metric: str | None = None
 
@@ -162,25 +159,20 @@ def cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, floa
     metrics = {} if folds is None else folds.groupby("dataset")["metric"].first().to_dict()
     rows = []
     for cell in item.printed:
-        printed = cell.measures() if cell.value is None else {str(cell.named): cell.value} | cell.measures()
-        for measure, (mean, *deviation) in printed.items():
+        for measure, (mean, *deviation) in cell.measures().items():
             dataset, learner, sd = cell.dataset, cell.learner, deviation[0] if deviation else None
-            here, here_sd, trials, counts = None, None, 0, measure not in ("seconds", "rank")
-            if printed[measure] is cell.value:
-                dataset = learner = None
-                here, here_sd, trials = values.get(measure), values.get(f"{measure} sd"), int(measure in values)
+            here, here_sd = None, None
+            if cell.name == measure:
+                here, here_sd = values.get(measure), values.get(f"{measure} sd")
             elif measure == "rank":
-                if learner in rank:
-                    here, trials = float(rank[learner].median()), len(rank)
+                here = float(rank[learner].median()) if learner in rank else None
             elif folds is not None and len(of := measured(folds, dataset, learner, measure)):
-                here, trials = float(of.mean()), len(of)
-                if trials > 1:
-                    here_sd = float(of.sem() if measure == "seconds" else of.std())
+                here = float(of.mean())
+                if len(of) > 1:
+                    here_sd = float(of.std())
             unit = sd or here_sd
-            apart = (here - mean) / unit if counts and here is not None and unit else None
-            rows.append(
-                Cell(dataset, learner, measure, float(mean), sd, here, here_sd, trials, apart, metrics.get(dataset))
-            )
+            apart = (here - mean) / unit if measure != "rank" and here is not None and unit else None
+            rows.append(Cell(dataset, learner, measure, float(mean), sd, here, here_sd, apart, metrics.get(dataset)))
     return rows
 
 
@@ -241,12 +233,6 @@ def claims(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, flo
             learners = ", ".join(pair) if len(claim.pairs) > 1 else ""
             verdicts.append(Verdict(claim.says, claim.expected, overall(evidence), evidence, learners, claim.identity))
     return verdicts
-
-
-def without_unknown(verdict: Verdict) -> Verdict | None:
-    """Return a verdict on the data sets that can be judged, or None where none can."""
-    known = tuple(one for one in verdict.evidence if one.word != "cannot be judged")
-    return replace(verdict, word=overall(known), evidence=known) if known else None
 
 
 def by_claim(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
@@ -400,8 +386,8 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 def worth(folds: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the learner of the lowest mean error next to the search over one kernel, a row per data set that has one.
 
-    ``p`` is that of the corrected test that the learner has the lower error, ``p_search`` that the search has it;
-    seconds are means over trials, the share of the pass over the base kernels included.
+    p is that of the corrected test that the learner has the lower error; seconds are means over trials, the share of
+    the pass over the base kernels included.
     """
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
@@ -417,13 +403,11 @@ def worth(folds: pd.DataFrame) -> list[dict[str, Any]]:
             verdict = "yes"
         elif p_search is not None and p_search < SIGNIFICANCE:
             verdict = "no, the search is better"
-        error, search_error = (float(means[one]) for one in pair)
-        spent, search_seconds = (measured(folds, dataset, one, "seconds").mean() for one in pair)
-        rows.append(
-            {"dataset": dataset, "learner": pair[0], "error": error, "seconds": spent}
-            | {"search_error": search_error, "search_seconds": search_seconds}
-            | {"p": p, "p_search": p_search, "verdict": verdict}
-        )
+        row = {"data set": dataset, "best learner": pair[0]}
+        for start, learner in zip(("", f"{GRID_SEARCH_TITLE}: "), pair, strict=True):
+            row[f"{start}error"] = f"{means[learner]:.4g}"
+            row[f"{start}seconds"] = f"{measured(folds, dataset, learner, 'seconds').mean():.3g}"
+        rows.append(row | {"p, learner better": short_p(p), "worth it": verdict})
     return rows
 
 
@@ -431,11 +415,10 @@ def failing(checks: Sequence[CheckConfig], folds: pd.DataFrame | None, values: M
     """Return one sentence a number that lies outside its interval, or is missing."""
     sentences = []
     for check in checks:
-        for measure, (low, high) in check.intervals().items():
-            what, here = str(check.name), values.get(str(check.name))
-            if measure != "value":
+        for measure, (low, high) in check.measures().items():
+            what, here = measure, values.get(measure)
+            if check.name is None:
                 what = f"{check.dataset}, {check.learner}: {measure}"
-                here = None
                 if folds is not None and len(of := measured(folds, check.dataset, check.learner, measure)):
                     here = float(of.mean())
             if here is None:
@@ -509,11 +492,6 @@ class Kept:
     folder: Path
 
     @property
-    def heading(self) -> str:
-        """Paper, place and title of the item."""
-        return f"{self.item.paper}, {self.item.where}: {self.item.title}"
-
-    @property
     def values(self) -> dict[str, float]:
         """The named numbers: those of a study, and those that follow from trials."""
         folds = self.result.folds if self.item.is_comparison else None
@@ -531,10 +509,11 @@ class Kept:
 
     def claims(self) -> list[Verdict]:
         """Return the verdict on each check of the claims; of a part on what it can judge."""
-        found = claims(self.item, self.result.folds, self.values)
+        verdicts = claims(self.item, self.result.folds, self.values)
         if not self.partial:
-            return found
-        return [one for verdict in found if (one := without_unknown(verdict)) is not None]
+            return verdicts
+        known = [(one, tuple(of for of in one.evidence if of.word != "cannot be judged")) for one in verdicts]
+        return [replace(one, word=overall(of), evidence=of) for one, of in known if of]
 
 
 def summaries(kept: Sequence[Kept]) -> list[Summary]:

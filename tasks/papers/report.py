@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_markdown_artifact
 
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
@@ -27,26 +27,14 @@ from learnkernels.tasks.evidence.tables import equals_p, mean_and_sd, short_p
 from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.naming import step
+from learnkernels.tasks.papers import judge
 from learnkernels.tasks.papers.figures import figures, placed, png
-from learnkernels.tasks.papers.judge import (
-    Cell,
-    Evidence,
-    Kept,
-    StudyResult,
-    Summary,
-    Verdict,
-    by_claim,
-    derived,
-    overall,
-    seconds,
-    summaries,
-    systematic,
-    total,
-    worth,
-)
+from learnkernels.tasks.papers.judge import Cell, Evidence, Kept, StudyResult, Summary, Verdict
 from learnkernels.tasks.store import atomic_path, digest
 
 EXPECTED = {"significant": "significantly", "direction": "in the mean", "none": "no significant difference"}
+
+WORTH = {"lower": "yes", "higher": "no, the search is better", "neither": "no difference"}
 
 Rows = list[dict[str, Any]]
 
@@ -71,17 +59,17 @@ def section(kept: Kept, images: Mapping[str, str], readings: Mapping[str, Kept] 
     return render(
         "item.md",
         item=kept.item,
-        heading=kept.heading,
+        heading=f"{kept.item.paper}, {kept.item.where}: {kept.item.title}",
         quick=kept.facts["quick"],
         took=Markdown(took + (f"; data from {kept.facts['data']}." if kept.facts["data"] else ".")),
         tables=_tables(kept.item, kept.result, compared),
-        systematic=systematic(compared),
+        systematic=judge.systematic(compared),
         readings=readings_table(kept, readings or {}),
         figures=[(Path(name).stem, images.get(name, name)) for name in kept.figures],
         claims=claims_table(verdicts),
         tested=any(one.p is not None for verdict in verdicts for one in verdict.evidence),
         powered=any(one.detectable is not None for verdict in verdicts for one in verdict.evidence),
-        worth=[] if folds is None else worth_table(folds),
+        worth=[] if folds is None else judge.worth(folds),
         level=SIGNIFICANCE,
         search=GRID_SEARCH_TITLE,
     )
@@ -105,7 +93,7 @@ def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> l
             said += " Apart: our mean less the paper's, in its standard deviations, or in ours where it prints none."
         tables.append(("", _full_table(result.folds, compared), said))
     if result.folds is not None and item.figure.kind == "weights":
-        values, alike = derived(item, result.folds), []
+        values, alike = judge.derived(item, result.folds), []
         pairs = list(itertools.combinations(item.figure.learners, 2))
         for dataset, (one, other) in itertools.product(result.folds["dataset"].unique(), pairs):
             if (value := values.get(f"cosine of {one} and {other} on {dataset}")) is not None:
@@ -113,6 +101,8 @@ def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> l
         tables.append(("Cosine of the angle between the mean shares of two learners.", alike, ""))
     tables.append(("", cells_table([cell for cell in compared if cell.measure == "rank"]), ""))
     tables.append(("", cells_table([cell for cell in compared if cell.learner is None and cell.dataset is None]), ""))
+    numbers = [{"number": name, "here": f"{value:.4g}"} for name, value in result.values.items()]
+    tables.append(("Numbers of the study; sd is the standard deviation over trials.", numbers, ""))
     return tables + [(caption, rows, "") for caption, rows in result.tables]
 
 
@@ -145,9 +135,7 @@ def _full_table(folds: pd.DataFrame, compared: Sequence[Cell]) -> Rows:
             row[f"{measure}, here"] = "" if values.isna().all() else mean_and_sd(values.mean(), values.std())
             if measure in apart:
                 row[f"{measure}, apart"] = _apart(cell)
-        if "seconds" in printed:
-            row["seconds, paper"] = _printed(cells.get((dataset, learner, "seconds")))
-        row["seconds a trial"] = f"{seconds(group).mean():.3g}"
+        row["seconds a trial"] = f"{judge.seconds(group).mean():.3g}"
         row["without the pass"] = f"{(group['seconds_weights'] + group['seconds_fit']).astype(float).mean():.3g}"
         rows.append(row)
     return rows
@@ -185,14 +173,14 @@ def claims_table(verdicts: Sequence[Verdict]) -> Rows:
             "here": "identity" if all(one.identity for one in checks) else worded(checks),
             "evidence": "\n".join(evidence_line(of, one.learners) for one in checks for of in one.evidence),
         }
-        for says, checks in by_claim(verdicts).items()
+        for says, checks in judge.by_claim(verdicts).items()
     ]
 
 
 def worded(checks: Sequence[Verdict]) -> str:
     """Return the verdict on a claim; of several comparisons how many hold, where not all do."""
     words = [of.word for one in checks for of in one.evidence]
-    word = overall(checks)
+    word = judge.overall(checks)
     return word + (f" ({words.count('holds')} of {len(words)})" if len(words) > 1 and word != "holds" else "")
 
 
@@ -214,27 +202,10 @@ def readings_table(kept: Kept, readings: Mapping[str, Kept]) -> Rows:
     """Return one row a reading of the set-up that has results, after the one that was chosen; without any, nothing."""
     rows = []
     for name, one in {"chosen": kept, **readings}.items() if readings else ():
-        (of,) = summaries([one])
+        (of,) = judge.summaries([one])
         says = "as above" if one is kept else kept.item.readings[name].says
         rows.append({"reading": name, "difference": says, **counts(of)})
     return rows
-
-
-def worth_table(folds: pd.DataFrame) -> Rows:
-    """Return one row per data set with the search over one Gaussian kernel."""
-    return [
-        {
-            "data set": one["dataset"],
-            "best learner": one["learner"],
-            "error": f"{one['error']:.4g}",
-            "seconds": f"{one['seconds']:.3g}",
-            f"{GRID_SEARCH_TITLE}: error": f"{one['search_error']:.4g}",
-            f"{GRID_SEARCH_TITLE}: seconds": f"{one['search_seconds']:.3g}",
-            "p, learner better": short_p(one["p"]),
-            "worth it": one["verdict"],
-        }
-        for one in worth(folds)
-    ]
 
 
 # Folders and the report ----------------------------------------------------------------------------------------------
@@ -251,7 +222,7 @@ OUT_OF_THE_NAVIGATION = "---\norphan: true\nnosearch: true\n---\n\n"
 def write_item(
     item: PaperItem, result: StudyResult, seconds: float, data: str, quick: bool, refs: Sequence[FoldsRef] = ()
 ) -> str:
-    """Write the folder of an item, whole or not at all, put section and cells into Prefect, and return the folder."""
+    """Write the folder of an item, whole or not at all, put the section into Prefect, and return the folder."""
     target = (QUICK_RESULTS if quick else RESULTS) / item.name
     facts = {
         "item": item.name,
@@ -280,20 +251,18 @@ def write_item(
             "figures": kept.figures,
             "values": result.values,
             "tables": result.tables,
-            "summary": summaries([kept])[0],
+            "summary": judge.summaries([kept])[0],
             "cells": [asdict(cell) for cell in kept.cells()],
             "claims": [asdict(verdict) for verdict in kept.claims()],
         }
         (folder / "result.json").write_text(json.dumps(judged, indent=1, default=str), encoding="utf-8")
-    key = f"paper-{re.sub(r'[^a-z0-9]+', '-', item.name.lower())}"
     images = {
         name: f"data:image/png;base64,{base64.b64encode((target / name).read_bytes()).decode()}"
         for name in kept.figures
     }
-    place = f"**{item.paper}, {item.where}**"
-    create_markdown_artifact(section(kept, images), key=key, description=f"{place}: {item.title}")
-    if rows := cells_table(kept.cells()):
-        create_table_artifact(rows, key=f"{key}-cells", description=f"{place}: the paper's numbers and ours.")
+    key = f"paper-{re.sub(r'[^a-z0-9]+', '-', item.name.lower())}"
+    about = f"**{item.paper}, {item.where}**: {item.title}"
+    create_markdown_artifact(section(kept, images), key=key, description=about)
     return str(target)
 
 
@@ -376,7 +345,7 @@ def report_text(
     items: Sequence[PaperItem], kept: Mapping[str, Kept], reasons: Mapping[str, str], quick: bool, pages: str
 ) -> str:
     """Return the summary: the numbers and claims of each item, linked to its page, and the claims that do not hold."""
-    found = dict(zip(kept, summaries([*kept.values()]), strict=True))
+    found = dict(zip(kept, judge.summaries([*kept.values()]), strict=True))
     overview, by_paper = [], dict[str, list[Summary]]()
     for item in items:
         of = found.get(item.name)
@@ -384,7 +353,7 @@ def report_text(
         linked = {} if of is None else {"item": link(item.name, f"{pages}/{item.name}.md")}
         overview.append(overview_row(item, of, status) | linked)
         by_paper.setdefault(item.paper, []).extend([of] if of else [])
-    total_of = total([*found.values()])
+    total_of = judge.total([*found.values()])
     apart, failing = [], []
     for name, one in kept.items():
         place = link(f"{one.item.paper}, {one.item.where}", f"{pages}/{name}.md")
@@ -396,9 +365,17 @@ def report_text(
         apart += [(place, "; ".join(cells))] if cells else []
         failing += [
             (place, says, worded(checks))
-            for says, checks in by_claim(one.claims()).items()
-            if overall(checks) != "holds"
+            for says, checks in judge.by_claim(one.claims()).items()
+            if judge.overall(checks) != "holds"
         ]
+    compared = []
+    for who, without in (("all learners", ()), ("learners of the papers", ("rfm",))):
+        tables = [
+            folds[~folds["learner"].isin(without)] for one in kept.values() if (folds := one.result.folds) is not None
+        ]
+        words = {(*row.values(),)[:5]: row["worth it"] for folds in tables for row in judge.worth(folds)}
+        counted = {shown: [*words.values()].count(word) for shown, word in WORTH.items()}
+        compared += [{"best of": who, **counted}] if words else []
     return render(
         "papers.md",
         quick=quick,
@@ -408,8 +385,10 @@ def report_text(
         minutes=minutes(total_of["seconds"]),
         machine=_machine([one.facts for one in kept.values()]) if kept else "",
         overview=overview,
-        by_paper=[{"paper": paper, **counts(total(of))} for paper, of in by_paper.items() if of],
+        by_paper=[{"paper": paper, **counts(judge.total(of))} for paper, of in by_paper.items() if of],
         apart=apart,
+        worth=compared,
+        search=GRID_SEARCH_TITLE,
         not_reproduced=failing,
     )
 
@@ -442,7 +421,7 @@ def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, 
     return {
         "item": item.name,
         "paper": f"{item.paper}, {item.where}",
-        **(counts(of) if of else {}),
+        **counts(of or judge.total([])),
         "minutes": minutes(of["seconds"]) if of else "",
         "status": status,
     }
@@ -451,8 +430,8 @@ def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, 
 def not_holding(kept: Kept) -> list[str]:
     """Return what a paper says of an item and these runs do not bear out, a sentence a claim."""
     lines = []
-    for says, checks in by_claim(kept.claims()).items():
-        if overall(checks) != "holds":
+    for says, checks in judge.by_claim(kept.claims()).items():
+        if judge.overall(checks) != "holds":
             failing = [(of, one.learners) for one in checks for of in one.evidence if of.word != "holds"]
             because = "; ".join(evidence_line(*of) for of in failing)
             lines.append(f"{says.rstrip('.')}. Here: {worded(checks)}{f' ({because})' if because else ''}.")

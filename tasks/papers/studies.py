@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -144,27 +144,20 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
         One row a data set, base kernel and trial: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`, `A`.
     """
     values: dict[str, float] = {}
-    rows, each = [], []
+    each, names = [], list(measured["dataset"].unique())
     for dataset, of in measured.groupby("dataset", sort=False):
         means = of.groupby("kernel", sort=False)[["accuracy", CENTERED, UNCENTERED]].mean()
-        row = {"data set": str(dataset), "base kernels": str(len(means))}
         for letter in (CENTERED, UNCENTERED):
             by_trial = [correlation(one["accuracy"], one[letter]) for _, one in of.groupby(["repeat", "fold"])]
             values[f"{letter} {dataset}"] = correlation(means["accuracy"], means[letter])
             values[f"{letter} {dataset} sd"] = float(np.std(by_trial, ddof=1)) if len(by_trial) > 1 else 0.0
-            row[letter] = f"{values[f'{letter} {dataset}']:.4f} ± {values[f'{letter} {dataset} sd']:.4f}"
         values[f"rho - A {dataset}"] = values[f"rho {dataset}"] - values[f"A {dataset}"]
-        rows.append(row)
         for name, one in means.iterrows():
             numbers = {key: f"{one[key]:.4f}" for key in ("accuracy", CENTERED, UNCENTERED)}
             each.append({"data set": str(dataset), "base kernel": str(name), **numbers})
     for start in ("rho", "A", "rho - A"):
-        found = [values[f"{start} {row['data set']}"] for row in rows]
-        values[f"{start}, least"] = float(np.min(found))
-    tables = [
-        ("Correlation of accuracy with alignment over the base kernels; the deviation is that over trials.", rows),
-        ("Each base kernel alone, means over trials; alignments are those of the training folds.", each),
-    ]
+        values[f"{start}, least"] = min(values[f"{start} {name}"] for name in names)
+    tables = [("Each base kernel alone, means over trials; alignments are those of the training folds.", each)]
     return StudyResult(values=values, tables=tables, figures={"base_kernels": _base_kernels_figure(measured)})
 
 
@@ -223,13 +216,7 @@ def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advanc
     axis.plot(shares, rho, color=COLORS[CENTERED], ls=":", lw=2, label="rho, centered")
     axis.set(xlabel="alpha, the share of points at (-1, 0)", ylabel="alignment with the labels", ylim=(0.6, 1.05))
     axis.legend(loc="lower right")
-    rows = [
-        {"alpha": f"{share:g}", "A": f"{a:.4f}", "closed form": f"{np.hypot(share, 1 - share):.4f}", "rho": f"{r:.4f}"}
-        for share in (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
-        for r, a in [two_point_alignments(share)]
-    ]
-    caption = "Alignment with the labels by the share of points at (-1, 0)."
-    return StudyResult(values=values, tables=[(caption, rows)], figures={"two_point": figure})
+    return StudyResult(values=values, figures={"two_point": figure})
 
 
 def two_point_alignments(share: float) -> tuple[float, float]:
@@ -261,7 +248,7 @@ def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance
     Returns
     -------
     result : StudyResult
-        Value ``"local minima, most"``, a table of how many objectives have how many, and a figure of the first draw.
+        Value ``"local minima, most"``, how many objectives have how many, and a figure of the first draw.
 
     Raises
     ------
@@ -273,9 +260,9 @@ def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance
     Afkanpour, Szepesvari, Bowling (2013), Machine Learning, appendix B.1, Figure 3.
     """
     figure, axes = panels([of.label for of in study.datasets])
-    found, rows = list[int](), []
+    every = list[int]()
     for dataset, axis in zip(study.datasets, axes, strict=False):
-        loaded, counts = load_dataset(ingest(dataset, data_dir or ".", study.seed)), list[int]()
+        loaded = load_dataset(ingest(dataset, data_dir or ".", study.seed))
         for draw in range(study.draws):
             rng = np.random.default_rng([study.seed, draw])
             chosen = rng.permutation(loaded.target.values.size)[: study.rows]
@@ -285,22 +272,16 @@ def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance
             for step in range(1, study.steps + 1):
                 P = ascent.gradient()
                 h = -np.array([pairs.value_and_gradient(np.array([u]), P)[0] for u in grid])
-                counts.append(count_minima(h))
+                every.append(count_minima(h))
                 if draw == 0:
                     axis.plot(np.exp(grid), h / np.abs(h).max(), label=f"step {step}")
                 ascent.add(np.atleast_1d(pairs.steepest(P, settled=SETTLED)), CA.largest_step)
         axis.set(xscale="log", xlabel="sigma", ylabel="h, over its largest size")
-        rows.append(
-            {"data set": dataset.label, "objectives": str(len(counts)), "local minima": " ".join(map(str, counts))}
-        )
-        found += counts
         advance(1 / len(study.datasets))
     add_legend(figure, axes)
-    return StudyResult(
-        values={"local minima, most": float(max(found)), "objectives": float(len(found))},
-        tables=[("Local minima of the objective of each draw and step.", rows)],
-        figures={"objectives": figure},
-    )
+    values = {"local minima, most": float(max(every)), "objectives": float(len(every))}
+    values |= {f"objectives with {n} local minima": float(every.count(n)) for n in sorted(set(every))}
+    return StudyResult(values=values, figures={"objectives": figure})
 
 
 def count_minima(h: np.ndarray) -> int:
@@ -360,7 +341,7 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
     grams = FeatureGrams(Z - Z.mean(axis=0))
     weights = np.linspace(0.0, study.upper, study.points)
     values: dict[str, float] = {}
-    rows, found_panels = [], []
+    found_panels = []
     for ridge in study.ridges:
         name = f"lambda = {ridge:g}"
         length = np.hypot(*np.meshgrid(weights, weights, indexing="ij"))
@@ -373,38 +354,21 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
             f"share not convex within a tenth of the range, {name}": float(bent[length <= study.upper / 10].mean()),
             f"mean length where not convex, {name}": float(length[bent].mean()) if bent.any() else 0.0,
             f"mean length where convex, {name}": float(length[~bent].mean()) if not bent.all() else np.inf,
-            f"largest eigenvalue at zero over the size of the smallest, {name}": at_zero.largest
-            / max(abs(at_zero.smallest), abs(at_zero.largest)),
+            f"largest eigenvalue at zero over the size of the smallest, {name}": at_zero[-1] / np.abs(at_zero).max(),
         }
-        values |= {key: value for key, value in numbers.items() if np.isfinite(value)}
-        rows.append(
-            {
-                "lambda": f"{ridge:g}",
-                "share of the grid not convex": f"{bent.mean():.3f}",
-                "mean |mu| there": f"{length[bent].mean():.2f}" if bent.any() else "",
-                "mean |mu| elsewhere": f"{length[~bent].mean():.2f}" if not bent.all() else "",
-                "eigenvalues at zero": f"{at_zero.smallest:.3g}, {at_zero.largest:.3g}",
-            }
-        )
+        values |= {key: float(value) for key, value in numbers.items() if np.isfinite(value)}
         found_panels.append((name, value, bent))
         advance(1 / len(study.ridges))
-    caption = f"Where the Hessian has a negative eigenvalue, weights from 0 to {study.upper:g}, {ref.name}."
-    return StudyResult(
-        values=values,
-        tables=[(caption, rows)],
-        figures={"surface": _surface_figure(weights, found_panels, study.columns)},
-    )
+    return StudyResult(values=values, figures={"surface": _surface_figure(weights, found_panels, study.columns)})
 
 
 def _bends(objective: PolynomialRidge, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return F and the smallest eigenvalue of its Hessian over a grid; rounding around zero counts as zero."""
-    value, smallest = np.empty((len(weights),) * 2), np.empty((len(weights),) * 2)
-    for i, first in enumerate(weights):
-        for j, second in enumerate(weights):
-            at = objective.at(np.array([first, second]))
-            value[i, j], bent = at.value, bend(objective, at)
-            smallest[i, j] = 0.0 if bent.convex else bent.smallest
-    return value, smallest
+    value, smallest = np.empty((2, len(weights), len(weights)))
+    for place in np.ndindex(value.shape):
+        at = objective.at(weights[list(place)])
+        value[place], smallest[place] = at.value, bend(objective, at)[0]
+    return value, np.minimum(smallest, 0.0)
 
 
 def _surface_figure(
@@ -422,23 +386,7 @@ def _surface_figure(
     return figure
 
 
-class Bend(NamedTuple):
-    """Extreme eigenvalues of the Hessian at some weights, in units of F per squared weight.
-
-    F is convex on a convex set where and only where the smallest is not negative at each of its points.
-    """
-
-    smallest: float
-    largest: float
-
-    @property
-    def convex(self) -> bool:
-        """Whether the Hessian is positive semi-definite, up to the rounding of its largest eigenvalue."""
-        size = max(abs(self.smallest), abs(self.largest))
-        return self.smallest >= -float(np.sqrt(np.finfo(np.float64).eps)) * size
-
-
-def bend(objective: PolynomialRidge, at: ObjectiveAt) -> Bend:
+def bend(objective: PolynomialRidge, at: ObjectiveAt) -> np.ndarray:
     r"""Return how the objective of `nkrr` for degree 2, without an offset, bends at some weights.
 
     .. math:: \partial_k \partial_l F(\mu) =
@@ -454,7 +402,9 @@ def bend(objective: PolynomialRidge, at: ObjectiveAt) -> Bend:
 
     Returns
     -------
-    bend : Bend
+    eigenvalues : ndarray of shape (p,)
+        Of the Hessian, ascending, in units of F per squared weight; zero within rounding of the largest. F is convex
+        on a convex set where and only where none is negative at any of its points.
 
     Notes
     -----
@@ -483,7 +433,8 @@ def bend(objective: PolynomialRidge, at: ObjectiveAt) -> Bend:
     solved = cho_solve(factor, flat, check_finite=False).reshape(m, p, q)
     H = 8 * np.einsum("ikq,ilq->kl", products, solved, optimize=True) - 2 * curvature
     eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
-    return Bend(float(eigenvalues[0]), float(eigenvalues[-1]))
+    rounding = np.sqrt(np.finfo(np.float64).eps) * np.abs(eigenvalues).max()
+    return np.where(np.abs(eigenvalues) <= rounding, 0.0, eigenvalues)
 
 
 STUDIES: dict[str, Callable[..., StudyResult]] = {

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.papers.figures import FIGURE_BYTES, figures, png, weights_figure
-from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, summaries, total
+from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, summaries, total, worth
 from learnkernels.tasks.papers.report import (
     claims_table,
     minutes,
@@ -20,7 +20,6 @@ from learnkernels.tasks.papers.report import (
     report_text,
     section,
     study_digest,
-    worth_table,
 )
 from tests.unit.tasks.test_judge import BETTER, UNIF, item, table
 
@@ -119,8 +118,9 @@ def test_a_large_figure_is_drawn_coarser():
 
 def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
     one, other = kept(), item(name="uai2009-other", paper="UAI 2009")
-    text = report_text([one.item, other], {one.item.name: one}, {other.name: "failed: no | file"}, False, "pages")
-    assert "1 of 2 items:\n\n- 2 of 2 published numbers are within two standard deviations (100 %), " in text
+    text = report_text([other, one.item], {one.item.name: one}, {other.name: "failed: no | file"}, False, "pages")
+    assert "1 of 2 items:\n\n<!-- counts -->\n\n- 2 of 2 published numbers are within two standard dev" in text
+    assert "| all learners | 1 | 0 | 0 |\n| learners of the papers | 1 | 0 | 0 |" in text
     assert "- 1 of 2 claims hold. They consist of 2 checks, of which 1 hold.\n- The items took 1.5 minutes" in text
     assert "| uai2009-other | UAI 2009, Table 0 |  |  |  |  |  |  |  | failed: no \\| file |" in text
     row = "| 2 | 1 | 2 | 1 of 2 | 1 of 2 |  | 1.5 | done |"
@@ -184,7 +184,7 @@ def test_the_reduced_form_leaves_out_what_it_cannot_judge():
 
 def test_tables_are_empty_where_there_is_nothing_to_say():
     folds = table({("d", "unif"): UNIF})
-    assert worth_table(folds) == []
+    assert worth(folds) == []
     assert claims_table(claims(item(), folds, {})) == []
     assert cells(item(), folds, {}) == []
     assert total([])["numbers"] == 0
