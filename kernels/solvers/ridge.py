@@ -125,11 +125,13 @@ class RidgeProblem:
             raise ValueError(f"{indefinite}.") from None
         inside = cho_solve(factor, Y, check_finite=False)
         alpha = inside if basis is None else (self.Y - basis @ Y) / self.ridge + basis @ inside
-        forms = grams.quadratic_forms(inside)
+        # Of features their products with all rows take memory, and are formed only where they are asked for.
+        products = None if isinstance(grams, FeatureGrams) else grams.products(inside)
+        forms = grams.quadratic_forms(inside) if products is None else np.einsum("kiq,iq->k", products, inside)
         constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
-            P = grams.products(inside)[kernels].transpose(1, 0, 2)
+            P = (grams.products(inside) if products is None else products)[kernels].transpose(1, 0, 2)
             response = cho_solve(factor, P.reshape(len(P), -1), check_finite=False).reshape(P.shape)
             return 2 * np.einsum("ikq,ilq->kl", P, response, optimize=True)
 
