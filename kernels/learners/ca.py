@@ -10,7 +10,6 @@ import numpy as np
 
 from learnkernels.kernels.centering import center_in_place
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
-from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import FoundKernels, KernelSearchLearner
 from learnkernels.kernels.search.pairs import (
     FeaturePairs,
@@ -64,8 +63,6 @@ class CA(KernelSearchLearner):
         eta_max.
     eps : float, default 1e-10
         epsilon.
-    corrective : bool, default False
-        Weigh all kernels found so far again after each addition, by alignf: a step beyond the paper.
     search_rows : int, default 2000
         Most rows that sigma is searched on; a random subset beyond. The weights use all rows.
     seed : int, default 0
@@ -94,7 +91,6 @@ class CA(KernelSearchLearner):
     threshold: float = 1e-3
     largest_step: float = 1.0
     eps: float = 1e-10
-    corrective: bool = False
     search_rows: int = SEARCH_ROWS
     seed: int = 0
 
@@ -111,7 +107,7 @@ class CA(KernelSearchLearner):
         finite: Callable[[np.ndarray], KernelFamily]
         if self.per_feature:
             pairs = FeaturePairs(X[rows])
-            one = replace(self, per_feature=False, shrinkage=0.0, corrective=False).find(X, target)
+            one = replace(self, per_feature=False, shrinkage=0.0).find(X, target)
             start = np.full(X.shape[1], np.log(one.weights @ one.parameters[:, 0] / one.weights.sum()))
             steepest, finite = partial(pairs.steepest, start=start, shrinkage=self.shrinkage), scaled_gaussians
         else:
@@ -123,10 +119,8 @@ class CA(KernelSearchLearner):
             u = np.atleast_1d(steepest(ascent.gradient()))
             candidates, new_weights = np.array([*U, u]), np.append(weights, ascent.add(u, self.largest_step))
             alignment = ascent.alignment
-            if len(rows) < m or self.corrective:
+            if len(rows) < m:
                 new_weights, alignment = self._weigh(gram_statistics(finite(candidates), X, Y), Y, weights)
-                if self.corrective:
-                    ascent.reset(candidates, new_weights)
             if not new_weights[-1] > 0:
                 break
             U, weights = [*U, u], new_weights
@@ -143,22 +137,18 @@ class CA(KernelSearchLearner):
         return FoundKernels(finite(parameters), weights[carried], np.exp(parameters), tuple(alignments))
 
     def _weigh(self, statistics: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return weights and alignment after an addition, of the last kernel alone or of all, on all rows.
+        """Return weights and alignment after the addition of the last kernel, on all rows.
 
-        M and a begin with K_0, whose products with centered kernels are eps times their traces, and which the
-        corrective weights leave out.
+        M and a begin with K_0, whose products with centered kernels are eps times their traces.
         """
         n = 1 + statistics.n_kernels
         M, a = np.empty((n, n)), np.append(self.eps * np.vdot(Y, Y), statistics.target_products())
         M[0, 0], M[0, 1:], M[1:, 1:] = self.eps**2 * (len(Y) - 1), self.eps * statistics.traces(), statistics.products()
         M[1:, 0] = M[0, 1:]
-        if self.corrective:
-            mu = np.append(0.0, Alignf().fit_weights(M[1:, 1:], a[1:]).weights)
-        else:
-            mu = np.concatenate([[1.0], weights, [0.0]])
-            before = M @ mu
-            products = float(mu @ a), float(a[-1]), float(mu @ before), float(before[-1]), float(M[-1, -1])
-            mu[-1] = best_step(*products, self.largest_step)
+        mu = np.concatenate([[1.0], weights, [0.0]])
+        before = M @ mu
+        products = float(mu @ a), float(a[-1]), float(mu @ before), float(before[-1]), float(M[-1, -1])
+        mu[-1] = best_step(*products, self.largest_step)
         return mu[1:], float(mu @ a / (np.sqrt(mu @ M @ mu) * statistics.target_norm()))
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
@@ -218,15 +208,6 @@ class Ascent:
         self.K += K_new
         self.a, self.c = self.a + eta * b, self.c + 2 * eta * d + eta**2 * e
         return eta
-
-    def reset(self, U: np.ndarray, weights: np.ndarray) -> None:
-        """Become a sum of base kernels."""
-        self.K[:] = 0.0
-        for u, weight in zip(U, weights, strict=True):
-            if weight > 0:
-                self.K += weight * self.pairs.matrix(u)
-        center_in_place(self.K)
-        self.a, self.c = float(np.vdot(self.Y, self.K @ self.Y)), float(np.vdot(self.K, self.K))
 
 
 def best_step(a: float, b: float, c: float, d: float, e: float, largest: float) -> float:

@@ -210,9 +210,7 @@ def test_the_gradient_is_the_growth_of_the_alignment_and_no_direction_is_steeper
         for other in (*pairs.candidates[:, None], best):
             assert reached >= pairs.value_and_gradient(other, P)[0] - 1e-6 * abs(reached)
         ascent.add(u, 1.0)
-    ascent.reset(np.array([[0.1], [0.7]]), np.array([0.5, 2.0]))
-    total = 0.5 * pairs.matrix(np.array([0.1])) + 2.0 * pairs.matrix(np.array([0.7]))
-    assert ascent.alignment == pytest.approx(centered_alignment(total, Y @ Y.T), rel=1e-10)
+    assert ascent.alignment == pytest.approx(centered_alignment(ascent.K, Y @ Y.T), rel=1e-10)
 
 
 def test_the_step_is_that_of_a_bounded_optimiser():
@@ -229,16 +227,13 @@ def test_the_step_is_that_of_a_bounded_optimiser():
         assert negative(step) <= min(found.fun, negative(0.0), negative(1.0)) + 1e-9
 
 
-def test_the_alignment_never_falls_and_reweighing_all_kernels_aligns_at_least_as_well():
+def test_the_alignment_never_falls():
     X, target = data("gaussian", m=80)
-    options = ({"corrective": False}, {"corrective": True}, {"per_feature": True})
-    found = [CA(threshold=1e-5, max_kernels=8, **of).find(X, target) for of in options]
-    for one in found:
+    for per_feature in (False, True):
+        one = CA(threshold=1e-5, max_kernels=8, per_feature=per_feature).find(X, target)
         assert len(one.alignments) > 1
         assert (np.diff(one.alignments) >= 0).all()
         assert (one.weights > 0).all()
-    stepwise, best = (gram_statistics(one.family, X, target.Y[:, 0]).alignment(one.weights) for one in found[:2])
-    assert best >= stepwise - 1e-3  # the stepwise one has the identity of K_0 in its sum
 
 
 def test_the_three_sines_are_found():
