@@ -50,7 +50,6 @@ app = typer.Typer(
 err = Console(stderr=True, highlight=False)
 
 Dtype = Literal["float64", "float32"]
-Missing = Literal["refuse", "null"]
 
 Conf = Annotated[Path, typer.Argument(help="YAML configuration, or one that comes along: quickstart.", metavar="CONF")]
 Changes = Annotated[
@@ -361,12 +360,6 @@ def predict(
     id: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Column copied to the output. Repeatable.")
     ] = None,
-    missing: Annotated[
-        Missing,
-        typer.Option(
-            help="Without columns to fill missing values from, at such a row: stop, or leave its prediction empty."
-        ),
-    ] = "refuse",
     scheduler: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers score into a folder.")
     ] = "",
@@ -374,9 +367,12 @@ def predict(
         bool, typer.Option("--strict", help="Refuse columns that the model does not read; else they are ignored.")
     ] = False,
     verbose: Verbose = False,
+    missing: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Score the rows of a file with a registered model, in bounded memory, and compare them with the training rows."""
     with _user_errors(f"no output was written, {GOES_ON}"):
+        if missing is not None:
+            warn("--missing has no effect and goes with the next version; leave it out.", FutureWarning, stacklevel=2)
         _require_no_credentials(input, output)
         set_up(verbose)
 
@@ -389,8 +385,7 @@ def predict(
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
         Thread(target=compile_combinations).start()  # while the server is waited for
         with prefect_runs(model):
-            result = flow(model, input, output, id or [], missing, scheduler, strict)
-    lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""
+            result = flow(model, input, output, id or [], scheduler, strict)
     met = {"missing values": result["gaps"], "categories that no training row had": result["new_levels"]}
     ignored = f"ignored, as the model does not read them: {listed(result['ignored'])}"
     drift = [*result["drift"]["warnings"], *filter(None, [result["drift"]["note"]])]
@@ -400,7 +395,7 @@ def predict(
         if columns
     ]
     _say(
-        f"{result['rows']:,} rows scored with {result['model']}{lacking}",
+        f"{result['rows']:,} rows scored with {result['model']}",
         *([ignored] if result["ignored"] else []),
         *counted,
         *result["cells"],

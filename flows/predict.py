@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from prefect import flow
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models.registry import ModelVersion, find_version
-from learnkernels.tasks.models.scores import Drifted, ProgressLines, Scores, drift_config, publish_scores
+from learnkernels.tasks.models.scores import Drifted, Scores, drift_config, progress_lines, publish_scores
 from learnkernels.tasks.models.scoring import Asked, score_table
 from learnkernels.tasks.naming import run_name
 from learnkernels.tasks.operate.events import announce
@@ -24,7 +24,6 @@ class Scored(TypedDict):
     """What scoring returns: how many rows, with which version, where the output lies, and what both are like."""
 
     rows: int
-    missing: int
     output: str
     model: str
     version: int
@@ -67,10 +66,6 @@ def predict(
         ),
     ],
     id: Annotated[list[str], shown("Columns copied to the output; without any, the rows are numbered.")] = [],  # noqa: B006
-    missing: Annotated[
-        Literal["refuse", "null"],
-        shown("A row with a missing or infinite value: refuse stops, null leaves its prediction empty."),
-    ] = "refuse",
     scheduler: Annotated[
         str, shown("Dask scheduler whose workers score into a folder; by default one process a core of this machine.")
     ] = "",
@@ -93,10 +88,10 @@ def predict(
     if scheduler and not output.endswith("/"):
         raise InputError(f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash.")
     version = find_version(model)
-    asked = Asked(tuple(id), missing, strict, drift_config(version))
+    asked = Asked(tuple(id), strict, drift_config(version))
     with RunProgress(100, "scoring-progress", "the scoring") as progress:
         progress.start(f"{input} with {version.uri}")
-        tell = ProgressLines(progress)
+        tell = progress_lines(progress)
         try:
             if output.endswith("/"):
                 from learnkernels.tasks.workers.cluster import DaskPool  # here: a file needs no Dask, which takes time
@@ -114,7 +109,6 @@ def predict(
         announce("empty", version.name, f"{input} has no rows, and so {output} has none.")
     return {
         "rows": scores.rows,
-        "missing": scores.missing,
         "output": output,
         "model": version.uri,
         "version": version.version,

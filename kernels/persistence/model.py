@@ -209,7 +209,7 @@ class Model(Value):
         return f"lacks columns that the model reads: {shown}{unknown}; rename a column{add}."
 
     def raw_rows(self, table: Any, first: int = 0) -> Any:
-        """Return the rows of a table as `columns` takes them: numbers, NaN for missing values, or columns.
+        """Return the rows of a table as `columns` takes them: numbers, or columns.
 
         Parameters
         ----------
@@ -221,19 +221,19 @@ class Model(Value):
         Raises
         ------
         ValueError
-            A column is missing, comes twice, or holds something that is no number where all must be.
+            A column is missing, comes twice, or holds something that is no finite number where all must be.
         """
         held = read_columns(table, self.features)
         if self.table is not None:
             return held
         numbers = [held[name].read_numbers(POINT)[0] for name in self.features]
         for name, of in zip(self.features, numbers, strict=True):
-            if (wrong := np.isnan(of) & ~held[name].gaps).any():
+            if (wrong := ~np.isfinite(of)).any():
                 row, column = int(wrong.argmax()), held[name]
-                value = column.kind if column.kind == "other" else f"{str(column.values[row])!r:.40}"
+                value = "a missing value" if column.gaps[row] else f"{str(column.values[row])!r:.40}"
                 raise ValueError(
-                    f"column {name!r} must hold numbers, got {value} in row {first + row:,} (the first is row 0); "
-                    "correct it, or leave it empty."
+                    f"column {name!r} must hold finite numbers, got {column.kind if column.kind == 'other' else value} "
+                    f"in row {first + row:,} (the first is row 0); correct it, impute it, or leave the row out."
                 )
         return np.column_stack(numbers)
 

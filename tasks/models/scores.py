@@ -87,8 +87,8 @@ class Tally:
 
     Attributes
     ----------
-    rows, missing : int
-        How many there are, and how many have no prediction.
+    rows : int
+        How many there are.
     distributions : dict of str to Distribution
         Of each column of predictions.
     new : NewRows or None
@@ -100,13 +100,12 @@ class Tally:
     distributions: dict[str, Distribution]
     new: NewRows | None
     rows: int = 0
-    missing: int = 0
     report: EncodingReport = field(default_factory=EncodingReport)
 
     def __add__(self, other: Tally) -> Tally:
         joined = {name: one + other.distributions[name] for name, one in self.distributions.items()}
         new = None if self.new is None or other.new is None else self.new + other.new
-        return Tally(joined, new, self.rows + other.rows, self.missing + other.missing, self.report + other.report)
+        return Tally(joined, new, self.rows + other.rows, self.report + other.report)
 
 
 @dataclass(frozen=True)
@@ -156,9 +155,7 @@ def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport
         return DriftReport(note="the model keeps no training rows; train it again to have new rows compared with them")
     if tally.rows < FEWEST_ROWS:
         return DriftReport(note=f"not tested, as {FEWEST_ROWS} rows are needed and the input has {tally.rows}")
-    found = None
-    if tally.new.n >= FEWEST_ROWS:  # others have no prediction
-        found = drift_of(model.estimator.kernel_, model.feature_columns, model.reference, tally.new, config.ignore)
+    found = drift_of(model.estimator.kernel_, model.feature_columns, model.reference, tally.new, config.ignore)
     at_training = model.missing_at_training
     columns: list[dict[str, Any]] = [
         {
@@ -166,21 +163,21 @@ def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport
             "missing": tally.report.gaps.get(name, 0) / tally.rows,
             "missing_at_training": at_training.get(name, 0.0),
             "unknown": tally.report.levels.get(name, 0) / tally.rows,
-            "outside": 0.0 if found is None else found.outside.get(name, 0.0),
-            "p": None if found is None else found.p_columns.get(name),
+            "outside": found.outside.get(name, 0.0),
+            "p": found.p_columns.get(name),
         }
         for name in model.features
     ]
     dates = {name for name, view in model.feature_columns if view == "dates"}
     counted = [one for one in columns if one["column"] not in config.ignore]
-    warnings = [] if found is None else _tested(found, config.level)
+    warnings = _tested(found, config.level)
     largest = {}
     for what, (said, share) in EXCEEDING.items():
         shares = {one["column"]: share(one) for one in counted if what != "outside" or one["column"] not in dates}
         most, largest[what] = getattr(config, what), max(shares.values(), default=0.0)
         if over := [f"{name!r} ({share:.0%})" for name, share in shares.items() if share > most]:
             warnings.append(f"{said}: column {listed(over, show=str)}; the limit is {most:.0%}")
-    tests = {} if found is None else {"p": found.p, "mmd2": found.mmd2, "score": max(found.scores)}
+    tests = {"p": found.p, "mmd2": found.mmd2, "score": max(found.scores)}
     return DriftReport(warnings, "", {**tests, **largest, "warnings": len(warnings)}, columns)
 
 
@@ -207,8 +204,8 @@ class Scores:
 
     Attributes
     ----------
-    rows, missing : int
-        How many rows there are, and how many of them have no prediction, because a feature is missing.
+    rows : int
+        How many rows there are.
     columns : tuple of str
         Of the output.
     distribution : dict
@@ -225,7 +222,6 @@ class Scores:
     """
 
     rows: int
-    missing: int
     columns: tuple[str, ...]
     distribution: dict[str, dict[str, float]]
     seconds: float
@@ -236,27 +232,20 @@ class Scores:
     drift: DriftReport
 
 
-class ProgressLines:
-    """Shows how far a scoring is; after a second attempt began, it goes back with it.
+def progress_lines(progress: RunProgress) -> Callable[[float, int], None]:
+    """Return what shows how far a scoring is, of 100 steps; after a second attempt began, it goes back with it."""
+    done, said = 0.0, time.monotonic()
 
-    Parameters
-    ----------
-    progress : RunProgress
-        Of 100 steps.
-    """
-
-    def __init__(self, progress: RunProgress) -> None:
-        self._progress = progress
-        self._share = 0.0
-        self._said = time.monotonic()
-
-    def __call__(self, share: float, rows: int) -> None:
+    def advance(share: float, rows: int) -> None:
         """Take note of the share that is done, and of how many rows that is; zero where nobody has counted them."""
-        self._progress.advance(100 * (share - self._share))
-        self._share = share
-        if time.monotonic() - self._said > LINE_SECONDS:
-            self._progress.start(f"{rows:,} rows scored" if rows else "scoring")
-            self._said = time.monotonic()
+        nonlocal done, said
+        progress.advance(100 * (share - done))
+        done = share
+        if time.monotonic() - said > LINE_SECONDS:
+            progress.start(f"{rows:,} rows scored" if rows else "scoring")
+            said = time.monotonic()
+
+    return advance
 
 
 def publish_scores(version: ModelVersion, source: str, output: str, scores: Scores) -> None:
@@ -279,7 +268,6 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
         "input": code(source),
         "output": code(output),
         "columns": Markdown(", ".join(map(code, scores.columns))),
-        "rows without a prediction, because a value is missing": f"{scores.missing:,}",
         **({"columns that were ignored": Markdown(", ".join(map(code, scores.ignored)))} if scores.ignored else {}),
         **_counted("missing values", scores.gaps),
         **_counted("categories that no training row had", scores.new_levels),
@@ -293,7 +281,7 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
         *markdown_table([{"": what, " ": fact} for what, fact in facts.items()]),
     ]
     for name, values in scores.distribution.items():
-        table = markdown_table(_rows(values, scores.rows - scores.missing)) if values else ["There is none."]
+        table = markdown_table(_rows(values, scores.rows)) if values else ["There is none."]
         lines += ["", f"### {plain(name)}", "", *table]
     lines += ["", "### Drift", "", *_drift_lines(drift)]
     create_markdown_artifact("\n".join(lines), key="scoring", description=f"Scores of {code(source)}")
@@ -317,12 +305,10 @@ def _drift_lines(drift: DriftReport) -> list[str]:
         }
         for one in rows[:SHOWN]
     ]
-    numbers = "No row has a prediction."
-    if "p" in of:
-        numbers = (
-            f"p = {of['p']:.2g} of the tests together; squared maximum mean discrepancy {of['mmd2']:.3g}; largest "
-            f"distance of a score's distribution from that of training rows {of['score']:.2f}."
-        )
+    numbers = (
+        f"p = {of['p']:.2g} of the tests together; squared maximum mean discrepancy {of['mmd2']:.3g}; largest "
+        f"distance of a score's distribution from that of training rows {of['score']:.2f}."
+    )
     more = [f"and {len(rows) - SHOWN} columns more"] if rows[SHOWN:] else []
     return [*verdict, "", numbers, "", *markdown_table(shown), *more]
 

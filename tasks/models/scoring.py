@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,6 @@ from learnkernels.tasks.naming import step
 if TYPE_CHECKING:
     from learnkernels.tasks.workers.cluster import DaskPool
 
-Missing = Literal["refuse", "null"]
 
 SUCCESS = "_SUCCESS"
 """Says that an output in parts is complete, as the readers of Spark and others look for it."""
@@ -45,8 +44,6 @@ class Asked:
     ----------
     ids : tuple of str
         Columns copied as they are; without any, the output numbers the rows from 0.
-    missing : {"refuse", "null"}
-        What a row does that lacks a feature, or holds one that is not finite: stop, or get no prediction.
     strict : bool
         Whether columns that the model does not read are refused; else they are ignored.
     drift : DriftConfig
@@ -54,7 +51,6 @@ class Asked:
     """
 
     ids: tuple[str, ...] = ()
-    missing: Missing = "refuse"
     strict: bool = False
     drift: DriftConfig = field(default_factory=lambda: DriftConfig.model_validate({}))
 
@@ -165,7 +161,6 @@ def _settled(
     """Return what scoring gave, compared with the training rows; raise Drifted where no output may be written."""
     scores = Scores(
         rows=tally.rows,
-        missing=tally.missing,
         columns=tuple(columns),
         distribution={name: one.summary() for name, one in tally.distributions.items()},
         seconds=time.monotonic() - started,
@@ -384,68 +379,30 @@ class ScoringPlan:
             first=first,
         )
 
-    @property
-    def _next(self) -> int:
-        """Number of the row that comes next."""
-        return self.first + self.tally.rows
-
     def score(self, piece: Any) -> Any:
         """Return the output of some rows, which follow those before.
 
         Raises
         ------
         InputError
-            A value is missing and that is refused, or the model refuses a row.
+            The model refuses a row.
         """
+        model, tally, n, first = self.model, self.tally, piece.num_rows, self.first + self.tally.rows
+        tally.report.first = first
         try:
-            X = self.model.raw_rows(piece, self._next)
+            X = model.encoded(model.raw_rows(piece, first), tally.report)
+            columns = model.columns_of(X)
         except ValueError as error:
             raise InputError(f"{self.where}: {error}") from None
-        if self.model.table is not None:
-            return self._output(piece, self._columns(X, np.zeros(piece.num_rows, dtype=bool)))
-        lacks = ~np.isfinite(X)
-        bad = np.asarray(lacks.any(axis=1))
-        if bad.any():
-            if self.asked.missing == "refuse":
-                first = int(bad.argmax())
-                column = self.model.features[int(lacks[first].argmax())]
-                raise InputError(
-                    f"{self.where}: column {column!r} is missing or not finite in row {self._next + first:,} (the "
-                    "first is row 0); impute it, or say missing 'null' to leave such rows without a prediction."
-                )
-            if not bad.all():
-                X[bad] = X[bad.argmin()]  # any complete row: the others keep their places, and so their bits
-        columns = self._columns(X, bad)
-        self.tally.missing += int(bad.sum())
-        for name, count in zip(self.model.features, lacks.sum(axis=0).tolist(), strict=True):
-            self.tally.report.add(name, count, 0)
-        return self._output(piece, columns)
-
-    def _output(self, piece: Any, columns: list[Any]) -> Any:
-        """Return the output of a piece, of ids and columns, and count its rows."""
-        n = piece.num_rows
-        ids = [piece.column(name) for name in self.asked.ids] or [pa.array(np.arange(self._next, self._next + n))]
-        self.tally.rows += n
-        return pa.table([*ids, *columns], schema=self.schema)
-
-    def _columns(self, X: Any, bad: np.ndarray) -> list[Any]:
-        """Return the columns of the model, with nulls in bad rows, which are not asked about if all are."""
-        types = {name: _arrow_type(dtype) for name, dtype in self.model.column_types.items()}
-        if bad.all():
-            return [pa.nulls(len(bad), kind) for kind in types.values()]
-        try:
-            self.tally.report.first = self._next
-            X = self.model.encoded(X, self.tally.report)
-            columns = self.model.columns_of(X)
-        except ValueError as error:
-            raise InputError(f"{self.where}: rows {self._next:,} to {self._next + len(bad) - 1:,}: {error}") from None
-        for name, distribution in self.tally.distributions.items():
-            some = Distribution.of(columns[name][~bad], numbers=self.model.task == "regression")
-            self.tally.distributions[name] = distribution + some
-        if self.model.reference is not None and self.tally.new is not None:
-            scores, seed = self.model.scores_in(columns), [zlib.crc32(self.where.encode()), self._next]
-            self.tally.new += NewRows.of(X[~bad], scores[~bad], self.model.reference, seed)
-        return [pa.array(columns[name], type=kind, mask=bad) for name, kind in types.items()]
+        for name, distribution in tally.distributions.items():
+            tally.distributions[name] = distribution + Distribution.of(columns[name], model.task == "regression")
+        if model.reference is not None and tally.new is not None:
+            seed = [zlib.crc32(self.where.encode()), first]
+            tally.new += NewRows.of(X, model.scores_in(columns), model.reference, seed)
+        tally.rows += n
+        ids = [piece.column(name) for name in self.asked.ids] or [pa.array(np.arange(first, first + n))]
+        predicted = [pa.array(columns[name], type=_arrow_type(of)) for name, of in model.column_types.items()]
+        return pa.table([*ids, *predicted], schema=self.schema)
 
 
 def _ignored_columns(model: Model, names: Sequence[str], asked: Asked, where: str) -> tuple[str, ...]:

@@ -106,11 +106,10 @@ def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
     path = _folder(lane) / f"damaged{ending}"
     stored = _stored_model(lane)
     model = load_model(stored)
-    asked = Asked(missing=random.choice(["refuse", "null"]))
 
     def act(damaged: bytes) -> None:
         path.write_bytes(damaged)
-        score_with(model, {}, str(path), str(path.with_name("scores.parquet")), asked)
+        score_with(model, {}, str(path), str(path.with_name("scores.parquet")), Asked())
 
     attempt.case = f"table to score {ending}"
     _try(lane, attempt, _damaged(content, random), act, (InputError, TransferError), 60, lambda case: (case, ending))

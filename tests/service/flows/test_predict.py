@@ -53,8 +53,9 @@ def registered(prefect_server: None, module_folder: Path) -> ModelVersion:
     name = "flowers"
     train = rows_of(60, 0)
     y = np.where(train["a"] * train["b"] > 0, "yes", "no")
-    estimator = KernelLearningClassifier(GaussianFamily([0.1, 1.0]), "align").fit(train[["a", "b"]].to_numpy(), y)
-    model, X = Model(estimator, ("a", "b"), np.zeros(2), np.ones(2), {"target": "y", "drop": []}), train[["a", "b"]]
+    X = train[["a", "b"]]
+    estimator = KernelLearningClassifier(GaussianFamily([0.1, 1.0]), "align").fit(X, y)
+    model = Model.of_table(estimator, {"target": "y", "drop": []})
     save_model(model.with_reference(X.to_numpy(), X.min().to_numpy(), X.max().to_numpy(), 0), "model.npz")
     client = MlflowClient()
     run = client.create_run(client.create_experiment(name, artifact_location=Path("mlartifacts").absolute().as_uri()))
@@ -78,17 +79,15 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered:
     version, rows = registered, rows_of(5000, 1)
     rows.loc[[2, 40], "a"] = np.nan
     rows.assign(y="?").to_parquet("in.parquet")
-    result = predict("flowers/1", "in.parquet", "new/out.parquet", ["key"], "null")
+    result = predict("flowers/1", "in.parquet", "new/out.parquet", ["key"])
     assert json.loads(json.dumps(result)) == result
     assert result["columns"] == ["key", "prediction", "score", "probability no", "probability yes"]
-    assert (result["rows"], result["missing"], result["output"]) == (5000, 2, "new/out.parquet")
+    assert (result["rows"], result["gaps"], result["output"]) == (5000, {"a": 2}, "new/out.parquet")
     assert (result["model"], result["version"]) == ("models:/flowers/1", version.version)
     table = pyarrow.parquet.read_table("new/out.parquet")
-    complete = rows.dropna()
-    whole = load_model(fetch(version)).columns(complete[["a", "b"]].to_numpy())
-    scored = table.to_pandas().dropna()
-    assert list(scored["key"]) == list(complete["key"])
-    # Rows without a prediction move the others within a product: not bit by bit.
+    whole = load_model(fetch(version)).columns(rows.fillna({"a": rows_of(60, 0)["a"].median()}))
+    scored = table.to_pandas()
+    assert list(scored["key"]) == list(rows["key"])
     np.testing.assert_allclose(scored["score"].to_numpy(), whole["score"], rtol=1e-9, atol=1e-12)
     labels, counts = np.unique(whole["prediction"], return_counts=True)
     assert result["distribution"] == {"prediction": dict(zip(labels.tolist(), counts.tolist(), strict=True))}
@@ -100,9 +99,9 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered:
     assert result["drift"]["warnings"] == []
     assert "No threshold is exceeded." in report
     assert "5,000 rows scored with [flowers version 1](http://127.0.0.1:5000/#/models/flowers/versions/1)" in report
-    assert "| rows without a prediction, because a value is missing | 2 |" in report
+    assert "| rows with missing values | `a` 2 |" in report
     for label, count in zip(labels, counts, strict=True):
-        assert f"| {label} | {count:,} | {count / 4998:.1%} |" in report
+        assert f"| {label} | {count:,} | {count / 5000:.1%} |" in report
 
 
 @sends
@@ -151,11 +150,11 @@ def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: 
     moved[["a", "b"]] = np.nan
     moved.to_parquet("in.parquet")
     with pytest.raises(Drifted, match=r"more values are missing than at training: column 'a' \(100%\), 'b' \(100%\);"):
-        predict("flowers", "in.parquet", "failed/", ["key"], "null")
+        predict("flowers", "in.parquet", "failed/", ["key"])
     assert not list(Path().glob("*failed.parquet*"))
     assert not Path("failed/_SUCCESS").exists()
     moved.head(19).to_parquet("in.parquet")
-    few = predict("flowers", "in.parquet", "few.parquet", ["key"], "null")["drift"]
+    few = predict("flowers", "in.parquet", "few.parquet", ["key"])["drift"]
     assert (few["warnings"], few["note"]) == ([], "not tested, as 20 rows are needed and the input has 19")
     tag_version("flowers", 1, {PLACE: json.dumps({"drift": {"on_drift": "never"}})})
     with pytest.raises(InputError, match="model models:/flowers/1: what it says of drift cannot be read"):
@@ -230,7 +229,6 @@ def test_the_command_refuses_in_one_sentence_and_leaves_nothing(registered: Mode
 
 def test_every_parameter_is_described_in_the_form():
     properties = predict.parameters.properties
-    assert list(properties) == ["model", "input", "output", "id", "missing", "scheduler", "strict"]
+    assert list(properties) == ["model", "input", "output", "id", "scheduler", "strict"]
     assert all(len(one["description"]) > 20 for one in properties.values())
-    assert properties["missing"]["enum"] == ["refuse", "null"]
     assert predict.parameters.required == ["model", "input", "output"]

@@ -311,7 +311,7 @@ def test_mlflows_server_answers_what_the_model_in_memory_says(
     nulls = frame.astype(object).mask(frame.index.to_numpy()[:, None] == [3, 3, 99], None)
     refused = [
         (frame.drop(columns="height"), "the input lacks columns that the model reads: 'height'; rename a column."),
-        (nulls, "must be finite, got NaN or infinity in column 'height' (1)"),
+        (nulls, "column 'height' must hold finite numbers, got a missing value"),
     ]
     with serving("models:/churn@champion", elsewhere, tmp_path) as url:
         answers = {"predictions": predictions(churn.model, frame).to_dict("records")}

@@ -80,13 +80,13 @@ def test_frames_that_do_not_suit_are_refused():
     ages["day"] = pd.date_range("2024-01-01", periods=40)
     ask, of_table = served(trained()), served(of_a_table(ages, ages["age"] > 3))
     heights = [
-        ("tall", "column 'height' must hold numbers, got 'tall' in row 0"),
-        (np.array([1.0, 2.0, "3", None], dtype=object), "NaN or infinity in column 'height' (1) of 4 rows"),
-        ([1, None, np.nan, 2], "NaN or infinity in column 'height' (2) of 4 rows"),
-        (np.inf, "NaN or infinity in column 'height' (4) of 4 rows"),
-        (1j, "must hold numbers, got '1j'"),
-        (pd.Timestamp(0), "must hold numbers, got '1970-01-01T00:00:00.000000' in row 0"),
-        ([[1]] * 4, "must hold numbers, got other in row 0"),
+        ("tall", "column 'height' must hold finite numbers, got 'tall' in row 0"),
+        (np.array([1.0, 2.0, "3", None], dtype=object), "got a missing value in row 3"),
+        ([1, None, np.nan, 2], "got a missing value in row 1"),
+        (np.inf, "got 'inf' in row 0"),
+        (1j, "must hold finite numbers, got '1j'"),
+        (pd.Timestamp(0), "must hold finite numbers, got '1970-01-01T00:00:00.000000' in row 0"),
+        ([[1]] * 4, "must hold finite numbers, got other in row 0"),
     ]
     frames = [(partial(ask, frame.assign(height=values)), said) for values, said in heights] + [
         (partial(ask, frame.drop(columns="height")), "the input lacks columns that the model reads: 'height'; rename"),
