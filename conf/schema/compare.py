@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -164,23 +164,8 @@ BASELINE_TITLES: dict[BaselineName, str] = {
 }
 """Baselines in reports, in the order in which they run: the slowest last."""
 
-ClusterName = Literal["ssh", "slurm", "kubernetes"]
-"""What can start Dask's workers on other machines."""
-
 SCHEDULER = re.compile(r"(?:(?:tcp|tls|wss?|ucxx?)://)?[^\s/@]+/?", re.IGNORECASE)
 """Addresses of schedulers that Dask connects to; it takes tcp where nothing is said."""
-
-SECRET_NAME = re.compile(
-    r".*(?:passw|passphrase|token|secret|credential|api[_-]?key|access[_-]?key).*(?<!file)(?<!path)(?<!name)(?<!ref)",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Names of options whose values are not shown; those of files, and of secrets that a cluster keeps, are."""
-
-SETTING = re.compile(r"(?<![\w./-])([\w.-]++)([\"']?\s*+[=:]\s*+|\s++)(?=[\"']?[^\s\"'$`])")
-"""A name within a text, such as a line of a script, whose value follows, unless a variable or a command says it."""
-
-SHOWN_KEY = re.compile(r"://[^\s/@:]*:[^\s/@]*@|PRIVATE KEY-----")
-"""A password in an address, or a key as it is in a file."""
 
 SMALLEST_SAMPLE = 256
 """Rows of a sample that say anything of an alignment."""
@@ -256,32 +241,11 @@ class CertificatesConfig(Strict):
     cert: str = Field(description="Certificate of this side.")
     key: str = Field(description="Its key.")
 
-    @property
-    def files(self) -> dict[str, str]:
-        """The files by their keys."""
-        return {"ca": self.ca, "cert": self.cert, "key": self.key}
-
-
-def _has_secret(value: Any, name: str = "") -> bool:
-    """Return whether an option of a name is, or holds, a password, a token or a key."""
-    if isinstance(value, dict):
-        pair = (str(value.get("name")), value.get("value"))  # as containers are told of their environment
-        return any(_has_secret(of, str(key)) for key, of in [*value.items(), pair])
-    if isinstance(value, list | tuple):
-        words = " ".join(of for of in value if isinstance(of, str))  # an argument and its value
-        return any(_has_secret(of, name) for of in [*value, words])
-    if isinstance(value, str):
-        said = [one for one, separator in SETTING.findall(value) if separator.strip() or one.startswith("-")]
-        if SHOWN_KEY.search(value) or any(map(SECRET_NAME.fullmatch, said)):
-            return True
-    shown = value is None or isinstance(value, bool) or (isinstance(value, str) and value[:1] in ("", "$"))
-    return not shown and SECRET_NAME.fullmatch(name) is not None
-
 
 class DaskConfig(Strict):
     """Where base-kernel tiles are computed."""
 
-    later = ("certificates", "cluster", "options", "rows")
+    later = ("certificates", "rows")
 
     scheduler: str | None = Field(
         None,
@@ -290,14 +254,6 @@ class DaskConfig(Strict):
     )
     certificates: CertificatesConfig | None = Field(
         None, description="{ca, cert, key}: files for a tls:// scheduler; by default those of Dask's own configuration."
-    )
-    cluster: ClusterName | None = Field(
-        None, description="What starts the workers of a run: ssh, slurm or kubernetes; by default this machine."
-    )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Arguments of SSHCluster, SLURMCluster or KubeCluster, such as {queue: long, cores: 4, memory: "
-        "16GiB}.",
     )
     rows: str | None = Field(
         None,
@@ -308,7 +264,7 @@ class DaskConfig(Strict):
         None,
         ge=0,
         le=1024,
-        description="Worker processes: by default one per core, or none for little work; 0 for none; or of 'cluster'.",
+        description="Worker processes: by default one per core, or none for little work; 0 for none.",
     )
     memory: str = Field("auto", description="Memory limit of each local worker, such as 4GiB; auto shares out half.")
     super_tile: int = Field(
@@ -319,7 +275,7 @@ class DaskConfig(Strict):
     @property
     def elsewhere(self) -> bool:
         """Whether workers may be on other machines, which do not see the files of this one."""
-        return self.scheduler is not None or self.cluster is not None
+        return self.scheduler is not None
 
     @field_validator("memory", mode="before")
     @classmethod
@@ -342,23 +298,14 @@ class DaskConfig(Strict):
         return value
 
     def _complaints(self) -> Iterator[str]:
-        if self.scheduler is not None and self.cluster is not None:
-            yield ("has both 'scheduler', which runs already, and 'cluster', which would be started; keep one")
         if self.certificates is not None and not (self.scheduler or "").startswith("tls://"):
             yield "'certificates' goes with a 'scheduler' at tls://HOST:PORT; correct the address"
-        if self.options and self.cluster is None:
-            yield f"'options' are those of a 'cluster'; say which: {', '.join(get_args(ClusterName))}"
-        if self.rows is not None and not self.elsewhere:
-            yield "'rows' goes with a 'scheduler' or 'cluster'; workers of this machine read its own files"
-        if _has_secret(self.options):
-            yield (
-                "'options' holds a password, token or key, which would be shown with the run; use an agent, a file, a "
-                "variable or secret of the cluster, or the configuration files of Dask"
-            )
-        if self.cluster in ("slurm", "kubernetes") and not self.workers:
-            yield f"'cluster: {self.cluster}' needs 'workers', how many of them to start; give a number"
-        if self.cluster == "ssh" and not self.options.get("hosts"):
-            yield "'cluster: ssh' needs 'options: {hosts: [...]}', of which the first runs the scheduler"
+
+    @classmethod
+    def _place_of(cls, key: Any) -> str:
+        if key in ("cluster", "options"):
+            return "start workers by Dask's own tools, and give their 'scheduler', or a Client in this process; "
+        return super()._place_of(key)
 
 
 class TrackingConfig(Strict):

@@ -23,7 +23,6 @@ import numpy as np
 from dask.utils import parse_bytes
 from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, Security, as_completed
 from distributed.core import Status
-from distributed.deploy.cluster import Cluster
 from joblib import cpu_count
 from scipy import sparse
 
@@ -50,7 +49,6 @@ from learnkernels.tasks.workers.connecting import (
     running_scheduler,
     worker_memory,
     workers_here,
-    workers_of_cluster,
 )
 
 TASKS_PER_WORKER = 8
@@ -97,7 +95,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             config = config.model_copy(update={"scheduler": address})
         self.config = config
         self._client: Client | None = None
-        self._cluster: Cluster | None = None
+        self._cluster: LocalCluster | None = None
         self._known: set[str] = set()
         self._parts: dict[str, RowParts] = {}
         self.memory: int | None = None
@@ -144,9 +142,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         if self._client is None:
             if self.config.scheduler is not None:
                 self._client = connected(self.config, security=self._security)
-            elif self.config.cluster is not None:
-                self._cluster = workers_of_cluster(self.config)
-                self._client = connected(self.config, self._cluster)
             else:
                 memory = worker_memory(self.config.memory, self.n_workers)
                 self.memory = parse_bytes(memory)

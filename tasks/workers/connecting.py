@@ -1,13 +1,12 @@
-"""How a run comes by Dask workers: started here, started on other machines, or found at a scheduler's address."""
+"""How a run comes by Dask workers: started here, or found at a scheduler's address."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from multiprocessing import resource_tracker
 from pathlib import Path
 
@@ -15,10 +14,9 @@ import dask
 import psutil
 from dask.utils import format_bytes, parse_bytes
 from distributed import Client, LocalCluster, Security, default_client
-from distributed.deploy.cluster import Cluster
 
-from learnkernels.conf.errors import InputError, cut, one_line, without_passwords
-from learnkernels.conf.schema import ClusterName, DaskConfig
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.store import LIBRARIES
 
 KEPT_BYTES, KEPT_SHARE = 1 << 28, 16
@@ -52,13 +50,6 @@ NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "dist
 
 OURS = ("DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY")
 """Settings of Dask that each process has from here."""
-
-CLUSTERS: dict[ClusterName, tuple[str, str, str]] = {
-    "ssh": ("distributed", "SSHCluster", "asyncssh"),
-    "slurm": ("dask_jobqueue", "SLURMCluster", "dask-jobqueue"),
-    "kubernetes": ("dask_kubernetes.operator", "KubeCluster", "dask-kubernetes"),
-}
-"""Module and name of what starts workers on other machines, and the package that it needs."""
 
 SAME = (*LIBRARIES, "dask", "distributed", "pyarrow")
 """What all sides need in one version: numbers, or what travels, depend on it."""
@@ -104,41 +95,6 @@ def workers_here(n_workers: int, memory: str) -> LocalCluster:
         ) from error
 
 
-def workers_of_cluster(config: DaskConfig) -> Cluster:
-    """Have the workers of a run started on other machines, by what Dask has for that.
-
-    Raises
-    ------
-    InputError
-        The package is missing that does it, it does not take the options, or cannot start the workers.
-    """
-    assert config.cluster is not None
-    module, name, package = CLUSTERS[config.cluster]
-    try:
-        start: Callable[..., Cluster] = getattr(import_module(module), name)
-        if config.cluster == "ssh":
-            import_module(package)  # looked for only once it is used, and then on the way
-    except ImportError:
-        raise InputError(
-            f"dask.cluster: {config.cluster} needs the package {package}, which is not installed; install it with: "
-            "pip install 'learnkernels[clusters]'"
-        ) from None
-    sizes = {"n_workers": config.workers} if config.cluster != "ssh" else {}  # by ssh one a host
-    options = dict(config.options)
-    if config.cluster == "slurm":
-        configured = dask.config.get("jobqueue.slurm.scheduler-options", None)
-        options["scheduler_options"] = {"dashboard": False} | (options.get("scheduler_options") or configured or {})
-    try:
-        with dask.config.set(NEVER_PAUSED | NO_PAGES), _deaf_to_interrupts():  # settings go along by ssh
-            return start(**sizes, **options)
-    except Exception as error:  # whatever a library of others raises at what a user has written
-        said = cut(one_line(without_passwords(str(error))), 200).rstrip(".") or type(error).__name__
-        raise InputError(
-            f"dask.cluster: {name} cannot start workers ({said}); correct dask.options, of which its own documentation "
-            "has the meaning."
-        ) from None
-
-
 def running_scheduler() -> tuple[str | None, Security | None]:
     """Return address and keys of the scheduler that Dask's client in this process has, or `DASK_SCHEDULER_ADDRESS`."""
     with suppress(ValueError):  # there is no client
@@ -147,18 +103,17 @@ def running_scheduler() -> tuple[str | None, Security | None]:
     return dask.config.get("scheduler-address", None), None
 
 
-def connected(config: DaskConfig, cluster: Cluster | None = None, security: Security | None = None) -> Client:
-    """Return a client of the workers of a cluster, or of a scheduler that runs elsewhere.
+def connected(config: DaskConfig, security: Security | None = None) -> Client:
+    """Return a client of a scheduler that runs elsewhere.
 
     Raises
     ------
     InputError
         No scheduler answers at the address, it has no workers, or its certificates are not those given.
     """
-    where = config.scheduler if cluster is None else f"{config.cluster} cluster"
-    security = security or _security(config)
+    where, security = config.scheduler, security or _security(config)
     try:
-        client = Client(cluster or config.scheduler, timeout=config.timeout, set_as_default=False, security=security)
+        client = Client(where, timeout=config.timeout, set_as_default=False, security=security)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
             f"dask.scheduler: no Dask scheduler answers at {where} within {config.timeout:g} s "
@@ -171,9 +126,6 @@ def connected(config: DaskConfig, cluster: Cluster | None = None, security: Secu
         raise InputError(
             f"dask.scheduler: the scheduler at {where} has no workers after {config.timeout:g} s; start some with "
             f"'dask worker {where}', or set dask.timeout higher."
-            if cluster is None
-            else f"dask.cluster: {config.cluster} has started no worker within {config.timeout:g} s; see whether they "
-            "wait in a queue, and set dask.timeout higher."
         ) from None
     return client
 
@@ -231,7 +183,7 @@ def _security(config: DaskConfig) -> Security | None:
     """
     if config.certificates is None:
         return None
-    for name, path in config.certificates.files.items():
+    for name, path in config.certificates.model_dump().items():
         try:
             text = Path(path).read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError) as error:

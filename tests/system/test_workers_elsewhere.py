@@ -1,6 +1,5 @@
 """Workers on other machines: what they get of the rows, what they compute, which are refused, and what starts them."""
 
-import gc
 import os
 import re
 import shutil
@@ -16,7 +15,6 @@ import dask
 import httpx
 import numpy as np
 import pandas as pd
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -35,8 +33,7 @@ from learnkernels.tasks.operate.servers import free_port
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.elsewhere import another_machine, hideable
 from tests.service.conftest import S3, s3, s3_server  # noqa: F401
-from tests.service.tasks.test_cluster import codes_of_pages, listening
-from tests.unit.test_containers import CONTAINERFILE, PAGE, SERVICES, SETTINGS, documented
+from tests.unit.test_containers import CONTAINERFILE, PAGE, SERVICES, SETTINGS
 from tests.user import ROOT
 from tools.waiting import within
 
@@ -347,98 +344,3 @@ def test_an_image_has_the_commands_of_pods(tmp_path: Path):
     for name in ("scheduler", "worker"):
         run = subprocess.run([tmp_path / f"dask-{name}", "--help"], env=env, cwd=ROOT, capture_output=True, text=True)
         assert f"Usage: dask {name}" in run.stdout, run.stderr
-
-
-# Who starts them -----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def started(n: int, **keys: Any) -> Iterator[DaskPool]:
-    """Give a pool of two workers and n processes that works, shows no page, and leaves no process."""
-    before = set(listening(os.getpid()))
-    with DaskPool(DaskConfig.model_validate(keys | {"timeout": 60.0})) as pool:
-        pool.require_usable()
-        assert not pool.local
-        pool.client.wait_for_workers(2, timeout=60)  # work begins with the first
-        pids = {*pool.client.run(os.getpid).values(), pool.client.run_on_scheduler(os.getpid)}
-        assert len(pids) == n
-        ports = {at for pid in pids for at in listening(pid)} - before
-        assert codes_of_pages(ports) == {404}
-        require_working(pool)
-        yield pool
-    assert within(lambda: not any(map(psutil.pid_exists, pids - {os.getpid()})), 60)
-
-
-SBATCH = """#!/bin/sh
-for last; do :; done
-sh -c "$(cat "$last")" >/dev/null 2>&1 &
-echo $! >> "$JOBS"
-echo "Submitted batch job $!"
-"""
-"""The script is read before the answer, as by Slurm: who submits removes it then."""
-
-
-@pytest.mark.filterwarnings("ignore:unclosed file.*dask-jobqueue:ResourceWarning")  # which it leaves to be collected
-def test_slurm_is_asked_for_workers_and_told_that_they_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue, of the extra clusters, is not installed")
-    for name, text in (("sbatch", SBATCH), ("scancel", '#!/bin/sh\nkill "$@"\n')):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("JOBS", str(tmp_path / "jobs"))
-    options = documented("slurm") | {"interface": "lo", "log_directory": str(tmp_path), "memory": "1GiB"}
-    options |= {"shared_temp_directory": str(tmp_path), "scheduler_options": {"dashboard_address": ":0"}}
-    with started(3, cluster="slurm", workers=2, options=options) as pool:  # the scheduler is in this process
-        paused_at = pool.client.run(dask.config.get, "distributed.worker.memory.pause")
-        assert all(address.startswith("tls://") for address in paused_at)
-        assert set(paused_at.values()) == {False}
-    assert len((tmp_path / "jobs").read_text().split()) == 2
-    del pool
-    gc.collect()
-
-
-SSHD = """
-import asyncio, os, signal, subprocess, sys
-import asyncssh
-async def run(process):
-    print("user", process.get_extra_info("peername")[0], file=sys.stderr, flush=True)
-    child = await asyncio.create_subprocess_shell(
-        process.command, stdin=None, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
-    await process.redirect(stdout=child.stdout, stderr=child.stderr)
-    ended, left = asyncio.create_task(child.wait()), asyncio.create_task(process.wait_closed())
-    await asyncio.wait([ended, left], return_when=asyncio.FIRST_COMPLETED)
-    if child.returncode is None:
-        os.killpg(child.pid, signal.SIGTERM)
-    process.exit(await child.wait() or 0)
-async def main(folder):
-    server = await asyncssh.listen(
-        "127.0.0.1", 0, server_host_keys=[f"{folder}/host"], authorized_client_keys=f"{folder}/user.pub",
-        process_factory=run, encoding=None,
-    )
-    print(server.get_port(), flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until our end is closed
-asyncio.run(main(sys.argv[1]))
-"""
-"""A server of SSH on loopback, which runs what it is told for who has the key."""
-
-
-def test_workers_are_started_by_ssh_and_gone_afterwards(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    asyncssh = pytest.importorskip("asyncssh", reason="asyncssh, of the extra clusters, is not installed")
-    for name in ("host", "user"):
-        key = asyncssh.generate_private_key("ssh-ed25519")
-        key.write_private_key(tmp_path / name)
-        key.write_public_key(tmp_path / f"{name}.pub")
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", SSHD, str(tmp_path)], stdin=pipe, stdout=pipe, text=True) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
-        (tmp_path / "known").write_text(f"[127.0.0.1]:{port} {(tmp_path / 'host.pub').read_text()}")
-        connect = {"port": port, "known_hosts": str(tmp_path / "known"), "client_keys": [str(tmp_path / "user")]}
-        options = {"hosts": ["127.0.0.1"] * 3, "connect_options": connect, "worker_options": {"nthreads": 1}}
-        options |= {"scheduler_options": {"port": 0}}
-        with started(3, cluster="ssh", options=options):
-            pass
-        server.stdin.close()
-    assert capfd.readouterr().err.count("user 127.0.0.1") >= 3

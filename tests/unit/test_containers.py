@@ -1,11 +1,9 @@
 """The container files: what is published, which secrets are asked for, what an image is made of and has in it."""
 
-import inspect
 import re
 from typing import Any
 
 import dask
-import pytest
 import yaml
 
 from learnkernels.conf.schema import DaskConfig
@@ -24,13 +22,6 @@ SETTINGS = {
     if name != "LEARNKERNELS_HOME"
 }
 """What an image has in its environment."""
-
-
-def documented(cluster: str) -> dict[str, Any]:
-    """The options of a kind of cluster on the page."""
-    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
-    (options,) = [block["dask"]["options"] for block in blocks if block["dask"].get("cluster") == cluster]
-    return dict(options)
 
 
 def test_containers_publish_on_this_machine_alone_and_have_no_password_by_default():
@@ -92,17 +83,3 @@ def test_flows_wait_until_servers_are_healthy():
             healthy = "healthcheck" in SERVICES[other]
             assert on["condition"] == ("service_healthy" if healthy else "service_started"), (name, other)
     assert "127.0.0.1" in SERVICES["database"]["healthcheck"]["test"]
-
-
-def test_the_options_of_pods_on_the_page_are_those_of_dask_kubernetes():
-    missing = "dask-kubernetes, of the extra, is not installed"
-    kubernetes = pytest.importorskip("dask_kubernetes.operator", reason=missing)
-    signature = inspect.signature(kubernetes.KubeCluster)
-    options = documented("kubernetes")
-    signature.bind(n_workers=8, **options)
-    assert options.keys() <= signature.parameters.keys()
-    called = kubernetes.make_cluster_spec(name="rows", image=options["image"], env=options["env"])["spec"]
-    for container in [called[part]["spec"]["containers"][0] for part in ("scheduler", "worker")]:
-        assert "command" not in container
-        assert container["args"][0] == f"dask-{container['name']}"  # which the image has
-        assert options["env"][0] in container["env"]

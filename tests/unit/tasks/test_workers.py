@@ -1,9 +1,7 @@
 """What is known of workers before any is started: memory, rows in files, and what is refused."""
 
 import re
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -67,27 +65,3 @@ def test_certificates_are_read_before_anybody_is_asked(tmp_path: Path):
         config = DaskConfig(scheduler="tls://127.0.0.1:1", certificates={"ca": cert, "cert": cert, "key": key})
         with pytest.raises(InputError, match=rf"^dask\.certificates\.key: {key} {re.escape(sentence)}"):
             DaskPool(config).require_usable()
-
-
-@pytest.mark.parametrize(
-    ("cluster", "package", "options"),
-    [("kubernetes", "dask-kubernetes", {}), ("slurm", "dask-jobqueue", {}), ("ssh", "asyncssh", {"hosts": ["a", "b"]})],
-)
-def test_what_is_not_installed_is_named(monkeypatch, cluster, package, options):
-    def without_package(name: str) -> Any:
-        if name.partition(".")[0].replace("_", "-") == package:
-            raise ImportError(name)
-        return import_module(name)
-
-    monkeypatch.setattr("learnkernels.tasks.workers.connecting.import_module", without_package)
-    sentence = rf"needs the package {package}, which is not installed; .* pip install 'learnkernels\[clusters\]'$"
-    with pytest.raises(InputError, match=sentence):
-        DaskPool(DaskConfig(cluster=cluster, workers=1, options=options)).require_usable()
-
-
-@pytest.mark.filterwarnings("ignore:Exception ignored in. <function Cluster.__del__")  # of what Dask could not make
-def test_options_that_a_cluster_does_not_take_are_named():
-    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue, of the extra clusters, is not installed")
-    sentence = r"^dask\.cluster: SLURMCluster cannot start workers \(.*cores.*\); correct dask\.options"
-    with pytest.raises(InputError, match=sentence):
-        DaskPool(DaskConfig(cluster="slurm", workers=1, options={"queue": "long"})).require_usable()
