@@ -72,7 +72,6 @@ def require_refused(folder: Path, files: Iterable[tuple[str, Any, dict[str, Any]
 def require_equal(one: Dataset, other: Dataset) -> None:
     """Fail unless two data sets have the same features, target, groups, times and weights."""
     assert one.features == other.features
-    assert one.class_weight == other.class_weight
     assert (one.target.task, one.target.classes) == (other.target.task, other.target.classes)
     np.testing.assert_array_equal(one.target.values, other.target.values)
     assert one.sample_columns.keys() == other.sample_columns.keys()

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Field, TypeAdapter, field_validator, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from learnkernels.conf.errors import did_you_mean, short
 from learnkernels.conf.files import ENDINGS, WILDCARD
-from learnkernels.conf.schema.base import Parameter, Positive, Strict, as_text, several
+from learnkernels.conf.schema.base import Parameter, Strict, as_text, several
 
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
 SyntheticName = Literal["three_sines", "relevance", "friedman"]
@@ -104,7 +104,7 @@ ABSENT: dict[str, Any] = {
 class DatasetConfig(Strict):
     """What data sets of all sources have; keys that a source does not have read as in `ABSENT`."""
 
-    later: ClassVar[tuple[str, ...]] = ("class_weight", "scale_on")
+    later: ClassVar[tuple[str, ...]] = ("scale_on",)
 
     source: str
     if TYPE_CHECKING:
@@ -126,11 +126,6 @@ class DatasetConfig(Strict):
         None, description="Target value, or list of values, that becomes +1 while all others become -1."
     )
     drop: Annotated[tuple[str, ...], BeforeValidator(several)] = Field((), description="Columns that are not features.")
-    class_weight: Literal["balanced"] | dict[Annotated[str, BeforeValidator(_as_plain_text)], Positive] | None = Field(
-        None,
-        description="Training weight per class, 1 if not named, or balanced: inversely proportional to class "
-        "frequencies. Errors are not weighted by it. For alignment learners and rfm.",
-    )
     distinct: bool = Field(
         False, description="Keep the first of rows that are equal in every feature and in the target."
     )
@@ -171,25 +166,11 @@ class DatasetConfig(Strict):
 
     @classmethod
     def _place_of(cls, key: Any) -> str:
+        if key == "class_weight":
+            return "give weights of rows as a column 'weights', or use class_weight of KernelLearningClassifier; "
         owners = [source for source, config in SOURCES.items() if key in config.model_fields]
         named = f"source {owners[0]!r}" if len(owners) == 1 else f"sources {' and '.join(map(repr, owners))}"
         return f"it goes with {named}; " if owners else ""
-
-    @field_validator("class_weight", mode="before")
-    @classmethod
-    def _by_class(cls, value: Any) -> Any:
-        numbers = list(value.values()) if isinstance(value, dict) else []
-        if value not in (None, "balanced") and not (
-            numbers and all(isinstance(one, int | float) and one > 0 for one in numbers)
-        ):
-            raise ValueError(
-                f"must be balanced, or a number above zero by class, as in {{ill: 5, well: 1}}, got {short(value)}"
-            )
-        return value
-
-    def _complaints(self) -> Iterator[str]:
-        if self.class_weight is not None and self.task == "regression":
-            yield "'class_weight' goes with a classification, and 'task' is regression; leave it out"
 
     @property
     def sample_columns(self) -> dict[str, str]:

@@ -49,7 +49,6 @@ class DatasetRef:
     ordered: bool = False
     weighted: bool = False
     by_training: bool = False
-    class_weighted: bool = False
     in_parts: bool = False
 
 
@@ -74,8 +73,6 @@ class Dataset:
         the data set does not say.
     weights : ndarray of shape (n,) or None
         Positive; None where each row counts once.
-    class_weight : tuple of float or None
-        What the rows of each class count in learning, times their weights; None where that is the same for all.
     raw : pyarrow.Table or None
         The columns of a table as they are, where its encoding is learned again in each trial.
     by_training : str
@@ -92,7 +89,6 @@ class Dataset:
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
     weights: np.ndarray | None = None
-    class_weight: tuple[float, ...] | None = None
     raw: pa.Table | None = None
     by_training: str = ""
 
@@ -115,14 +111,6 @@ class Dataset:
             (first, unit), own = self.scaling, spread
             low, spread = first + unit * low, unit * own
         return replace(self, X=X, low=low, spread=spread, by_training="")
-
-    @property
-    def learning_weights(self) -> np.ndarray | None:
-        """What each row counts where kernels and predictors are learned, shape (n,); None where each counts once."""
-        if self.class_weight is None:
-            return self.weights
-        of_class: np.ndarray = np.array(self.class_weight)[self.target.values]
-        return of_class if self.weights is None else np.asarray(of_class * self.weights)
 
     @property
     def sample_columns(self) -> dict[str, Any]:
@@ -156,7 +144,6 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         ordered=dataset.times is not None,
         weighted=dataset.weights is not None,
         by_training=bool(dataset.by_training),
-        class_weighted=dataset.class_weight is not None,
         in_parts=isinstance(dataset.X, TableParts),
     )
     if not kept(path, tell):
@@ -174,8 +161,8 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
             if dataset.raw is not None:
                 pyarrow.feather.write_feather(dataset.raw, folder / RAW, compression="uncompressed")
-            own = {"scale": dataset.by_training, "class_weight": dataset.class_weight}
-            about = {**asdict(ref), **own, "features": names_to_data(dataset.features), "labels": dataset.target.labels}
+            own = {"scale": dataset.by_training, "features": names_to_data(dataset.features)}
+            about = {**asdict(ref), **own, "labels": dataset.target.labels}
             if dataset.table is not None:
                 about["table"] = dataset.table.to_dict()
             (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
@@ -210,7 +197,6 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     features = names_from_data(about["features"]) if table is None else table.features
     raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
     sample_columns["by_training"] = about.get("scale", "")  # which entries of earlier versions do not have
-    sample_columns["class_weight"] = None if about.get("class_weight") is None else tuple(about["class_weight"])
     return Dataset(X, target, features, low, spread, table=table, raw=raw, **sample_columns)
 
 
@@ -254,8 +240,6 @@ def dataset_digest(dataset: Dataset) -> str:
     if dataset.by_training:
         raw = {} if dataset.raw is None else read_columns(dataset.raw)
         about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]
-    if dataset.class_weight is not None:
-        about += ["class_weight", dataset.class_weight]
     sha = hashlib.sha256(json.dumps(about, default=str).encode())
     # Which rows test was here before other keys, without its name.
     sample_columns = [("" if name == "held_out" else name, of) for name, of in dataset.sample_columns.items()]

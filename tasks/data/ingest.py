@@ -182,8 +182,6 @@ class _Known:
             rows = np.sort(np.random.default_rng(self.seed).choice(len(target), config.subsample, replace=False))
             target, taken = target.take(rows), taken[rows]
         known: dict[str, Any] = {name: of[taken] for name, of in self.sample_columns.items()}
-        if config.class_weight is not None:
-            known["class_weight"] = _class_weights(config, target, known.get("weights"), self.where)
         return rows, target, known
 
     def tell_all(self, sentences: Sequence[str]) -> None:
@@ -359,21 +357,6 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
         return Target.of(values, task)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _class_weights(config: DatasetConfig, target: Target, weights: np.ndarray | None, where: str) -> tuple[float, ...]:
-    """Return what the rows of each class count in learning."""
-    if target.task != "classification":
-        raise InputError(f"{where}: 'class_weight' goes with a classification, and this is a regression; leave it out.")
-    if isinstance(config.class_weight, dict):
-        if unknown := sorted(set(config.class_weight) - set(target.classes)):
-            raise InputError(
-                f"{where}: 'class_weight' has {listed(unknown)}, and the classes are {listed(target.classes)}; correct "
-                "it."
-            )
-        return tuple(config.class_weight.get(name, 1.0) for name in target.classes)
-    counts = np.bincount(target.values, weights, len(target.classes))
-    return tuple((counts.sum() / (len(counts) * np.maximum(counts, np.finfo(float).tiny))).tolist())
 
 
 def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[str], None]) -> np.ndarray:

@@ -338,8 +338,6 @@ def _text(
     assert table is not None
     tasks = {of.target.task for of in datasets}
     task = f"    task: {dataset.target.task}\n" if len(tasks) == 1 else ""
-    weighed = "    # class_weight: balanced  # rare classes count as much as frequent ones, or {class: number}\n"
-    by_class = weighed if "classification" in tasks else ""
     lines = [
         f"      {_yaml(column.name)}: {_yaml(said)}"
         for column in table.columns
@@ -362,7 +360,7 @@ datasets:
     path: {_yaml(paths if len(paths) > 1 else paths[0])}
     label: {_yaml(label)}
     target: {_yaml(targets if len(targets) > 1 else targets[0])}
-{task}{divided}{by_class}    missing: impute  # or drop rows with gaps, or refuse them
+{task}{divided}    missing: impute  # or drop rows with gaps, or refuse them
     scale: standard  # or quantile, against outliers
     # scale_on: training  # units and fillings by the training rows of each trial alone
 {columns}

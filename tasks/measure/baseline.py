@@ -195,9 +195,8 @@ def _tried(
     Values of a setting and of a parameter along a grid, and the grid in the terms of the fold table.
     """
     X, of_classes = dataset.X, dataset.target.task == "classification"
-    weights = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
     if job.kind == LINEAR:  # features of sparse rows are scaled and not centered
-        model: Any = LogisticRegression(class_weight=weights, max_iter=1000) if of_classes else RidgeCV(ALPHAS)
+        model: Any = LogisticRegression(max_iter=1000) if of_classes else RidgeCV(ALPHAS)
         return X, make_pipeline(StandardScaler(with_mean=not sparse.issparse(X)), model), {}, [np.nan]
     if job.kind == BOOSTING:  # categories and gaps as such
         categories = None
@@ -208,7 +207,7 @@ def _tried(
         options = {"categorical_features": categories, "random_state": 0}
         trees: Any = HistGradientBoostingRegressor(**options)
         if of_classes:
-            trees = HistGradientBoostingClassifier(**options, class_weight=weights)
+            trees = HistGradientBoostingClassifier(**options)
         return X, trees, {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES
     gammas, grid, scale = grid_values(job.baseline.gammas), grid_values(job.baseline.grid), 1.0
     if not job.baseline.absolute:
@@ -218,7 +217,7 @@ def _tried(
         scale = 1 / (of.shape[1] * float(variance)) if variance > 0 else 1.0
     gammas = [gamma * scale for gamma in gammas]
     if of_classes:
-        return X, SVC(kernel="rbf", class_weight=weights), {"gamma": gammas, "C": grid}, grid
+        return X, SVC(kernel="rbf"), {"gamma": gammas, "C": grid}, grid
     alphas = [1 / C for C in grid]
     return X, CenteredKernelRidge(), {"gamma": gammas, "alpha": alphas}, grid
 

@@ -185,9 +185,7 @@ def predictor_for(
 def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef) -> None:
     """Raise InputError if a learner, a sample or the baseline does not serve what is configured."""
     row, title, where = learner_class(learner.name), learner.title, f"data set {ref.name}:"
-    key = "weights" if ref.weighted else "class_weight"
-    weighted, searched = ref.weighted or ref.class_weighted, config.baseline is not None
-    weighs = f"{where} {key!r} gives rows weights, and"
+    weighs, searched = f"{where} 'weights' gives rows weights, and", config.baseline is not None
     for refused, sentence in (
         (
             config.centering != "center" and not row.takes_uncentered,
@@ -196,13 +194,13 @@ def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig,
             "centering.",
         ),
         (
-            weighted and not row.takes_weights,
+            ref.weighted and not row.takes_weights,
             f"{weighs} learner {title} learns from rows that count once each; leave one of them out, or take a learner "
             "of alignments, such as alignf, or rfm.",
         ),
         (
-            weighted and sampled(config),
-            f"{weighs} a sample counts each row once; leave {key!r} out, or set 'statistics.sample: none'.",
+            ref.weighted and sampled(config),
+            f"{weighs} a sample counts each row once; leave 'weights' out, or set 'statistics.sample: none'.",
         ),
         (
             searched and ref.weighted,

@@ -173,7 +173,7 @@ def compute_statistics(
     started = time.perf_counter()
     served = planned_trials(protocol, ref.ordered) if trial is None else [trial]
     X, Y, groups, training = _readable(dataset, ref, config, pool), dataset.target.Y, folds, None
-    weights = dataset.learning_weights
+    weights = dataset.weights
     if protocol.split is not None or trial is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
         training = rows_of(folds, served[0].final)

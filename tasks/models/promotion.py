@@ -21,7 +21,7 @@ from learnkernels.tasks.models.registry import CHAMPION
 
 OF_THE_RECIPE = (
     "target", "positive", "task", "drop", "features", "columns", "scale", "scale_on", "missing", "distinct", "ngrams",
-    "bytes", "weights", "class_weight",
+    "bytes", "weights",
 )  # fmt: skip
 """What of a data set's configuration belongs to a recipe; `path`, `where` and `test` say which rows there are."""
 

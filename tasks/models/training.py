@@ -306,7 +306,7 @@ def _kernel_of_all_rows(
                 fold_seed(config.protocol.seed, statistics.repeat),
                 pool,
                 lambda share: None,
-                sample_weight=dataset.learning_weights,
+                sample_weight=dataset.weights,
             )
         (kernel,) = learn_path(
             as_learner(choice.learner.name, choice.learner.params, dataset.features),
@@ -345,9 +345,6 @@ def _fitted(
     else:
         likely = config.protocol.metric in OF_PROBABILITIES
         estimator = KernelLearningClassifier(family, learner, C, probability=likely, **shared)
-        if dataset.class_weight is not None:
-            labels = dict(zip(dataset.target.values.tolist(), dataset.target.given.tolist(), strict=True))
-            estimator.class_weight = {label: dataset.class_weight[code] for code, label in labels.items()}
     given = dataset.target.given
     workers = pool.workers if predictor.by_rows and len(given) > PARALLEL_ROWS else None
     steps = Steps(f"{name}, {choice.learner.title}", get_run_logger().info)

@@ -158,11 +158,10 @@ def test_a_data_set_has_the_keys_of_its_source_and_takes_those_of_others_where_t
 
 def test_values_that_columns_are_compared_with_are_text():
     where = {"a": 1, "b": [2.0, 2.5], "c": True, "d": "x", "e": ["x", 7]}
-    keys = {"where": where, "positive": 2, "class_weight": {0: 1, 1.0: 5}}
+    keys = {"where": where, "positive": 2}
     config = DatasetConfig.of({"source": "file", "path": "x.csv", **keys})
     assert config.where == {"a": ("1",), "b": ("2", "2.5"), "c": ("True",), "d": ("x",), "e": ("x", "7")}
     assert config.positive == "2"
-    assert config.class_weight == {"0": 1.0, "1": 5.0}
 
 
 def test_a_configuration_survives_its_own_dump(conf: Path):

@@ -207,7 +207,6 @@ def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: py
     assert [load_source(data, tell=str).target.task for data in of.datasets] == ["regression", "classification"]
     tasks = [line for line in found.lines if line.startswith(("regression of y", "classification of c"))]
     assert [line for line in found.lines if " of " in line][:2] == tasks
-    assert "# class_weight: balanced" in found.text
     several = start(["parts/a.csv", "parts/c.csv"], "y").text
     assert config_of_text(several, Path("n.yaml")).datasets[0].path == ("parts/a.csv", "parts/c.csv")
     with pytest.raises(InputError, match="parts: it has no column 'z'; its columns are a, n, c, y"):

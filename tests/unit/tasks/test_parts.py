@@ -99,7 +99,7 @@ SITES = {"site": ["site 1", "site 2", "site 5"]}
         (table, ".feather", {"scale": "max", "features": ["x1", "whole"], "test": {"site": "site 3"}}),
         (table, ".feather", {"scale": "quantile", "missing": "impute"}),
         (table, ".parquet", {"scale": "quantile", "features": ["x1", "x2"], "weights": "w"}),
-        (table, ".parquet", {"task": "classification", "target": "whole", "class_weight": "balanced"}),
+        (table, ".parquet", {"task": "classification", "target": "whole"}),
         (mixed, ".parquet", IMPUTED | {"scale": "standard"}),
         (mixed, ".feather", IMPUTED | {"scale": "unit", "where": {"whole": ["1", "2", "3"]}, "weights": "w"}),
         (mixed, ".parquet", {"scale": "max", "drop": ["many", "w"], "columns": {"x1": "number"}}),

@@ -322,65 +322,27 @@ def classes(learner: str = "alignf", baseline: Any = None, **data: Any) -> Compa
     return config({"features": ["a", "b"]} | data, learners=learner, baseline=baseline, protocol=protocol)
 
 
-@pytest.mark.parametrize("predictor", ["svm", "krr"])
-def test_classes_are_weighed_in_learning_and_not_in_errors(patients: pd.DataFrame, predictor: str):
-    ref, statistics, row = measured(classes(class_weight={"ill": 4}), TRIAL, predictor)
-    by_rows = measured(classes(weights="w"), TRIAL, predictor)[2]
-    plain = measured(classes(), TRIAL, predictor)[2]
-    assert row["weights"] == pytest.approx(by_rows["weights"], rel=1e-12)
-    assert row["alignment"] == pytest.approx(by_rows["alignment"], rel=1e-12)
-    assert row["alignment"] != pytest.approx(plain["alignment"], rel=1e-3)
-    X, y, (training, _, test) = load_dataset(ref).X, patients["y"].to_numpy(), rows_of(statistics, TRIAL)
-    model = KernelLearningClassifier(GaussianFamily(GAMMAS), "alignf", 1.0, predictor=predictor, probability=False)
-    model.set_params(class_weight={"ill": 4.0, "well": 1.0}).fit(X[training], y[training])
-    assert row["error"] == pytest.approx(np.mean(model.predict(X[test]) != y[test]))
-    assert row["error"] != pytest.approx(by_rows["error"], rel=1e-6)
+def test_a_baseline_has_the_errors_and_probabilities_of_scikit_learn(patients: pd.DataFrame):
+    X, y = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy()
+    ref, statistics, _ = measured(classes(), TRIAL, "svm")
+    training, choosing, test = rows_of(statistics, TRIAL)
+    machine = SVC(gamma=0.3, C=2.0).fit(X[training], y[training])
+    slope, offset = fit_sigmoid(machine.decision_function(X[choosing]), y[choosing] == "well", None)
+    p = expit(slope * machine.decision_function(X[test]) + offset)
+    expected = {"misclassification": np.mean(machine.predict(X[test]) != y[test])}
+    expected |= {"neg_log_loss": log_loss(y[test], p), "roc_auc_ovr": 1 - roc_auc_score(y[test], p)}
+    for metric, error in expected.items():
+        asked = None if metric == "misclassification" else metric
+        found, trees = (search(SearchJob(ref, statistics, TRIAL, SEARCH, of, asked)) for of in (GRID_SEARCH, BOOSTING))
+        assert found["error"] == pytest.approx(error)
+        assert found["metric"] == trees["metric"]
+        assert 0 < trees["error"] < 2
 
 
-def test_balanced_is_one_over_the_share_of_a_class(patients: pd.DataFrame):
-    dataset = load_dataset(ingested(classes(class_weight="balanced")))
-    weighted = load_dataset(ingested(classes(class_weight="balanced", weights="w")))
-    counts = patients["y"].value_counts()
-    assert dataset.class_weight == pytest.approx([60 / counts["ill"], 60 / counts["well"]])
-    assert dataset.weights is None
-    of_class = [weighted.learning_weights[patients["y"] == name].sum() for name in ("ill", "well")]
-    assert of_class == pytest.approx([weighted.weights.sum() / 2] * 2)
-
-
-def test_a_baseline_weighs_classes_as_scikit_learn_does_and_has_probabilities(patients: pd.DataFrame):
-    X, y, of_trees = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy(), []
-    for weight in (None, {"ill": 4}):
-        ref, statistics, _ = measured(classes(class_weight=weight), TRIAL, "svm")
-        training, choosing, test = rows_of(statistics, TRIAL)
-        machine = SVC(gamma=0.3, C=2.0, class_weight=weight).fit(X[training], y[training])
-        expected = {"misclassification": np.mean(machine.predict(X[test]) != y[test])}
-        if weight is None:
-            slope, offset = fit_sigmoid(machine.decision_function(X[choosing]), y[choosing] == "well", None)
-            p = expit(slope * machine.decision_function(X[test]) + offset)
-            expected |= {"neg_log_loss": log_loss(y[test], p), "roc_auc_ovr": 1 - roc_auc_score(y[test], p)}
-        for metric, error in expected.items():
-            asked = None if metric == "misclassification" else metric
-            found, trees = (
-                search(SearchJob(ref, statistics, TRIAL, SEARCH, of, asked)) for of in (GRID_SEARCH, BOOSTING)
-            )
-            assert found["error"] == pytest.approx(error)
-            assert found["metric"] == trees["metric"]
-            assert 0 < trees["error"] < 2
-        of_trees.append(search(SearchJob(ref, statistics, TRIAL, SEARCH, BOOSTING, "neg_log_loss"))["error"])
-    assert of_trees[0] != of_trees[1]
-
-
-def test_what_takes_no_weights_and_no_such_class_is_refused(patients: pd.DataFrame):
-    ref = ingested(classes(class_weight="balanced"))
-    with pytest.raises(InputError, match="'class_weight' has 'sick', and the classes are 'ill', 'well'"):
-        ingested(classes(class_weight={"sick": 2}))
-    with pytest.raises(InputError, match="'class_weight' goes with a classification, and this is a regression"):
-        ingested(classes(target="a", features="b", class_weight="balanced"))
-    with pytest.raises(InputError, match="'class_weight' gives rows weights, and learner l2-krr learns from rows that"):
+def test_weights_of_rows_are_refused_where_a_learner_takes_none_and_where_an_error_takes_them(patients: pd.DataFrame):
+    ref = ingested(classes(weights="w"))
+    with pytest.raises(InputError, match="'weights' gives rows weights, and learner l2-krr learns from rows that"):
         predictor_for(classes("l2-krr"), classes("l2-krr").learners[0], ref)
-    of = classes(baseline={})
-    assert predictor_for(of, of.learners[0], ref).predictor.name == "svm"
-    assert recipe(classes(class_weight="balanced")) != recipe(classes())
 
 
 def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFrame):
@@ -478,17 +440,15 @@ def test_a_linear_model_and_the_best_constant_learn_from_the_training_rows(load:
     assert (row["learner"], row["algorithm"], row["predictor"]) == ("best constant", "constant", "constant")
 
 
-def test_a_linear_model_has_scores_probabilities_and_weights_of_classes(patients: pd.DataFrame):
+def test_a_linear_model_has_scores_and_probabilities(patients: pd.DataFrame):
     X, y = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy()
-    for weight in (None, {"ill": 4}):
-        ref, statistics, _ = measured(classes(class_weight=weight), TRIAL, "svm")
-        training, _, test = rows_of(statistics, TRIAL)
-        model = make_pipeline(StandardScaler(), LogisticRegression(class_weight=weight)).fit(X[training], y[training])
-        p = model.predict_proba(X[test])[:, 1]
-        for metric, error in {"neg_log_loss": log_loss(y[test], p), "roc_auc": 1 - roc_auc_score(y[test], p)}.items():
-            found, none = (search(SearchJob(ref, statistics, TRIAL, SEARCH, of, metric)) for of in (LINEAR, CONSTANT))
-            assert found["error"] == pytest.approx(error)
-            assert none["error"] == none["trivial_error"]
+    ref, statistics, _ = measured(classes(), TRIAL, "svm")
+    training, _, test = rows_of(statistics, TRIAL)
+    p = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[training], y[training]).predict_proba(X[test])[:, 1]
+    for metric, error in {"neg_log_loss": log_loss(y[test], p), "roc_auc": 1 - roc_auc_score(y[test], p)}.items():
+        found, none = (search(SearchJob(ref, statistics, TRIAL, SEARCH, of, metric)) for of in (LINEAR, CONSTANT))
+        assert found["error"] == pytest.approx(error)
+        assert none["error"] == none["trivial_error"]
 
 
 def test_relative_bandwidths_are_multiples_of_the_scale_of_scikit_learn_sparse_or_dense():
