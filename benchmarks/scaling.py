@@ -91,7 +91,7 @@ def compute(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
         for workers in seconds:
             pool = stack.enter_context(DaskPool(DaskConfig.model_validate({"workers": workers})))
             on = TrainingSet.of(kernel, X, np.arange(m), pool.workers)
-            subspace = Subspace.of(kernel, kernel.X, np.arange(M), np.ones(M))
+            subspace = Subspace.of(kernel, kernel.X, np.arange(M), M)
             passes[workers] = passes_over(on, subspace, np.zeros((m, 1)))
             passes[workers](normal_products, (beta, means))  # rows are read, and inner loops compiled
         for _ in range(repeats):

@@ -52,7 +52,7 @@ LEARNERS = {
 }
 """The learners by name, in the order of the documentation."""
 
-APPROXIMATION = ("landmarks", "memory", "sampling", "loss", "tolerance")
+APPROXIMATION = ("landmarks", "memory", "loss", "tolerance")
 
 PREDICTORS: dict[str, tuple[str, ...]] = {
     "auto": APPROXIMATION,

@@ -141,9 +141,6 @@ class PredictorConfig(base.Strict):
         description="Memory budget, such as 2GB, by which auto chooses and nystrom sets landmarks; by default half of "
         "the machine's.",
     )
-    sampling: Literal["uniform", "leverage"] | None = Field(
-        None, description="How nystrom draws landmarks: all rows alike (default), or by their ridge leverage scores."
-    )
     loss: Literal["squared", "hinge", "logistic"] | None = Field(
         None, description="What nystrom minimises: squared by default; hinge and logistic are for classification."
     )
@@ -158,6 +155,10 @@ class PredictorConfig(base.Strict):
                 yield f"{key!r} goes with predictor {' or '.join(owners)}, got {self.name}; leave it out"
         if self.landmarks is not None and self.memory is not None and self.name == "nystrom":
             yield ("'landmarks' and 'memory', from which their number follows, exclude each other; give one of them")
+
+    @classmethod
+    def _place_of(cls, key: Any) -> str:
+        return "landmarks are drawn uniformly; " if key == "sampling" else super()._place_of(key)
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> Any:

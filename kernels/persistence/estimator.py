@@ -36,8 +36,15 @@ ADDED = {
 }
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 
-REMOVED = {("rfm", "effects"), ("rfm", "views"), ("rfm", "alone"), ("ca", "corrective")}
-"""Parameters of learners that older files have and that are no more: what was learned with them is in the kernel."""
+REMOVED = {
+    ("rfm", "effects"),
+    ("rfm", "views"),
+    ("rfm", "alone"),
+    ("ca", "corrective"),
+    ("nystrom", "sampling"),
+    ("auto", "sampling"),
+}
+"""Parameters that older files have and that are no more: what was learned with them is in the kernel."""
 
 FITTED = {"regularisation": ("C_", number), "n_samples_fit": ("n_samples_fit_", whole)}
 """Numbers of a fit in a file: the attribute that holds each, and how it is read; older files may lack them."""

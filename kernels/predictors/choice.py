@@ -22,7 +22,7 @@ from learnkernels.kernels.predictors.base import (
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, calibrated_log_loss
 from learnkernels.kernels.predictors.krr import KRR
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, sketched
-from learnkernels.kernels.predictors.landmarks import MEMORY, Sampling
+from learnkernels.kernels.predictors.landmarks import MEMORY
 from learnkernels.kernels.predictors.nystrom import Loss, Nystrom
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
@@ -187,7 +187,7 @@ class Auto(Predictor):
     ----------
     memory : int
         Bytes that a fit may take next to the data set.
-    landmarks, sampling, loss
+    landmarks, loss
         Of `Nystrom`.
     tolerance : float or None, default None
         Of whichever is iterative.
@@ -210,7 +210,6 @@ class Auto(Predictor):
 
     landmarks: int | None = None
     memory: int = MEMORY
-    sampling: Sampling = "uniform"
     loss: Loss = "squared"
     tolerance: float | None = None
     seed: int | None = None

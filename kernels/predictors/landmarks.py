@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,8 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.solvers.factor import eigenvectors
 
-Sampling = Literal["uniform", "leverage"]
-
-SAMPLINGS: tuple[Sampling, ...] = ("uniform", "leverage")
-
 MEMORY = 3 << 30
 """Bytes that a fit may take where nothing is said: those of a laptop, and of the matrices of 10,000 rows."""
-
-PILOTS = 1000
-"""Most landmarks that leverage scores are estimated from."""
 
 SQUARES = 8
 """Matrices of all pairs of landmarks that are held at once: eigenvectors and their work, basis, products a thread."""
@@ -96,71 +89,6 @@ def _largest(a: float, b: float, memory: int) -> int:
     return int((np.sqrt(b * b + 4 * a * memory) - b) / (2 * a))
 
 
-def uniform_landmarks(
-    training: TrainingSet, n_landmarks: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return landmarks drawn without replacement, each row with the same probability; as `leverage_landmarks`."""
-    m = training.n_rows
-    return np.sort(rng.choice(m, n_landmarks, replace=False)), np.full(n_landmarks, m / n_landmarks)
-
-
-def leverage_landmarks(
-    training: TrainingSet, n_landmarks: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return landmarks drawn without replacement, by estimates of the rows' ridge leverage scores.
-
-    .. math:: \ell_i(\lambda) = \bigl( K_c (K_c + \lambda I)^{-1} \bigr)_{ii} \approx
-              \varphi_i^\top (\Phi^\top \Phi + \lambda I)^{-1} \varphi_i
-              + \tfrac1\lambda \bigl( K_c(x_i, x_i) - \lVert \varphi_i \rVert^2 \bigr)
-
-    Parameters
-    ----------
-    training : TrainingSet
-        m training rows.
-    n_landmarks : int
-        M.
-    rng : numpy.random.Generator
-        Draws them.
-
-    Returns
-    -------
-    positions : ndarray of int of shape (M,)
-        Among the training rows, ascending.
-    counts : ndarray of shape (M,)
-        How many training rows each stands for, one over the probability that it was drawn with; they sum to about m.
-
-    Notes
-    -----
-    phi are the features of up to `PILOTS` landmarks drawn uniformly; the ridge is the one at which the scores of their
-    subspace sum to half their number. Two passes over m by `PILOTS` kernels. Rows that few others resemble get more of
-    the landmarks than their share.
-
-    References
-    ----------
-    Alaoui, Mahoney (2015), Fast Randomized Kernel Ridge Regression with Statistical Guarantees, NIPS 28, Definition 1.
-    Rudi, Calandriello, Carratino, Rosasco (2018), On Fast Leverage Score Sampling, NeurIPS 31.
-    """
-    m = training.n_rows
-    pilots, counts = uniform_landmarks(training, min(n_landmarks, PILOTS), rng)
-    subspace = Subspace.of(training.kernel, *training.take(pilots), counts)
-    over_rows = passes_over(training, subspace, np.zeros((m, 0)))
-    mean, products = centered_products(subspace, over_rows(kernel_sums, True))
-    theta, Q = np.linalg.eigh(products)
-    theta = np.maximum(theta, 0.0)
-    low, high = np.log(theta.max()) - 60.0, np.log(theta.max()) + 10.0
-    for _ in range(60):  # bisection of log lambda to a dimension of half of the pilots
-        middle = (low + high) / 2
-        above = (theta / (theta + np.exp(middle))).sum() > len(theta) / 2
-        low, high = (middle, high) if above else (low, middle)
-    ridge = float(np.exp(high))
-    scores = over_rows(leverage_scores, (mean, Q / np.sqrt(theta + ridge), ridge)).joined()
-    scores = np.maximum(scores, np.finfo(np.float64).tiny)
-    # Exponential races: the first M to arrive are drawn without replacement in proportion to their scores.
-    positions = np.sort(np.argpartition(rng.exponential(size=m) / scores, n_landmarks - 1)[:n_landmarks])
-    counts = 1.0 / np.minimum(1.0, scores[positions] * (n_landmarks / scores.sum()))
-    return positions, counts * (m / counts.sum())
-
-
 @dataclass(frozen=True)
 class Subspace:
     r"""The span of M landmarks' features less their mean, in a basis in which rows have features phi.
@@ -192,7 +120,7 @@ class Subspace:
     theta: np.ndarray
 
     @classmethod
-    def of(cls, kernel: LearnedKernel, Z: Rows, rows: np.ndarray, counts: np.ndarray) -> Subspace:
+    def of(cls, kernel: LearnedKernel, Z: Rows, rows: np.ndarray, n_rows: int) -> Subspace:
         """Return the subspace of landmarks.
 
         Parameters
@@ -203,8 +131,8 @@ class Subspace:
             Landmarks, less the kernel's origin.
         rows : ndarray of shape (M,)
             Their positions in the data set.
-        counts : ndarray of shape (M,)
-            How many training rows each stands for.
+        n_rows : int
+            m, the number of training rows that they were drawn from, each with the same probability.
 
         Raises
         ------
@@ -222,13 +150,8 @@ class Subspace:
             )
         s, U = s[used], U[:, used]
         U = kernel.centering.less_mean(U)
-        basis, theta = U / np.sqrt(s), s * (counts.sum() / len(counts))
-        if np.ptp(counts) > 0:
-            weighted = (U * np.sqrt(s)) * np.sqrt(counts)[:, None]
-            theta, Q = np.linalg.eigh(weighted.T @ weighted)
-            basis, theta = basis @ Q, np.maximum(theta, 0.0)
         landmarks = replace(kernel, X=Z, rows=rows, row_means=row_means, sample_weight=None)
-        return cls(landmarks, basis, theta)
+        return cls(landmarks, U / np.sqrt(s), s * (n_rows / len(rows)))
 
     @property
     def centering(self) -> Centering:
@@ -373,7 +296,7 @@ RowTask = tuple[int, tuple[int, int]]
 """The number of a run of rows, and its first row and the one after its last."""
 
 Step = Callable[[RowPass, Any, RowTask], Any]
-"""What a pass does with some rows: `kernel_sums`, `normal_products`, `row_features` or `leverage_scores`."""
+"""What a pass does with some rows: `kernel_sums`, `normal_products` or `row_features`."""
 
 
 def passes_over(
@@ -475,19 +398,3 @@ def row_features(of: RowPass, argument: None, task: RowTask) -> BlockResults:
         np.matmul(G, of.subspace.basis, out=Phi[rows.start - span[0] : rows.stop - span[0]])
     Phi -= of.subspace.offset
     return BlockResults({run: Phi})
-
-
-def leverage_scores(of: RowPass, argument: tuple[np.ndarray, np.ndarray, float], task: RowTask) -> BlockResults:
-    """Return ridge leverage scores of some rows; see `leverage_landmarks`."""
-    (mean, scale, ridge), (run, span) = argument, task
-    scores = []
-    for rows in _blocks(span, BLOCK):
-        A = of.source[rows]
-        G = of.combination.matrix(A, of.landmarks)
-        Phi = G @ of.subspace.basis - of.subspace.offset
-        # The kernel of a row with itself, centered on the landmarks, and what of it the subspace leaves out.
-        means = of.subspace.centering.mean(G, axis=1)
-        own = of.combination.diagonal(A) - 2 * means + of.subspace.kernel.row_means.mean()
-        left = np.maximum(own - np.einsum("ij,ij->i", Phi, Phi), 0.0)
-        scores.append((((Phi - mean) @ scale) ** 2).sum(axis=1) + left / ridge)
-    return BlockResults({run: np.concatenate(scores)})

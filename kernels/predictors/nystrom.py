@@ -14,21 +14,17 @@ from learnkernels.kernels.predictors.base import Predictor, RegularizationPath, 
 from learnkernels.kernels.predictors.krr_cg import convergence_note
 from learnkernels.kernels.predictors.landmarks import (
     MEMORY,
-    SAMPLINGS,
     SQUARES,
     KernelSums,
-    Sampling,
     Subspace,
     centered_products,
     kernel_sums,
     landmarks_for,
-    leverage_landmarks,
     mean_feature,
     normal_products,
     passes_over,
     refined,
     row_features,
-    uniform_landmarks,
 )
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from learnkernels.kernels.targets import Target, Task
@@ -79,8 +75,6 @@ class Nystrom(Predictor):
         twice as many of one regularization as of a path of them.
     memory : int
         Bytes that the fit may take next to the data set.
-    sampling : {"uniform", "leverage"}, default "uniform"
-        How landmarks are drawn: all rows alike, or by their ridge leverage scores.
     loss : {"squared", "hinge", "logistic"}, default "squared"
         Of a classification: ridge regression on one column per class, or scikit-learn's `LinearSVC` (squared hinge, one
         class against the rest) or `LogisticRegression` on the landmarks' features, all of which are then held.
@@ -112,7 +106,6 @@ class Nystrom(Predictor):
 
     landmarks: int | None = None
     memory: int = MEMORY
-    sampling: Sampling = "uniform"
     loss: Loss = "squared"
     tolerance: float | None = None
     seed: int | None = None
@@ -122,8 +115,6 @@ class Nystrom(Predictor):
         if self.tolerance is not None and not 0 < self.tolerance < 1:
             raise ValueError(f"tolerance must be between 0 and 1, got {self.tolerance}.")
         super().check(task)
-        if self.sampling not in SAMPLINGS:
-            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {self.sampling!r}.")
         if self.loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}.")
         if self.loss != "squared" and task != "classification":
@@ -172,9 +163,8 @@ class Nystrom(Predictor):
         if M is None:
             held = self.loss == "squared" and len(grid) == 1
             M = landmarks_for(m, training.n_features, q * len(grid), memory, self.loss != "squared", held_kernel=held)
-        draw = leverage_landmarks if self.sampling == "leverage" and m > M else uniform_landmarks
-        drawn, counts = draw(training, min(M, m), rng)
-        subspace = Subspace.of(kernel, *training.take(drawn), counts)
+        drawn = np.sort(rng.choice(m, min(M, m), replace=False))
+        subspace = Subspace.of(kernel, *training.take(drawn), m)
         mean_target = kernel.centering.target_mean(Y, training.sample_weight)
         if self.loss == "squared" and _refining_pays(training, subspace, q * len(grid)):
             subspace = refined(training, subspace, REFINING_ROWS * len(drawn), rng)
@@ -185,7 +175,7 @@ class Nystrom(Predictor):
         unit, rank = _unit(kernel, subspace, sums, mean), subspace.basis.shape[1]
         notes: tuple[str, ...] = (f"{len(drawn):,} landmarks of {m:,} training rows",)
         if len(drawn) < m:
-            notes = (f"{notes[0]}, drawn {'uniformly' if self.sampling == 'uniform' else 'by leverage scores'}",)
+            notes = (f"{notes[0]}, drawn uniformly",)
         if rank < len(drawn) - 1:
             notes = (f"{notes[0]}, of which {rank} are independent directions",)
         if self.loss == "squared":

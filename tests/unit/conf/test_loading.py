@@ -179,7 +179,7 @@ def test_a_configuration_survives_its_own_dump(conf: Path):
         "datasets.0={source: file, path: x.csv, where: {a: 1, b: [x, 2.5], c: true}, bytes: image}",
         "datasets.0={source: file, path: x.csv, ngrams: {column: t, counts: n, size: 2, most_frequent: 9}}",
         "datasets.0={source: file, path: x.csv, ngrams: {column: [t, u], size: [1, 2], constant: true}}",
-        "predictor={name: nystrom, memory: 2 GiB, sampling: leverage, loss: hinge}",
+        "predictor={name: nystrom, memory: 2 GiB, loss: hinge}",
         "predictor={memory: 1000000000, tolerance: 1e-6}",
         "statistics={sample: auto}",
         "statistics={sample: 4096}",

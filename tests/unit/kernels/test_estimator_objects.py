@@ -287,7 +287,7 @@ def test_the_kernel_of_landmarks_is_that_of_the_rows_they_stand_at():
 @pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
 def test_each_loss_tells_classes_from_few_landmarks(loss, names):
     X, X_new = rows(400), rows(400, seed=1)
-    predictor = Nystrom(landmarks=50, loss=loss, sampling="leverage")
+    predictor = Nystrom(landmarks=50, loss=loss)
     model = KernelLearningClassifier(FAMILY, C=5.0, predictor=predictor, probability=True)
     model.fit(X, labels(2 * X, names))  # of less noise
     assert model.dual_coef_.shape == (50, 1 if len(names) == 2 else 4)

@@ -166,7 +166,7 @@ def test_exponentials_of_many_base_kernels_leave_no_time_for_all_pairs():
 
 
 def test_auto_hands_its_options_on_and_a_named_predictor_is_taken_at_any_size():
-    auto = Auto(landmarks=50, memory=1 << 30, sampling="leverage", loss="hinge", tolerance=1e-7, seed=3)
+    auto = Auto(landmarks=50, memory=1 << 30, loss="hinge", tolerance=1e-7, seed=3)
     assert choice(200_000, "classification", predictor=auto).predictor == Nystrom(**auto.get_params())
     assert choice(15_000, "classification", "krr", auto).predictor == ConjugateGradients(tolerance=1e-7, seed=3)
     assert choice(10**6, predictor=KRR()) == choice(5, predictor=KRR()) == PredictorChoice(KRR(), "")
@@ -204,7 +204,6 @@ def test_what_is_no_predictor_of_the_task_or_has_options_out_of_range_is_refused
         (Nystrom(memory=None), "regression", None, "memory must be a positive, finite number, got None"),
         (Auto(memory=None), "regression", None, "memory must be a positive, finite number, got None"),
         (Auto(memory=0), "regression", None, "memory must be a positive, finite number, got 0"),
-        (Auto(loss="zz", sampling="yy"), "classification", None, "sampling must be one of uniform, leverage, got 'yy'"),
         (Auto(loss="zz"), "classification", None, "loss must be one of squared, hinge, logistic, got 'zz'"),
         (Auto(loss="hinge"), "regression", None, "loss hinge serves classification, and this is a regression"),
         (Auto(seed=-1), "regression", None, "seed must be a whole number of at least 0, got -1"),

@@ -364,26 +364,6 @@ def test_landmarks_solve_the_regression_within_their_span(monkeypatch):
     assert steps[2] <= 3  # ten rows a landmark are all rows here
 
 
-def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_alone():
-    rng = np.random.default_rng(7)
-    X = np.vstack([rng.normal(0, 0.1, size=(380, 2)), rng.uniform(-8, 8, size=(20, 2))])
-    kernel = learn_kernel("unif", GaussianFamily([0.5]), X, X[:, 0] + rng.normal(size=400))
-    on = TrainingSet.of(kernel, X, np.arange(400), None)
-    all_rows, counts = landmarks.uniform_landmarks(on, 400, rng)
-    subspace = landmarks.Subspace.of(kernel, *on.take(all_rows), counts)
-    over_rows = landmarks.passes_over(on, subspace, np.zeros((400, 0)))
-    mean, products = landmarks.centered_products(subspace, over_rows(landmarks.kernel_sums, True))
-    K_c, ridge = kernel.gram(), 2.0
-    theta, Q = np.linalg.eigh(products)
-    np.testing.assert_allclose(np.sort(theta)[-5:], np.linalg.eigvalsh(K_c)[-5:], rtol=1e-8)
-    scores = over_rows(landmarks.leverage_scores, (mean, Q / np.sqrt(np.maximum(theta, 0) + ridge), ridge)).joined()
-    np.testing.assert_allclose(scores, np.diag(K_c @ np.linalg.inv(K_c + ridge * np.eye(400))), rtol=0, atol=1e-6)
-    drawn = [landmarks.leverage_landmarks(on, 40, np.random.default_rng(seed))[0] for seed in range(5)]
-    assert min((positions >= 380).sum() for positions in drawn) >= 15  # of the twenty; uniform draws have two
-    _, counts = landmarks.leverage_landmarks(on, 40, rng)
-    assert counts.sum() == pytest.approx(400)
-
-
 def test_a_pass_can_be_sent_on_after_it_was_used():
     for d in (3, 80):  # laid out, and by seeds
         X = np.random.default_rng(0).normal(size=(40, d))
