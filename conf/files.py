@@ -13,6 +13,9 @@ from learnkernels.conf.errors import InputError, listed
 ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlight")
 """Of the files that can be read, in lower case."""
 
+ARRAYS = (".npz", ".npy")
+"""Of NumPy's files: matrices of base kernels, folds; one with a target is a data set."""
+
 WILDCARD = re.compile(r"[*?\[]")
 """What makes a path a pattern."""
 

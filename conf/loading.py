@@ -14,6 +14,7 @@ from yaml.constructor import ConstructorError
 
 from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
 from learnkernels.conf.files import (
+    ARRAYS,
     ENDINGS,
     files_of,
     is_pattern,
@@ -128,7 +129,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     path = located(path)
     advice = f"; give the path of a YAML configuration, or one that comes along: {', '.join(shipped())}"
     data = read_yaml(path, "keys such as name, datasets, kernels, learners;", advice)
-    return _config_of(data, path, changes)
+    return config_of(data, path, changes)
 
 
 @cache
@@ -147,13 +148,14 @@ def located(path: Path) -> Path:
 
 def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     """Return the configuration of a YAML text that was made for a file; see `load_config`."""
-    return _config_of(yaml.load(text, Loader), path, changes)
+    return config_of(yaml.load(text, Loader), path, changes)
 
 
-def _config_of(data: Any, path: Path, changes: Sequence[str]) -> CompareConfig:
+def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareConfig:
+    """Return the configuration of plain values; `where` begins the sentence of what is refused, see `load_config`."""
     for change in changes:
         _apply(data, change)
-    return validated(CompareConfig.model_validate, data, path)
+    return validated(CompareConfig.model_validate, data, where)
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
@@ -200,8 +202,8 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
 
 
 def _require_ending(path: str, where: str) -> None:
-    if Path(path).suffix.lower() not in ENDINGS:
-        raise InputError(f"{where}: cannot read {Path(path).name}; supported endings: {', '.join(ENDINGS)}.")
+    if Path(path).suffix.lower() not in (*ENDINGS, ARRAYS[0]):
+        raise InputError(f"{where}: cannot read {Path(path).name}; supported endings: {', '.join(ENDINGS)}, .npz.")
 
 
 def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Model:

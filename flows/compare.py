@@ -7,7 +7,7 @@ from typing import TypedDict
 from prefect import flow, runtime
 
 from learnkernels.conf import forms
-from learnkernels.tasks.evidence.comparison import measure, prepare, steps, timed_steps
+from learnkernels.tasks.evidence.comparison import folds_of_rows, measure, prepare, steps, timed_steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
 from learnkernels.tasks.evidence.tracking import track_sweep, tracked_run
@@ -55,7 +55,7 @@ def compare(
         results = measure(prepared, sweep, run_id, pool, progress)
         progress.start("writing the report")
         links = {"MLflow sweep": sweep.url, "MLflow chart": sweep.chart_url}
-        folder = write_results(config, run_id, results, links)
+        folder = write_results(config, run_id, results, links, folds_of_rows(prepared), prepared.skipped)
         track_sweep(sweep, run_id, folder, prepared.refs)
         progress.advance()
     return {"run": run_id, "results": folder, "mlflow_run": sweep.run_id, "mlflow_chart": sweep.chart_url}

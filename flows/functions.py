@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import lacking_libraries, prepare_environment, running_server
@@ -29,7 +29,7 @@ _servers: list[ServerProcess] = []
 
 
 def compare(
-    table: str | Path | Sequence[str | Path],
+    table: str | Path | Sequence[str | Path] | Mapping[str, Any],
     target: str | Sequence[str] | None = None,
     *,
     group: str | None = None,
@@ -46,8 +46,10 @@ def compare(
 
     Parameters
     ----------
-    table : path or sequence of paths
-        Parquet, CSV, Arrow or Feather; several files or a folder of them; or a YAML configuration.
+    table : path, sequence of paths or mapping
+        Parquet, CSV, Arrow or Feather; several files or a folder of them; or a configuration: a YAML file, or a mapping
+        with its keys. In a mapping, learners and families may be objects, and data sets, folds and kernel matrices
+        may be arrays (:doc:`../study`).
     target : str or sequence of str, optional
         Columns of a table to predict.
     group, time : str, optional
@@ -85,7 +87,7 @@ def compare(
 
 
 def train(
-    table: str | Path | Sequence[str | Path],
+    table: str | Path | Sequence[str | Path] | Mapping[str, Any],
     target: str | Sequence[str] | None = None,
     *,
     register: str | None = None,
@@ -99,7 +101,7 @@ def train(
 
     Parameters
     ----------
-    table : path or sequence of paths
+    table : path, sequence of paths or mapping
         As of `compare`.
     target : str or sequence of str, optional
         Columns of a table to predict.
@@ -176,7 +178,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
 
 
 def _configuration(
-    table: str | Path | Sequence[str | Path],
+    table: str | Path | Sequence[str | Path] | Mapping[str, Any],
     target: str | Sequence[str] | None,
     sample_columns: dict[str, str | None],
     metric: str | None,
@@ -187,12 +189,14 @@ def _configuration(
     """Return the configuration of a table, or that of a file, of which nothing else can be said."""
     files = [str(table)] if isinstance(table, str | Path) else list(map(str, table))
     targets = [target] if isinstance(target, str) else target
-    if is_table(files):
+    if isinstance(table, Mapping):
+        files = ["the mapping"]
+    elif is_table(files):
         return config_of_table(files, targets, sample_columns, metric, without, minutes, changes)
     refuse_options(
         files, {"target": targets, **sample_columns, "metric": metric, "without": without, "minutes": minutes}
     )
-    return prepare(Path(files[0]), changes)
+    return prepare(table if isinstance(table, Mapping) else Path(files[0]), changes)
 
 
 def is_table(files: Sequence[str]) -> bool:
@@ -252,7 +256,9 @@ def config_of_table(
     return config_of_text(found.text, Path(table[0]), list(changes))
 
 
-def prepare(conf: Path, changes: Sequence[str], verbose: bool = False, deploy: bool = False) -> CompareConfig:
+def prepare(
+    conf: Path | Mapping[str, Any], changes: Sequence[str], verbose: bool = False, deploy: bool = False
+) -> CompareConfig:
     """Return the configuration, checked as far as can be at once, and set up what a flow run needs.
 
     Raises
@@ -260,9 +266,14 @@ def prepare(conf: Path, changes: Sequence[str], verbose: bool = False, deploy: b
     InputError
         It cannot be read, or names what is not there.
     """
-    from learnkernels.conf.loading import load_config
+    from learnkernels.conf.loading import config_of, load_config
 
-    config = load_config(conf, list(changes))
+    if isinstance(conf, Mapping):
+        from learnkernels.tasks.own import as_configuration
+
+        config = config_of(as_configuration(conf), "the configuration", changes)
+    else:
+        config = load_config(conf, changes)
     _require_files(config)
     set_up(verbose, deploy)
     _require_params(config)
@@ -365,13 +376,17 @@ def _require_files(config: CompareConfig) -> None:
     for dataset in config.datasets:
         if dataset.source == "file":
             existing_files(dataset, config.data_dir)
-        for family in config.kernels:
-            matrices = Path(family.path, dataset.label) if isinstance(family, PrecomputedConfig) else None
-            if matrices is not None and not (matrices / "index.json").is_file():
+        for family in config.on(dataset).kernels:
+            if not isinstance(family, PrecomputedConfig):
+                continue
+            place = Path(config.data_dir, family.path) if family.own else Path(family.path, dataset.label, "index.json")
+            if not place.is_file():
                 raise InputError(
-                    f"data set {dataset.label}: there are no matrices in {matrices} (seen from "
-                    f"{Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
+                    f"data set {dataset.label}: there are no matrices in {place if family.own else place.parent} (seen "
+                    f"from {Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
                 )
+        if dataset.folds is not None and not (place := Path(config.data_dir, dataset.folds)).is_file():
+            raise InputError(f"data set {dataset.label}: 'folds' {place} is no file (seen from {Path.cwd()}).")
 
 
 def _require_params(config: CompareConfig) -> None:
@@ -385,6 +400,6 @@ def _require_params(config: CompareConfig) -> None:
             require_params_of_set(str(dataset.name), dataset.params, f"data set {dataset.label}")
     for learner in config.learners:
         require_params(learner)
-    for family in config.kernels:
+    for family in (family for dataset in config.datasets for family in config.on(dataset).kernels):
         if isinstance(family, OwnConfig):
             own_family(family)

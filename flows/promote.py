@@ -10,7 +10,7 @@ from prefect import flow, runtime
 from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import ingest
-from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners
+from learnkernels.tasks.evidence.comparison import config_on, measure_kernels, measure_learners
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import tracked_run
@@ -74,7 +74,7 @@ def promote(
     run_id = new_run_id()
     with (
         tracked_run(config, "decision", f"promote {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
-        RunProgress(2 * (1 + config.protocol.repeats), "promotion-progress", "the challenge") as progress,
+        RunProgress(4, "promotion-progress", "the challenge") as progress,
     ):
         challenge = Challenge(model, challenging, None, None, level, config.promotion_margin, refresh)
         results: tuple[FoldsRef, FoldsRef] | None = None
@@ -116,6 +116,7 @@ def _measured(
         data = [ingest(of.datasets[0], of.data_dir, of.protocol.seed, pool) for of in (config, champion)]
         require_same_rows(challenge.model, data[0], data[1])
         for of, ref in zip((config, champion), data, strict=True):
+            of = config_on(of, of.datasets[0], ref)
             predictor_for(of, of.learners[0], ref)
             require_feasible(ref, of.kernels, of.protocol)
             results += measure_learners(ref, measure_kernels(ref, of, pool, progress), of, pool, progress)

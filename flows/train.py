@@ -72,7 +72,7 @@ def train(
         RunProgress(steps(config) + 2, "training-progress", "the training") as progress,
         DaskPool(config.dask) as pool,
     ):
-        (ref,) = prepare(config, pool, progress).refs
+        ((ref, _, config),) = prepare(config, pool, progress).jobs
         require_columns(ref, config.drift.ignore)
         statistics = measure_kernels(ref, config, pool, progress)
         results = list(measure_learners(ref, statistics, config, pool, progress))

@@ -6,22 +6,28 @@ takes the place of an installed module.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig, LearnerConfig, OwnConfig
+from learnkernels.conf.schema.base import several
 from learnkernels.kernels import learners
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.parameters import imported
 from learnkernels.kernels.tables import TableFeatures
-from learnkernels.tasks.store import digest
+from learnkernels.tasks.store import digest, keep, kept, store_path
 
 
 def learner_class(name: str) -> type[Learner]:
@@ -77,6 +83,81 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 
 _AUTO = (str, int, float), "auto or a number"
 """The same for a parameter that is chosen where it is not given."""
+
+
+def as_configuration(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of plain values, in which learners and families are named, and arrays are files.
+
+    Parameters
+    ----------
+    given : mapping of str to object
+        The keys of a YAML file. A learner or a family may be a class or an object. A data set may have ``X`` and ``y``,
+        arrays or a DataFrame and a Series, in place of ``source`` and ``path``. Its ``folds`` may be an array, and
+        its ``kernels`` a mapping of names to matrices.
+
+    Raises
+    ------
+    InputError
+        A class cannot be imported by a worker process, as it is defined in a script, a notebook or a function.
+    """
+    data = {key: _named(value) for key, value in given.items() if key != "datasets"}
+    return {**data, "datasets": [_as_files(one) for one in several(given.get("datasets", ()))]}
+
+
+def _named(given: Any) -> Any:
+    """Return learners and families as a configuration names them, by themselves, in lists or as values of keys."""
+    if isinstance(given, list | tuple):
+        return [_named(one) for one in given]
+    if isinstance(given, Mapping):
+        kept = {key: _named(value) for key, value in given.items()}
+        made = next((of for of in (kept.get("name"), kept.get("family")) if isinstance(of, dict)), {})
+        return {**kept, **made, **({"params": {**made["params"], **kept.get("params", {})}} if made else {})}
+    kind = given if isinstance(given, type) else type(given)
+    if not issubclass(kind, Learner | KernelFamily):
+        return given.tolist() if isinstance(given, np.ndarray | np.generic) else given
+    if kind.__module__ == "__main__" or "." in kind.__qualname__:
+        raise InputError(
+            f"{kind.__qualname__} is defined in {kind.__module__}, from where no worker process imports it; put it "
+            "into a file, such as my_learner.py, and import it from there."
+        )
+    name, params = f"{kind.__module__}:{kind.__qualname__}", {} if given is kind else given.get_params(deep=False)
+    params = {key: _named(value) for key, value in params.items()}
+    if not issubclass(kind, Learner):
+        return {"family": name, "params": params}
+    changed = {key: value for key, value in params.items() if value != kind().get_params(deep=False)[key]}
+    return {"name": kind.name if kind.__module__.startswith(learners.__name__) else name, "params": changed}
+
+
+def _as_files(given: Any) -> Any:
+    """Return a data set with its arrays as files in the store."""
+    if not isinstance(given, Mapping):
+        return given
+    data = {key: value for key, value in given.items() if key not in ("X", "y")}
+    if "y" in given:
+        rows = pd.DataFrame(given.get("X", np.empty((len(given["y"]), 0))))
+        rows.columns = [name if isinstance(name, str) else f"x{name}" for name in rows.columns]
+        target = next(name for name in ("y", "target", "the target") if name not in rows)
+        table = rows.assign(**{target: np.asarray(given["y"])}).to_parquet(index=False)
+        path = _file("rows.parquet", [table], lambda to: to.write_bytes(table))
+        data |= {"source": "file", "path": path, "target": target}
+    if "folds" in given and not isinstance(given["folds"], str | Path):
+        folds = np.asarray(given["folds"])
+        data["folds"] = _file("folds.npy", [folds], lambda to: np.save(to, folds))
+    if isinstance(kernels := given.get("kernels"), Mapping) and all(np.ndim(of) > 1 for of in kernels.values()):
+        matrices = {name: np.asarray(of) for name, of in kernels.items()}
+        path = _file("kernels.npz", [*map(str, matrices), *matrices.values()], lambda to: np.savez(to, **matrices))
+        data["kernels"] = {"family": "precomputed", "path": path}
+    return {key: str(value) if isinstance(value, Path) else _named(value) for key, value in data.items()}
+
+
+def _file(name: str, content: Sequence[Any], write: Callable[[Path], object]) -> str:
+    """Return the path of a file in the store, named by its content, which is written unless it is there."""
+    known = [[np.shape(one), hashlib.sha256(np.ascontiguousarray(one)).hexdigest()] for one in content]
+    path = store_path("given", digest(known))
+    if not kept(path, warnings.warn):
+        with keep(path) as folder:
+            write(folder / name)
+    return str(path / name)
 
 
 def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from learnkernels.conf.errors import short
 from learnkernels.conf.files import require_no_credentials, require_place
 from learnkernels.conf.schema.base import GRID_FORMS, Grid, MetricName, Powers, Strict, by_default, grid_values, several
-from learnkernels.conf.schema.datasets import AnyDataset, each_target
+from learnkernels.conf.schema.datasets import AnyDataset, DatasetConfig, each_target
 from learnkernels.conf.schema.kernels import ConstantConfig, FamilyConfig, LinearConfig, PrecomputedConfig
 from learnkernels.conf.schema.learners import (
     SEARCHING,
@@ -338,10 +338,18 @@ class DriftConfig(Strict):
     )
 
 
+class FiguresConfig(Strict):
+    """How figures are written for a paper, next to those of the dashboards."""
+
+    format: Literal["pdf", "svg", "png"] = Field("pdf", description="Of the files; png has 300 dots per inch.")
+    width: float | None = Field(None, gt=0, le=100, description="In inches; by the number of panels by default.")
+    height: float | None = Field(None, gt=0, le=100, description="In inches; by the number of panels by default.")
+
+
 class CompareConfig(Strict):
     """Compare learners of the kernel on data sets."""
 
-    later = ("centering", "statistics", "promotion_margin", "drift")
+    later = ("centering", "statistics", "promotion_margin", "drift", "figures")
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -389,6 +397,9 @@ class CompareConfig(Strict):
     protocol: ProtocolConfig = by_default(ProtocolConfig, "How errors are measured.")
     dask: DaskConfig = by_default(DaskConfig, "Where tiles are computed.")
     tracking: TrackingConfig = by_default(TrackingConfig, "Where evidence is kept.")
+    figures: FiguresConfig | None = Field(
+        None, description="Also write the figures as {format, width, height}; {} for PDF of the usual size."
+    )
     drift: DriftConfig = by_default(
         DriftConfig,
         "Of a model that is trained: when new rows differ from the training rows, and what happens then.",
@@ -413,14 +424,19 @@ class CompareConfig(Strict):
                 data = {key: value for key, value in data.items() if key != old} | {new: data[old]}
         return data
 
+    def on(self, dataset: DatasetConfig) -> CompareConfig:
+        """Return the configuration of one of its data sets alone, with the base kernels of that one."""
+        return self.model_copy(update={"datasets": (dataset,), "kernels": dataset.kernels or self.kernels})
+
     def _complaints(self) -> Iterator[str]:
         weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]
-        if weighing and "kernels" not in self.model_fields_set:
+        if weighing and "kernels" not in self.model_fields_set and not all(of.kernels for of in self.datasets):
             yield (
                 f"learner {weighing[0]} weighs base kernels, and 'kernels' gives none; give families there, or take "
                 f"learners that find their own ({', '.join(SEARCHING)})"
             )
-        constant = any(isinstance(of, ConstantConfig) or getattr(of, "constant", False) for of in self.kernels)
+        families = [family for of in self.datasets for family in self.on(of).kernels]
+        constant = any(isinstance(of, ConstantConfig) or getattr(of, "constant", False) for of in families)
         if constant and self.centering == "center":
             yield (
                 "a constant base kernel is zero once base kernels are centered; set 'centering: none', or leave it "
@@ -443,14 +459,17 @@ class CompareConfig(Strict):
         yield from self._complaints_about_data()
 
     def _complaints_about_data(self) -> Iterator[str]:
-        matrices = any(isinstance(family, PrecomputedConfig) for family in self.kernels)
-        if matrices and len(self.kernels) > 1:
-            yield (
-                "family precomputed must be the only one, as its rows are positions and not features; put all families "
-                "into the configuration that 'learnkernels gram' makes the matrices from"
-            )
         split = self.protocol.split
         for dataset in self.datasets:
+            kernels = self.on(dataset).kernels
+            matrices = any(isinstance(family, PrecomputedConfig) for family in kernels)
+            if matrices and len(kernels) > 1:
+                yield (
+                    "family precomputed must be the only one, as its rows are positions and not features; put all "
+                    "matrices into one file, or all families into the configuration of 'learnkernels gram'"
+                )
+            if dataset.folds is not None and split is not None:
+                yield f"data set {dataset.label}: 'folds' goes without 'protocol.split'; leave one of them out"
             if matrices and dataset.scale_on == "training":
                 yield (
                     f"data set {dataset.label}: with 'scale_on: training' each trial has features of its own, and the "

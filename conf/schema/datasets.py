@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from learnkernels.conf.errors import did_you_mean, short
-from learnkernels.conf.files import ENDINGS, WILDCARD
+from learnkernels.conf.files import ARRAYS, ENDINGS, WILDCARD
 from learnkernels.conf.schema.base import Parameter, Strict, as_text, several
+from learnkernels.conf.schema.kernels import FamilyConfig
 
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
 SyntheticName = Literal["three_sines", "relevance", "friedman"]
@@ -104,7 +105,7 @@ ABSENT: dict[str, Any] = {
 class DatasetConfig(Strict):
     """What data sets of all sources have; keys that a source does not have read as in `ABSENT`."""
 
-    later: ClassVar[tuple[str, ...]] = ("scale_on",)
+    later: ClassVar[tuple[str, ...]] = ("scale_on", "folds", "kernels")
 
     source: str
     if TYPE_CHECKING:
@@ -147,6 +148,14 @@ class DatasetConfig(Strict):
         description="Rows that scaling and imputation are fitted on: all, once, or the training rows of each trial.",
     )
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
+    folds: Name | None = Field(
+        None,
+        description="File with the fold of each row, one column per repeat (CSV, Parquet, Arrow, Feather or .npy), "
+        "relative to `data_dir`; in place of `protocol.folds` and `protocol.repeats`.",
+    )
+    kernels: Annotated[tuple[FamilyConfig, ...] | None, BeforeValidator(several)] = Field(
+        None, min_length=1, description="Base kernels of this data set, in place of those of the run."
+    )
 
     def __getattr__(self, key: str) -> Any:
         return ABSENT[key] if key in ABSENT else super().__getattr__(key)  # type: ignore[misc]
@@ -171,6 +180,11 @@ class DatasetConfig(Strict):
         owners = [source for source, config in SOURCES.items() if key in config.model_fields]
         named = f"source {owners[0]!r}" if len(owners) == 1 else f"sources {' and '.join(map(repr, owners))}"
         return f"it goes with {named}; " if owners else ""
+
+    def _complaints(self) -> Iterator[str]:
+        divided = [key for key in ("groups", "time", "test") if getattr(self, key)]
+        if self.folds is not None and divided:
+            yield f"'folds' says which rows test, and {divided[0]!r} does so, too; leave one of them out"
 
     @property
     def sample_columns(self) -> dict[str, str]:
@@ -286,11 +300,19 @@ class FileConfig(TableConfig):
     name: str | None = Field(None, description="Name in reports, as `label`.")
     path: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = Field(
         description="Parquet, CSV, Arrow, Feather or LIBSVM file, relative to `data_dir`; or a folder, a pattern such "
-        "as data/*.parquet, or a list of these, with the same columns."
+        "as data/*.parquet, or a list of these, with the same columns; or an .npz file of kernel matrices and a target."
     )
     in_parts: bool | None = Field(
         None, description="Read Parquet, Arrow and Feather out of core; by default from 1 GiB of numbers on."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _matrices_of_arrays(cls, data: Any) -> Any:
+        path = data.get("path") if isinstance(data, dict) else None
+        if not isinstance(path, str) or not path.lower().endswith(ARRAYS[0]) or data.get("kernels"):
+            return data
+        return {**data, "kernels": [{"family": "precomputed", "path": path}]}
 
 
 class OpenmlConfig(TableConfig):
@@ -321,7 +343,7 @@ def _from_text(data: Any) -> Any:
     for source, names in sets.items():
         if data in names:
             return {"source": source, "name": data}
-    if data.lower().endswith((*ENDINGS, "/")) or "*" in data:
+    if data.lower().endswith((*ENDINGS, ARRAYS[0], "/")) or "*" in data:
         return {"source": "file", "path": data}
     known = [name for of in sets.values() for name in of]
     raise ValueError(

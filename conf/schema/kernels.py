@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 import learnkernels.conf.schema.base as base
+from learnkernels.conf.files import ARRAYS
 
 SMALLEST_SIGMA = 1e-150
 
@@ -121,14 +122,20 @@ class ConstantConfig(base.Strict):
 
 
 class PrecomputedConfig(base.Strict):
-    """Matrices on disk, made by `learnkernels gram`, in place of families that are computed."""
+    """Matrices on disk, your own or those of `learnkernels gram`, in place of families that are computed."""
 
     family: Literal["precomputed"]
     path: str = Field(
         min_length=1,
-        description="The folder given to `learnkernels gram` as --output, with a sub-folder for each data set.",
+        description="An .npy or .npz file of symmetric matrices, relative to `data_dir`, with a row per row of the "
+        "data set; or the folder given to `learnkernels gram` as --output, with a sub-folder for each data set.",
     )
     columns: ClassVar[None] = None
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a file of arrays, and not a folder of `learnkernels gram`."""
+        return self.path.lower().endswith(ARRAYS)
 
 
 class OwnConfig(base.Strict):

@@ -122,6 +122,36 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     return folds
 
 
+def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
+    """Return folds that a user has drawn, of which each tests once.
+
+    Parameters
+    ----------
+    target : Target
+        Of all m rows.
+    folds : ndarray of int of shape (m,)
+        The fold of each row, numbered from 0.
+    n_folds : int
+        At least 3.
+
+    Returns
+    -------
+    folds : ndarray of int of shape (m,)
+
+    Raises
+    ------
+    ValueError
+        Fewer than 3 folds, a fold without rows, or a class without training rows in a trial.
+    """
+    _require_three(n_folds)
+    counts = np.bincount(folds, minlength=n_folds)
+    if not counts.all():
+        raise ValueError(f"each fold must have rows, got none in fold {counts.argmin()} of those given; leave it out.")
+    for trial in trials(n_folds):
+        _require_classes(target, rows_of(folds, trial.training), f"training row where fold {trial.test} tests")
+    return folds
+
+
 def _require_three(n_folds: int) -> None:
     if n_folds < 3:
         raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")

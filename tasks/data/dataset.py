@@ -30,7 +30,7 @@ RAW = "raw.arrow"
 PARTS = "parts.json"
 """What says where the parts of a table lie, in place of its features."""
 
-SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights")
+SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
 """What a data set may say of each row next to features and target."""
 
 
@@ -50,6 +50,8 @@ class DatasetRef:
     weighted: bool = False
     by_training: bool = False
     in_parts: bool = False
+    folds: tuple[int, int] | None = None
+    """Numbers of folds and of repeats that it brings."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Dataset:
         the data set does not say.
     weights : ndarray of shape (n,) or None
         Positive; None where each row counts once.
+    folds : ndarray of int of shape (n, repeats) or None
+        The fold of each row in each repeat, as a user has drawn them; None where the protocol draws them.
     raw : pyarrow.Table or None
         The columns of a table as they are, where its encoding is learned again in each trial.
     by_training : str
@@ -89,6 +93,7 @@ class Dataset:
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
     weights: np.ndarray | None = None
+    folds: np.ndarray | None = None
     raw: pa.Table | None = None
     by_training: str = ""
 
@@ -145,6 +150,7 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         weighted=dataset.weights is not None,
         by_training=bool(dataset.by_training),
         in_parts=isinstance(dataset.X, TableParts),
+        folds=None if dataset.folds is None else (int(dataset.folds.max()) + 1, dataset.folds.shape[1]),
     )
     if not kept(path, tell):
         with keep(path) as folder:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -17,8 +18,9 @@ from prefect import get_run_logger
 from scipy import sparse
 
 from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.loading import existing_files
-from learnkernels.conf.schema import DatasetConfig
+from learnkernels.conf.schema import DatasetConfig, PrecomputedConfig
 from learnkernels.kernels.tables import EncodingReport, target_of
 from learnkernels.kernels.tables.encoding import DIFFERENT, DROPPED_BY_USER, FEW_ROWS, ColumnTypes
 from learnkernels.kernels.tables.reading import MISSING, column_of
@@ -29,6 +31,7 @@ from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, ThisProcess, parts_of, wanted_in_parts
 from learnkernels.tasks.data.readers import (
     features_among,
+    folds_of,
     is_number,
     matrix_of,
     read_bundled,
@@ -123,6 +126,7 @@ def load_source(
     with _opened(config, files, where, tell) as source:
         table, name, kept, y, sample_columns = source.table, source.name, None, source.y, {}
         columns: Sequence[str] = ()
+        matrices = any(isinstance(family, PrecomputedConfig) for family in config.kernels or ())
         if table is not None:
             own = y is not None  # and no column to predict
             columns = table.schema.names if own else features_among(table, config, source.target, name, where)
@@ -131,15 +135,20 @@ def load_source(
             require_room(table.num_rows, 1 + len(config.sample_columns) if in_parts else len(columns), name, where)
             kept = rows_with(table, config.where, "where", where)
             y = target_column(table, source.target, kept, where) if y is None else y
-            if not columns or not len(y):
+            if not (columns or matrices) or not len(y):
                 raise InputError(
                     f"{where}: {name} leaves {len(y)} rows and {len(columns)} feature columns; at least two rows and "
                     "one column are needed."
                 )
             sample_columns = sample_columns_of(table, kept, config, where)
+        if config.folds is not None:
+            folds = folds_of(str(Path(data_dir, config.folds)), len(y) if table is None else table.num_rows, where)
+            sample_columns["folds"] = folds if kept is None else folds[kept]
         y = _column_values(y, config, where, tell)
         known = _Known(config, where, seed, tell, y, sample_columns, _usable(y, sample_columns, config, where, tell))
         known.require_some(known.usable)
+        if not columns and table is not None:  # base kernels are matrices
+            return _of_matrix(np.empty((len(y), 0)), (), known)
         if table is None or config.ngrams is not None or config.bytes is not None:
             return _of_matrix(
                 *(source.matrix if table is None else matrix_of(table, columns, kept, config, where)), known
@@ -290,6 +299,10 @@ def _opened(config: DatasetConfig, files: Files | None, where: str, tell: Callab
             else read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
         )
         yield _Source(Table.of(pa.table(dict(zip(names, X.T, strict=True)))), str(config.name), y=y)
+    elif files.suffix == ARRAYS[0]:
+        with np.load(files.locations[0].path, allow_pickle=False) as arrays:
+            held = {name: array for name in arrays if (array := arrays[name]).ndim == 1}
+        yield _Source(Table.of(pa.table(held)), files.name, config.target)
     elif files.suffix not in FORMATS:
         X, y, numbered = read_libsvm(files, config, where)
         yield _Source(None, y=y, matrix=(X, numbered))
@@ -312,7 +325,8 @@ def _usable(
     if config.missing == "impute" and not taught.all() and taught.any():
         tell(f"{where}: {(~taught).sum():,} of {len(taught):,} rows have no target, and are left out.")
     counting = [sample_columns["weights"] > 0] if "weights" in sample_columns else []
-    return np.asarray(np.logical_and.reduce([taught, *counting, *(of >= 0 for of in sample_columns.values())]))
+    there = [of >= 0 for name, of in sample_columns.items() if name != "folds"]  # which are all there
+    return np.asarray(np.logical_and.reduce([taught, *counting, *there]))
 
 
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:

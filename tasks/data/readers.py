@@ -23,7 +23,7 @@ from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables.reading import POINT, Column, as_texts, column_of, moment_of
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.tasks.data.locations import transferring
-from learnkernels.tasks.data.tables import Files, Table, held_texts
+from learnkernels.tasks.data.tables import Files, Table, held_texts, locations_of
 from learnkernels.tasks.data.text import count_ngrams
 
 MOST_FEATURES = 1 << 24
@@ -78,6 +78,35 @@ def sample_columns_of(
             raise InputError(f"{where}: every row has the values of 'test', so none is left to learn from; name fewer.")
         sample_columns["held_out"] = held_out
     return sample_columns
+
+
+def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
+    """Return the fold of each row of a source in each repeat from a file, numbered from 0, shape (n, repeats).
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, has other rows, lacks values, or its columns hold different numbers of folds.
+    """
+    found = f"{where}: 'folds' {path}"
+    try:
+        if path.lower().endswith(".npy"):
+            given = np.load(path, allow_pickle=False).astype(np.float64)
+            given = given.reshape(len(given), -1)
+        else:
+            with Table(locations_of(path), found) as table:
+                read = table.in_memory().select(table.schema.names)
+            given = np.column_stack([to_numbers(column) for column in read.columns])
+    except (OSError, ValueError, LookupError) as error:
+        raise InputError(f"{found} cannot be read ({one_line(str(error))}); give numbers of folds.") from None
+    numbered = [np.unique(column, return_inverse=True) for column in given.T]
+    counts = sorted({len(numbers) for numbers, _ in numbered})
+    if len(given) != n_rows or len(counts) != 1 or counts[0] < 3 or not np.isfinite(given).all():
+        raise InputError(
+            f"{found} must have the number of a fold in each row, {n_rows} as the data set, and equally many folds in "
+            f"each column, at least 3; got {len(given)} rows with {' and '.join(map(str, counts))} folds."
+        )
+    return np.stack([folds for _, folds in numbered], axis=1)
 
 
 def _groups(column: pa.Array, found: str) -> np.ndarray:

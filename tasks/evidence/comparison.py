@@ -5,32 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, PrecomputedConfig
+from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, DatasetConfig, PrecomputedConfig
 from learnkernels.kernels.learners import as_learner
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import ingest, warn
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
-from learnkernels.tasks.measure.baseline import SEARCHED, kinds_of
+from learnkernels.tasks.measure.baseline import CONSTANT, SEARCHED, kinds_of
 from learnkernels.tasks.measure.evaluation import (
     FoldsRef,
     evaluate_baseline,
     evaluate_learner,
     predictor_for,
     training_rows,
+    unserved,
 )
-from learnkernels.tasks.measure.matrices import StoredMatrices, matrix_folder
-from learnkernels.tasks.measure.statistics import compute_statistics, planned_trials, require_feasible, rows_of_trial
+from learnkernels.tasks.measure.matrices import StoredMatrices, matrix_folder, own_matrices
+from learnkernels.tasks.measure.statistics import (
+    compute_statistics,
+    draw_folds,
+    planned_trials,
+    require_feasible,
+    rows_of_trial,
+)
 from learnkernels.tasks.measure.stored_statistics import StatisticsRef
 from learnkernels.tasks.own import require_params
 from learnkernels.tasks.workers.cluster import DaskPool
 
 WORTH_WORKERS = 20.0
 """Work from which on worker processes are worth the five seconds or so that they take to start and to end."""
+
+LISTED_ROWS = 1_000_000
+"""Rows of a data set up to which results say in which fold each tests."""
 
 SEARCHES = 10.0
 """Paths that learners of one stage, those that search base kernels, and searched baselines take about as long as."""
@@ -45,11 +57,14 @@ class Prepared:
     config : CompareConfig
     jobs : tuple of (DatasetRef, DatasetRef, CompareConfig)
         One a data set: as a user knows it, as the pass sees it (matrices on disk have positions for rows), and the
-        configuration for that.
+        configuration for that: its kernels, its folds, and the learners that serve it.
+    skipped : tuple of str
+        A sentence for each learner that does not serve a data set.
     """
 
     config: CompareConfig
     jobs: tuple[tuple[DatasetRef, DatasetRef, CompareConfig], ...]
+    skipped: tuple[str, ...] = ()
 
     @property
     def refs(self) -> list[DatasetRef]:
@@ -60,7 +75,7 @@ class Prepared:
 def steps(config: CompareConfig) -> int:
     """Return how many steps `prepare` and `measure` take."""
     measured = len(config.learners) + len(kinds_of(config))
-    return len(config.datasets) * (1 + config.protocol.repeats + measured)
+    return len(config.datasets) * (2 + measured)
 
 
 def timed_steps(config: CompareConfig) -> int:
@@ -91,24 +106,37 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
     Raises
     ------
     InputError
-        A source is missing, a learner does not serve a task, the folds cannot be drawn, no scheduler answers.
+        A source is missing, no learner serves a data set, the folds cannot be drawn, no scheduler answers.
     """
     pool.require_usable()
     for learner in config.learners:
         require_params(learner)
-    jobs = []
+    jobs, skipped = [], list[str]()
     for dataset in config.datasets:
         progress.start(f"reading {dataset.label}")
         ref = ingest(dataset, config.data_dir, config.protocol.seed, pool)
-        for learner in config.learners:
-            predictor_for(config, learner, ref)
-        rows, local = rows_for(config, ref)
-        require_feasible(rows, local.kernels, config.protocol)
+        served = [learner for learner in config.learners if not unserved(learner, ref)] or config.learners
+        local = config_on(config, dataset, ref).model_copy(update={"learners": tuple(served)})
+        for learner in served:
+            predictor_for(local, learner, ref)
+        left_out = [unserved(learner, ref) for learner in config.learners if learner not in served]
+        for sentence in left_out:
+            warn(f"skipped: {sentence}")
+        rows, local = rows_for(local, ref)
+        require_feasible(rows, local.kernels, local.protocol)
         jobs.append((ref, rows, local))
-        progress.advance()
-    if sum(work(config, ref) for ref, _, _ in jobs) < WORTH_WORKERS:
+        progress.advance(1 + len(left_out))
+        skipped += left_out
+    if sum(work(local, ref) for ref, _, local in jobs) < WORTH_WORKERS:
         pool.spare()
-    return Prepared(config, tuple(jobs))
+    return Prepared(config, tuple(jobs), tuple(skipped))
+
+
+def config_on(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> CompareConfig:
+    """Return the configuration of one data set alone, with the kernels and the folds that are its own."""
+    folds, repeats = ref.folds or (config.protocol.folds, config.protocol.repeats)
+    protocol = config.protocol.model_copy(update={"folds": folds, "repeats": repeats})
+    return config.on(dataset).model_copy(update={"protocol": protocol})
 
 
 def measure(
@@ -125,33 +153,52 @@ def measure(
         statistics.append(measure_kernels(rows, local, pool, progress))
         for folds in measure_learners(rows, statistics[-1], local, pool, progress):
             results.append(folds)
-            track_result(sweep, config, run_id, ref, folds)
+            track_result(sweep, local, run_id, ref, folds)
     for kind in kinds_of(config):
         for (ref, _, local), of in zip(prepared.jobs, statistics, strict=True):
-            progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", _trials(config, ref) if kind in SEARCHED else 0)
+            if not ref.n_features and kind != CONSTANT:
+                progress.advance()  # there are matrices alone
+                continue
+            progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", _trials(local, ref) if kind in SEARCHED else 0)
             results.append(evaluate_baseline(ref, of, local, pool, progress.advance, kind))
-            track_result(sweep, config, run_id, ref, results[-1])
+            track_result(sweep, local, run_id, ref, results[-1])
     order = [ref.name for ref in prepared.refs]
     return sorted(results, key=lambda one: order.index(one.dataset))
+
+
+def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
+    """Return, by data set, the fold in which each row tests, a column per repeat; -1 where it tests in none.
+
+    Not of data sets of more than `LISTED_ROWS` rows.
+    """
+    found = {}
+    for ref, _, local in prepared.jobs:
+        if ref.n_rows > LISTED_ROWS:
+            continue
+        dataset, protocol = load_dataset(ref), local.protocol
+        tests = {trial.test: trial.index for trial in planned_trials(protocol, ref.ordered)}
+        drawn = {f"repeat_{repeat}": draw_folds(dataset, protocol, repeat) for repeat in range(protocol.repeats)}
+        found[ref.name] = pd.DataFrame(drawn).map(lambda fold, tests=tests: tests.get(fold, -1)).astype("int16")
+    return found
 
 
 def measure_kernels(
     rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[StatisticsRef]:
-    """Return the statistics of the base kernels, one of each repeat; a step of the progress each.
+    """Return the statistics of the base kernels, one of each repeat; together a step of the progress.
 
     Where each trial scales the features by its own training rows, one of each trial.
     """
-    statistics = []
+    statistics, repeats = [], config.protocol.repeats
     trials = planned_trials(config.protocol, rows.ordered) if rows.by_training else []
-    for repeat in range(config.protocol.repeats):
-        progress.start(f"{rows.name}: alignment statistics of the base kernels")
+    share = lambda done: progress.advance(done / repeats / max(1, len(trials)))  # noqa: E731
+    progress.start(f"{rows.name}: alignment statistics of the base kernels")
+    for repeat in range(repeats):
         for trial in trials:
             own = rows_of_trial(rows, config.protocol, repeat, trial)
-            share = lambda done: progress.advance(done / len(trials))  # noqa: E731
             statistics.append(compute_statistics(own, config, repeat, pool, share, trial))
         if not trials:
-            statistics.append(compute_statistics(rows, config, repeat, pool, progress.advance))
+            statistics.append(compute_statistics(rows, config, repeat, pool, share))
     return statistics
 
 
@@ -183,7 +230,8 @@ def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, Compar
     (first, *_) = config.kernels
     if not isinstance(first, PrecomputedConfig):
         return ref, config
-    stored = StoredMatrices(matrix_folder(first.path, ref.name))
+    own = own_matrices(Path(config.data_dir, first.path), ref) if first.own else None
+    stored = StoredMatrices(own or matrix_folder(first.path, ref.name))
     stored.require_whole()
     index = stored.about
     if index.data_digest != ref.digest:

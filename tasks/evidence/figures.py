@@ -15,6 +15,7 @@ import pandas as pd
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence import tables
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
+from learnkernels.tasks.measure.t_tests import critical_difference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -176,6 +177,43 @@ def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure |
         axis.set_yticks(range(len(features)), features, parse_math=False)
         axis.invert_yaxis()
     add_legend(figure, axes)
+    return figure
+
+
+def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
+    """Return the critical-difference diagram: mean ranks over data sets, and bars over what does not differ.
+
+    None of fewer than two data sets or three methods.
+
+    References
+    ----------
+    Demsar (2006), JMLR 7:1-30, figure 1.
+    """
+    (n, k), mean = ranks.shape, ranks.mean().sort_values()
+    if n < 2 or k < 3:
+        return None
+    from matplotlib.figure import Figure  # here, as in `panels`
+
+    values, apart, half = mean.to_numpy(), critical_difference(n, k), (k + 1) // 2
+    figure = Figure(figsize=(6.4, 1.2 + 0.3 * half), layout="constrained")
+    axis = figure.subplots()
+    axis.set_axis_off()
+    axis.set_xlim(0.7 - 0.35 * k, k + 0.3 + 0.35 * k)
+    axis.hlines([0.0, 2.2], [1.0, 1.0], [k, 1 + apart], color="black", lw=1)
+    axis.text(1 + apart / 2, 2.3, f"critical difference {apart:.2f}", ha="center", va="bottom")
+    for rank in range(1, k + 1):
+        axis.vlines(rank, 0.0, 0.3, color="black", lw=1)
+        axis.text(rank, 0.4, str(rank), ha="center", va="bottom")
+    for place, (name, rank) in enumerate(mean.items()):
+        left = place < half
+        y, end = -1.5 - (place if left else k - 1 - place), 0.8 if left else k + 0.2
+        axis.plot([rank, rank, end], [0.0, y, y], color="black", lw=0.8)
+        side: dict[str, Any] = {"ha": "right" if left else "left", "va": "center", "parse_math": False}
+        axis.text(end, y, f" {name} ({rank:.2f}) ", **side)
+    reach = np.searchsorted(values, values + apart, side="right") - 1
+    bars = [(i, j) for i, j in enumerate(reach) if j > i and (i == 0 or j > reach[i - 1])]
+    for row, (i, j) in enumerate(bars):
+        axis.hlines(-0.35 - row / len(bars), values[i] - 0.04, values[j] + 0.04, color="black", lw=3)
     return figure
 
 

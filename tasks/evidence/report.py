@@ -9,10 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from scipy import stats
 
 from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, CompareConfig
 from learnkernels.kernels import NUMERICS_VERSION
@@ -25,13 +27,14 @@ from learnkernels.tasks.evidence.figures import (
     found_figure,
     history_figure,
     inline,
+    ranks_figure,
     relevance_figure,
 )
 from learnkernels.tasks.evidence.markdown import link_list, plain, render
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
-from learnkernels.tasks.naming import step
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, critical_difference
+from learnkernels.tasks.naming import file_name, step
 from learnkernels.tasks.store import atomic_path, earlier_versions, versions
 
 MLFLOW_HINT = (
@@ -137,12 +140,19 @@ def markdown_report(
     links: Mapping[str, str],
     figure: str | None = None,
     earlier: Sequence[Mapping[str, str]] = (),
+    skipped: Sequence[str] = (),
 ) -> str:
     """Return the report of a run.
 
     `figure` is the address of the figure *alignment against error*, to be shown; `earlier` are versions of libraries,
-    other than today's, that results in the store were computed with.
+    other than today's, that results in the store were computed with; `skipped` says which learners do not serve a
+    data set.
     """
+    ranked = tables.ranks(folds)
+    (n_ranked, k), mean = ranked.shape, ranked.mean().sort_values()
+    across = n_ranked > 1 and k > 2
+    with np.errstate(all="ignore"):  # of ranks that are all tied
+        friedman = stats.friedmanchisquare(*ranked.to_numpy().T).pvalue if across else np.nan
     others = [", ".join(f"{name} {of}" for name, of in one.items() if of != versions()[name]) for one in earlier]
     return render(
         "comparison.md",
@@ -155,7 +165,16 @@ def markdown_report(
         in_time=all(of.time is not None for of in config.datasets),
         level=SIGNIFICANCE,
         stored=tables.stored_line(summary),
-        left_out=left_out(config),
+        left_out=[*left_out(config), *(f"Skipped: {sentence}" for sentence in skipped)],
+        own_folds=all(of.folds is not None for of in config.datasets),
+        pairs=[
+            (name, of.rename_axis(index="p").reset_index().to_dict("records"))
+            for name, of in tables.pairwise_tables(tables.pairwise(folds)).items()
+            if (of != "").any(axis=None)
+        ],
+        ranks=[{"method": name, "mean rank": f"{rank:.2f}"} for name, rank in mean.items()] if across else [],
+        friedman=tables.equals_p(friedman),
+        apart=f"{critical_difference(n_ranked, k):.2f}" if across else "",
         edges=int(summary["grid_edge"].sum()),
         n_trials=int(summary["folds"].sum()),
         certificates=tables.certificate_table(summary),
@@ -200,18 +219,34 @@ def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
 
 
 @step("write results {run_id}")
-def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], links: dict[str, str]) -> str:
-    """Write the results folder, whole or not at all, put table and report into Prefect, and return the folder."""
+def write_results(
+    config: CompareConfig,
+    run_id: str,
+    refs: Sequence[FoldsRef],
+    links: dict[str, str],
+    rows: Mapping[str, pd.DataFrame],
+    skipped: Sequence[str] = (),
+) -> str:
+    """Write the results folder, whole or not at all, put table and report into Prefect, and return the folder.
+
+    `rows` are those of `folds_of_rows`, and `skipped` says which learners do not serve a data set.
+    """
     folds = tables.read_folds(refs)
     summary, about = tables.summarise(folds), environment(refs)
+    ranked, pairs = tables.ranks(folds), tables.pairwise(folds)
     target = Path("results") / config.name / run_id
     links, earlier = {"results": str(target), **links}, about.get("earlier", [])
     with atomic_path(target) as folder:
         folder.mkdir()
-        for name, frame in (("folds", folds.drop(columns=tables.STORED)), ("summary", summary)):
+        frames = {"folds": folds.drop(columns=tables.STORED), "summary": summary, "pairwise": pairs}
+        frames |= {f"rows/{file_name(name)}": of for name, of in rows.items()}
+        (folder / "rows").mkdir()
+        for name, frame in frames.items():
             frame.to_parquet(folder / f"{name}.parquet", index=False)
         texts = {
-            "report.md": markdown_report(config, folds, summary, links, earlier=earlier),
+            "results.tex": tables.latex(summary, ranked),
+            **({"pairwise.tex": tables.latex_table(pd.concat(tables.pairwise_tables(pairs)))} if len(pairs) else {}),
+            "report.md": markdown_report(config, folds, summary, links, None, earlier, skipped),
             "config.yaml": yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False),
             "environment.json": json.dumps(about, indent=1),
         }
@@ -224,10 +259,20 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
             "history": history_figure(folds, colors),
             "found_kernels": found_figure(folds, colors),
             "relevance": relevance_figure(folds, colors),
+            "ranks": ranks_figure(ranked),
         }
+        from matplotlib import rc_context  # here, as in `panels`
+
+        shown, wanted = inline(first), config.figures
         for name, figure in figures.items():
-            if figure is not None:
-                figure.savefig(folder / f"{name}.png", dpi=100)  # two panels fit on a page of MLflow
+            if figure is None:
+                continue
+            figure.savefig(folder / f"{name}.png", dpi=100)  # two panels fit on a page of MLflow
+            if wanted is not None:
+                width, height = figure.get_size_inches()
+                figure.set_size_inches(wanted.width or width, wanted.height or height)
+                with rc_context({"pdf.fonttype": 42}):  # publishers refuse other fonts
+                    figure.savefig(folder / f"{name}.{wanted.format}", dpi=300)
     create_table_artifact(
         tables.display_table(summary),
         key="comparison",
@@ -237,7 +282,7 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
     )
     over = f"{', '.join(summary['learner'].unique())} on {', '.join(summary['dataset'].unique())}"
     create_markdown_artifact(
-        markdown_report(config, folds, summary, links, inline(first), earlier),
+        markdown_report(config, folds, summary, links, shown, earlier, skipped),
         key="comparison-report",
         description=f"**{config.name}**: who wins, the figure *alignment against error*, convergence, shares. "
         f"{plain(over)}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from learnkernels.conf.schema import BASELINE_TITLES
+from learnkernels.tasks.measure.baseline import CONSTANT
 from learnkernels.tasks.measure.evaluation import COLUMNS, TABLE, FoldsRef
-from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
+from learnkernels.tasks.measure.t_tests import corrected_p, holm, paired_p, share_of_test, two_sided_p
 from learnkernels.tasks.store import checked
 
 BASELINE = "unif"
@@ -116,6 +118,64 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     summary["percent_above_best"] = above.mask(summary["best"], 0.0)
     summary["alignment_over_best"] = summary["alignment_mean"] / highest.where(highest > 0)
     return summary
+
+
+def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each two methods on a data set, less the constant: `difference` of mean errors and p-values.
+
+    `p` is of the two-sided corrected resampled t-test, and `p_holm` is adjusted for all pairs of the data set.
+    """
+    tested = []
+    for dataset, group in folds[folds["algorithm"] != CONSTANT].groupby("dataset", sort=False):
+        share = share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
+        errors = {name: of["error"].to_numpy() for name, of in group.groupby("learner", sort=False)}
+        pairs = list(itertools.combinations(errors, 2))
+        p = [two_sided_p(errors[one], errors[other], share) for one, other in pairs]
+        found = zip(pairs, p, holm(p), strict=True)
+        tested += [(dataset, *pair, errors[pair[0]].mean() - errors[pair[1]].mean(), *of) for pair, *of in found]
+    return pd.DataFrame(tested, columns=["dataset", "learner", "other", "difference", "p", "p_holm"])
+
+
+def pairwise_tables(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return for each data set the adjusted p-values of each two methods as text, a row and a column per method."""
+    both, found = pd.concat([pairs, pairs.rename(columns={"learner": "other", "other": "learner"})]), {}
+    for dataset, of in both.groupby("dataset", sort=False):
+        names = list(dict.fromkeys([*of["learner"], *of["other"]]))
+        wide = of.pivot(index="learner", columns="other", values="p_holm").reindex(index=names, columns=names)
+        found[str(dataset)] = wide.map(short_p).rename_axis(index=None, columns=None)
+    return found
+
+
+def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return the rank of each learner by mean error, a row a data set, a column a learner; ties take their average.
+
+    By default of all methods that were measured on every data set, less the constant.
+    """
+    of = folds[folds["algorithm"] != CONSTANT] if learners is None else folds[folds["learner"].isin(learners)]
+    errors = of.pivot_table(index="dataset", columns="learner", values="error", aggfunc="mean", sort=False)
+    if learners is None:
+        errors = errors.dropna(axis=1).map(lambda error: float(f"{error:.12g}"))  # equal ones may differ in rounding
+    return errors.rank(axis=1)
+
+
+def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
+    """Return errors as a LaTeX table (booktabs), a row a data set, a column a method; the lowest errors are bold."""
+    cells = [mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$") for row in summary.itertuples()]
+    cells = [rf"\textbf{{{of}}}" if best else of for of, best in zip(cells, summary["best"], strict=True)]
+    table = summary.assign(cell=cells).pivot(index="dataset", columns="learner", values="cell")
+    table = table.loc[summary["dataset"].unique(), summary["learner"].unique()]
+    if len(ranked) > 1:
+        table.loc["mean rank"] = ranked.mean().map("{:.2f}".format)
+    return latex_table(table)
+
+
+def latex_table(table: pd.DataFrame) -> str:
+    """Return cells as a LaTeX table with the rules of booktabs, in which names stay texts."""
+    table = table.rename_axis(columns=None).fillna("--")
+    table.index.names = [None] * table.index.nlevels
+    shown = table.style.format_index(escape="latex").format_index(escape="latex", axis=1)
+    aligned = "l" * table.index.nlevels + "r" * table.shape[1]
+    return str(shown.to_latex(hrules=True, column_format=aligned, multirow_align="naive"))
 
 
 def better_than(algorithm: str) -> str:

@@ -145,12 +145,9 @@ def predictor_for(
         sample, or something takes no weights.
     """
     row = learner_class(learner.name)
+    if sentence := unserved(learner, ref):
+        raise InputError(sentence)
     _require_usable(config, learner, ref)
-    if ref.task not in row.tasks:
-        raise InputError(
-            f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
-            "leave it out, or set the data set's task."
-        )
     if not row.learns_kernel:
         # It learns hypotheses and brings its own predictor, whatever the configuration names.
         return PredictorChoice(as_predictor(row.predictor or DEFAULTS[ref.task]), "")
@@ -182,6 +179,22 @@ def predictor_for(
     return choice
 
 
+def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
+    """Return why a learner does not serve a data set, which others may serve; nothing where it does."""
+    row, title = learner_class(learner.name), learner.title
+    if ref.task not in row.tasks:
+        return (
+            f"data set {ref.name}: learner {title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
+            "leave it out, or set the data set's task."
+        )
+    if ref.weighted and not row.takes_weights:
+        return (
+            f"data set {ref.name}: 'weights' gives rows weights, and learner {title} learns from rows that count once "
+            "each; leave one of them out, or take a learner of alignments, such as alignf, or rfm."
+        )
+    return ""
+
+
 def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef) -> None:
     """Raise InputError if a learner, a sample or the baseline does not serve what is configured."""
     row, title, where = learner_class(learner.name), learner.title, f"data set {ref.name}:"
@@ -192,11 +205,6 @@ def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig,
             f"learners: {title} is defined by base kernels that are centered, and 'centering' is {config.centering}; "
             "leave one of them out, or set takes_uncentered in its class, where it asks its operator for the "
             "centering.",
-        ),
-        (
-            ref.weighted and not row.takes_weights,
-            f"{weighs} learner {title} learns from rows that count once each; leave one of them out, or take a learner "
-            "of alignments, such as alignf, or rfm.",
         ),
         (
             ref.weighted and sampled(config),

@@ -26,8 +26,9 @@ from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.families import KernelFamily, PrecomputedFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.tasks.data.dataset import DatasetRef
+from learnkernels.tasks.data.ingest import warn
 from learnkernels.tasks.own import described
-from learnkernels.tasks.store import atomic_path, digest
+from learnkernels.tasks.store import atomic_path, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
 INDEX = "index.json"
@@ -43,6 +44,9 @@ STRIPS_PER_WORKER = 4
 
 RESERVE = 1.01
 """Free space asked for, as a multiple of the values that are still to be written."""
+
+SYMMETRIC = 1e-6
+"""Share of the largest value by which two halves of a matrix may differ."""
 
 DECISIVE = ("data_digest", "n_rows", "dtype", "kernels", "families", "numerics")
 """Keys of the index that the values of matrices depend on."""
@@ -235,6 +239,50 @@ def matrix_folder(output: str, name: str) -> Path:
     if name.startswith(".") or set(name) & set("/\\:\0") or not name:
         raise InputError(f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'.")
     return (Path(output) / name).absolute()
+
+
+def own_matrices(path: Path, ref: DatasetRef) -> Path:
+    """Return the folder, in the store, of the matrices in a user's file, with the index that `write_matrices` writes.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or a matrix is not symmetric or finite, or has not a row for each of the data set.
+    """
+    found = f"data set {ref.name}: the matrices in {path}"
+    try:
+        read = np.load(path, allow_pickle=False)
+        given = (
+            {name: array for name in read if (array := read[name]).ndim > 1} if path.suffix == ".npz" else {"": read}
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"{found} cannot be read ({one_line(str(error))}); write them with numpy.save.") from None
+    named: dict[str, np.ndarray] = {}
+    for name, array in given.items():
+        several = array if array.ndim == 3 else array[None]
+        named |= {f"{name or path.stem}{f' {k}' if array.ndim == 3 else ''}": one for k, one in enumerate(several)}
+    for name, K in named.items():
+        if K.shape != (ref.n_rows, ref.n_rows):
+            raise InputError(
+                f"{found} must have a row and a column for each of the {ref.n_rows} rows that are used, got {name!r} "
+                f"of shape {K.shape}; rows without a target, or left out by 'where' or 'subsample', have none."
+            )
+        if not (np.isfinite(K).all() and np.allclose(K, K.T, rtol=0, atol=SYMMETRIC * np.abs(K).max())):
+            raise InputError(f"{found} must be symmetric and finite, and {name!r} is not; correct it, or leave it out.")
+    dtype: Dtype = "float32" if all(K.dtype == np.float32 for K in named.values()) else "float64"
+    matrices = [np.ascontiguousarray(K, dtype) for K in named.values()]
+    values = _strip_digest(matrices, slice(None))
+    index = MatrixIndex(
+        dataset=ref.name, data_digest=ref.digest, n_rows=ref.n_rows, families=[{"sha256": values}],
+        kernels=tuple(named), dtype=dtype, strip_rows=ref.n_rows, strips={0: values},
+    )  # fmt: skip
+    folder = store_path("matrices", digest(index.id, ref.name))
+    if not kept(folder, warn):
+        with keep(folder) as aside:
+            for file, K in zip(index.files(aside), matrices, strict=True):
+                np.save(file, K)
+            index.write(aside)
+    return folder
 
 
 def require_matrices(ref: DatasetRef, config: CompareConfig) -> None:

@@ -23,6 +23,7 @@ from learnkernels.kernels.protocol.folds import (
     assign_folds,
     assign_nested_split,
     assign_split,
+    given_folds,
     inner_trials,
     nested_split_trial,
     rows_of,
@@ -55,21 +56,25 @@ def fold_seed(seed: int, repeat: int) -> int:
     return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
 
 
-def draw_folds(dataset: Dataset, protocol: ProtocolConfig, seed: int) -> np.ndarray:
+def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
     """Return the fold of each row, or of a split what each row is drawn for; -1 for rows that are not used.
 
     Where the data set says which rows test, these do, and the others of a split are drawn among the rest. No group is
-    divided. Of a data set in time nothing is drawn: folds are blocks of time.
+    divided. Nothing is drawn of a data set with folds of its own, or in time, where folds are blocks of time.
 
     Raises
     ------
     ValueError
         The data set does not allow these folds or this split.
     """
+    if dataset.folds is not None:
+        assert protocol.folds is not None  # see `config_on`
+        return given_folds(dataset.target, dataset.folds[:, repeat], protocol.folds)
     target, sample_columns = (
         dataset.target,
         {name: of for name, of in dataset.sample_columns.items() if name != "weights"},
     )
+    seed = fold_seed(protocol.seed, repeat)
     if protocol.split is not None:
         split = protocol.split
         if split.validation is None:
@@ -110,15 +115,15 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     drawn = set()
     try:
         metric = metric_for(protocol.metric, dataset.target, dataset.weights is not None)
-        all_of_them = dataset.groups is not None or metric.needs  # what these allow depends on the seed, too
-        seeds = [fold_seed(protocol.seed, repeat) for repeat in range(protocol.repeats)]
-        for seed in seeds if all_of_them else [protocol.seed]:
-            folds = draw_folds(dataset, protocol, seed)
+        # What these allow differs between repeats.
+        all_of_them = dataset.groups is not None or dataset.folds is not None or metric.needs
+        for repeat in range(protocol.repeats if all_of_them else 1):
+            folds = draw_folds(dataset, protocol, repeat)
             drawn.add(hash(folds.tobytes()))
             _require_measurable(metric, dataset.target, folds, planned_trials(protocol, ref.ordered))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
-    if dataset.groups is not None and len(drawn) < len(seeds):
+    if dataset.groups is not None and len(drawn) < protocol.repeats:
         raise InputError(
             f"{where}: {protocol.repeats} repeats divide its groups in {len(drawn)} different ways, so that some would "
             "be the same; lower 'protocol.repeats'."
@@ -138,8 +143,7 @@ def _require_measurable(metric: Metric, target: Target, folds: np.ndarray, plann
 def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial) -> DatasetRef:
     """Scale a data set, and fill its gaps, by the training rows of one trial, and store it as such."""
     dataset = load_dataset(ref)
-    folds = draw_folds(dataset, protocol, fold_seed(protocol.seed, repeat))
-    training = rows_of(folds, trial.final)
+    training = rows_of(draw_folds(dataset, protocol, repeat), trial.final)
     return store_dataset(dataset.learned_on(training), ref.name, ref.source, get_run_logger().warning)
 
 
@@ -167,7 +171,7 @@ def compute_statistics(
         return result
     dataset = load_dataset(ref)
     family = build_family(config.kernels, dataset.features)
-    folds = draw_folds(dataset, protocol, fold_seed(protocol.seed, repeat))
+    folds = draw_folds(dataset, protocol, repeat)
     if dataset.groups is not None:
         log.info("%s: whole groups; rows of each part: %s", ref.name, np.bincount(folds[folds >= 0]).tolist())
     started = time.perf_counter()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import stats
 
 SIGNIFICANCE = 0.1
 """Level of the one-sided t-tests, as in appendix C of JMLR 2012; `corrected_p` decides."""
+
+RANKS_LEVEL = 0.05
+"""Level of the Nemenyi test of mean ranks over data sets."""
 
 ROUNDING = 1e-12
 """Share of the largest error below which differences are those of rounding."""
@@ -64,6 +70,30 @@ def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> 
         return 0.0 if difference.mean() < -rounding else 1.0
     t = difference.mean() / np.sqrt((1 / n + test_share) * difference.var(ddof=1))
     return float(stats.t.cdf(t, n - 1))
+
+
+def two_sided_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float:
+    """Return the two-sided p-value of the corrected resampled t-test; NaN where there is none, see `corrected_p`."""
+    lower, higher = corrected_p(errors, others, test_share), corrected_p(others, errors, test_share)
+    return math.nan if lower is None or higher is None else min(1.0, 2 * lower, 2 * higher)
+
+
+def holm(p: Sequence[float]) -> np.ndarray:
+    """Return p-values adjusted for the number of tests by the step-down method of Holm (1979), shape (n,)."""
+    order, adjusted = np.argsort(p), np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1))
+    return np.minimum(adjusted, 1.0)
+
+
+def critical_difference(n_datasets: int, n_methods: int) -> float:
+    """Return the difference of mean ranks that is significant by the Nemenyi test at `RANKS_LEVEL`.
+
+    References
+    ----------
+    Demsar (2006), Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7:1-30, section 3.2.2.
+    """
+    q = stats.studentized_range.ppf(1 - RANKS_LEVEL, n_methods, np.inf) / np.sqrt(2)
+    return float(q * np.sqrt(n_methods * (n_methods + 1) / (6 * n_datasets)))
 
 
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:

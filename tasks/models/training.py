@@ -117,9 +117,9 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
     for given, valid, what in ((dataset, labels, "dataset"), (learner, titles, "learner")):
         if given is not None and given not in valid:
             raise InputError(f"--{what} {given}: the configuration has {', '.join(valid)}; name one of them.")
-    chosen = config.model_copy(
+    data = next(data for data in config.datasets if dataset in (None, data.label))
+    chosen = config.on(data).model_copy(
         update={
-            "datasets": tuple(data for data in config.datasets if dataset in (None, data.label)),
             "learners": tuple(one for one in config.learners if learner in (None, one.title)),
             "baseline": None,
         }

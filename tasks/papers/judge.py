@@ -15,7 +15,7 @@ from scipy import stats
 
 from learnkernels.conf.papers.item import CheckConfig, ClaimConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.evidence.tables import mean_shares, short_p
+from learnkernels.tasks.evidence.tables import mean_shares, ranks, short_p
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
 
 POWER = 0.8
@@ -139,12 +139,6 @@ def seconds(folds: pd.DataFrame) -> pd.Series:
     """
     whole: pd.Series = folds["seconds_weights"] + folds["seconds_fit"]
     return whole + folds["seconds_pass"].astype(float).fillna(0.0) if "seconds_pass" in folds else whole
-
-
-def ranks(folds: pd.DataFrame, learners: Sequence[str]) -> pd.DataFrame:
-    """Return the rank of each learner by mean error, a row a data set, a column a learner; ties take their average."""
-    of = folds[folds["learner"].isin(learners)]
-    return of.pivot_table(index="dataset", columns="learner", values="error", aggfunc="mean", sort=False).rank(axis=1)
 
 
 def ranked(item: PaperItem, folds: pd.DataFrame) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL
 
 from learnkernels.tasks.environment import COLLECT_AFTER
+from tests.pages import check, commands, files_of, python_blocks
 from tests.user import ROOT, User, environment, learnkernels
 
 CONF = str(ROOT / "conf/quickstart.yaml")
@@ -67,6 +68,39 @@ def test_functions_set_themselves_up_in_a_script_and_in_a_running_event_loop(hom
     )
     sentence = "runs on libraries that are not installed (prefect); install them with: pip install 'learnkernels[pipe"
     assert sentence in refused.stderr
+
+
+@pytest.mark.slow(60)
+def test_the_page_on_studies_gives_the_same_tables_from_yaml_and_from_python(home: Path):
+    page, work, env = ROOT / "docs" / "study.md", home / "work", environment(home)
+    for name, text in {**files_of(ROOT / "docs" / "extending.md"), **files_of(page)}.items():
+        (work / name).write_text(text)
+
+    def run(*command: str) -> str:
+        done = subprocess.run([sys.executable, *command], cwd=work, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("prepare.py")
+    (command,) = commands(page)
+    folders = [work / run("-m", *command.split()).splitlines()[-1].removeprefix("results: ")]
+    folders.append(work / run("study.py").splitlines()[-1])
+    written = [{path.relative_to(folder) for path in folder.rglob("*.*")} for folder in folders]
+    assert written[0] == written[1] >= {Path(name) for name in ("ranks.pdf", "pairwise.parquet", "rows/graphs.parquet")}
+    yaml, python = (pd.read_parquet(folder / "folds.parquet") for folder in folders)
+    pd.testing.assert_series_equal(yaml["error"], python["error"])
+    assert yaml.groupby(["dataset", "learner"]).size().eq(10).all()
+    skipped = "Skipped: data set diabetes: learner easymkl serves classification, and this is a regression"
+    given = pd.read_csv(work / "wine_folds.csv").to_numpy()
+    for folder in folders:
+        assert skipped in (folder / "report.md").read_text(encoding="utf-8")
+        assert (folder / "ranks.pdf").read_bytes().startswith(b"%PDF")
+        lines = (folder / "results.tex").read_text(encoding="utf-8").splitlines()
+        assert lines[1:3] == ["\\toprule", " & unif & align & alignf & easymkl & Softmax \\\\"]
+        assert "".join(lines).count("textbf") >= 3
+        assert (pd.read_parquet(folder / "rows" / "wine.parquet").to_numpy() == given).all()
+    (block,) = python_blocks(page)
+    assert check(block) == 2
 
 
 HOSTILE = {

@@ -26,7 +26,7 @@ FOLLOWED = [README, *(PAGES[name] for name in ("start", "configurations", "lifec
 """Pages whose commands are run, in the order in which a stranger comes to them."""
 
 RUN_ELSEWHERE = {"operations": "tests/system/test_operations.py", "stack": "tests/system/test_operations.py"}
-RUN_ELSEWHERE |= {"extending": "tests/service/flows/test_extending.py"}
+RUN_ELSEWHERE |= {"extending": "tests/service/flows/test_extending.py", "study": "tests/system/test_cli.py"}
 PYTHON = {
     block: f"{page.stem}-{number}"
     for page in [*PAGES.values(), README]

@@ -119,6 +119,75 @@ def test_what_cannot_work_is_refused_with_one_sentence_before_any_tile_is_comput
     assert not (folder / "state/store/moments").exists()
 
 
+def test_data_sets_bring_folds_and_kernels_and_matrices_give_what_their_family_gives(folder: Path):
+    """Folds as the protocol draws them, and the matrices of a family, change no error."""
+    wine = load_wine()
+    X, target = (wine.data - wine.data.mean(axis=0)) / wine.data.std(axis=0), Target.of(wine.target)
+    drawn = [assign_folds(target, 5, fold_seed(0, repeat)) for repeat in range(2)]
+    np.save("folds.npy", np.array(drawn).T + 1)  # numbered from one
+    pd.DataFrame(np.array(drawn).T, columns=["a", "b"]).to_csv("folds.csv", index=False)
+    families = [{"family": "gaussian", "gammas": [0.01, 0.1]}]
+    np.savez("wine.npz", **dict(zip("ab", GaussianFamily([0.01, 0.1]).tile(X, X), strict=True)), y=wine.target)
+    np.save("wine.npy", GaussianFamily([0.01, 0.1]).tile(X, X))
+    sets = [
+        {**WINE[0], "label": "drawn", "kernels": families},
+        {**WINE[0], "label": "given", "kernels": families, "folds": "folds.npy"},
+        {"source": "file", "path": "wine.npz", "target": "y", "label": "matrices", "folds": "folds.csv"},
+        {**WINE[0], "label": "both", "kernels": {"family": "precomputed", "path": "wine.npy"}, "folds": "folds.csv"},
+    ]
+    protocol = {"repeats": 2, "grid": [0.125, 1, 8]}
+    config = small(datasets=[*sets, *DIABETES], learners=["alignf", "l1-svm"], protocol=protocol, baseline=SEARCH)
+    with DaskPool(config.dask) as pool, pytest.raises(InputError, match="learner l1-svm serves classification, and"):
+        comparison.prepare(small(learners=["l1-svm"]), pool, PROGRESS)
+    with DaskPool(config.dask) as pool:
+        prepared = comparison.prepare(config, pool, PROGRESS)
+        folds = read_folds(comparison.measure(prepared, Mock(), "run", pool, PROGRESS))
+    wide = folds[folds["dataset"] != "diabetes"].pivot(
+        index=["learner", "repeat", "fold"], columns="dataset", values="error"
+    )
+    for name in ("given", "matrices", "both"):
+        of = wide[["drawn", name]].dropna()
+        assert len(of) >= 2 * 5 * 2
+        np.testing.assert_allclose(of[name], of["drawn"], atol=1e-12)
+    assert wide["matrices"].dropna().groupby("learner").size().to_dict() == {
+        "alignf": 10,
+        "best constant": 10,
+        "l1-svm": 10,
+    }
+    assert [sentence.split(" serves")[0] for sentence in prepared.skipped] == ["data set diabetes: learner l1-svm"]
+    rows = comparison.folds_of_rows(prepared)
+    assert all((rows[one["label"]].to_numpy() == np.array(drawn).T).all() for one in sets)
+
+
+def test_folds_and_matrices_that_do_not_fit_are_refused_with_one_sentence(folder: Path):
+    wine = load_wine()
+    np.save("few.npy", np.arange(100) % 5)
+    np.save("two.npy", np.arange(178) % 2)
+    np.save("classes.npy", wine.target)
+    pd.DataFrame({"a": np.arange(178) % 5, "b": np.arange(178) % 4}).to_csv("uneven.csv", index=False)
+    pd.DataFrame({"a": ["x"] * 178}).to_csv("text.csv", index=False)
+    K = wine.data @ wine.data.T
+    np.save("small.npy", K[:100, :100])
+    np.save("uneven.npy", K + np.triu(K))
+
+    def prepare(**keys: str) -> None:
+        if "path" in keys:
+            keys = {"kernels": {"family": "precomputed", **keys}}
+        with DaskPool(small().dask) as pool:
+            comparison.prepare(small(datasets=[{**WINE[0], **keys}]), pool, PROGRESS)
+
+    refused = [
+        ({"folds": "few.npy"}, "must have the number of a fold in each row, 178 as the data set"),
+        ({"folds": "two.npy"}, "at least 3; got 178 rows with 2 folds"),
+        ({"folds": "classes.npy"}, "each class must have at least one training row where fold 0 tests"),
+        ({"folds": "uneven.csv"}, "equally many folds in each column, at least 3; got 178 rows with 4 and 5 folds"),
+        ({"folds": "text.csv"}, "'folds' text.csv cannot be read"),
+        ({"path": "small.npy"}, "must have a row and a column for each of the 178 rows that are used, got 'small' of"),
+        ({"path": "uneven.npy"}, "must be symmetric and finite, and 'uneven' is not"),
+    ]
+    require_refusals(((partial(prepare, **keys), said) for keys, said in refused), literal=True, error=InputError)
+
+
 def test_what_only_the_rows_of_a_trial_show_names_data_set_and_learner():
     linear_twice = [{"family": "linear"}, {"family": "polynomial", "degrees": [1], "coef0": 0}]
     kernels = [{"family": "gaussian", "gammas": [0.1]}, *linear_twice]

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, higher_p, paired_p, share_of_test
+from learnkernels.tasks.measure.t_tests import (
+    SIGNIFICANCE,
+    corrected_p,
+    critical_difference,
+    higher_p,
+    holm,
+    paired_p,
+    share_of_test,
+    two_sided_p,
+)
 
 
 def student_cdf(t: float, n: int) -> float:
@@ -35,6 +44,18 @@ def test_errors_on_other_rows_are_compared_by_welch_s_test_with_the_corrected_va
     assert higher_p(ours[:1], others, 1 / 3) is None
     same = np.full(3, 0.1)
     assert [higher_p(same, same, 0.25), higher_p(same + 0.2, same, 0.25)] == [1.0, 0.0]
+
+
+def test_tests_of_pairs_are_two_sided_and_adjusted_and_ranks_have_the_printed_critical_difference():
+    ours, theirs = np.array([0.10, 0.12, 0.08, 0.15, 0.11]), np.array([0.12, 0.13, 0.11, 0.14, 0.13])
+    both = two_sided_p(ours, theirs, 0.25)
+    assert both == two_sided_p(theirs, ours, 0.25) == 2 * corrected_p(ours, theirs, 0.25)
+    assert two_sided_p(ours, theirs, 0.0) == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, abs=1e-12)
+    assert two_sided_p(ours, ours, 0.25) == 1.0
+    assert np.isnan(two_sided_p(ours[:1], theirs[:1], 0.25))
+    np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])  # Holm (1979)
+    assert holm([0.6, 0.7]).tolist() == [1.0, 1.0]
+    assert critical_difference(14, 4) == pytest.approx(2.569 * np.sqrt(4 * 5 / (6 * 14)), abs=1e-3)  # Demsar (2006)
 
 
 @pytest.mark.parametrize("test", [paired_p, partial(corrected_p, test_share=0.25)], ids=["plain", "corrected"])
