@@ -243,7 +243,7 @@ def routes(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def streamed(
-    name: str, m: int, p: int, repeats: int, values: Sequence[float] = C_VALUES, beside: bool = True
+    name: str, m: int, p: int, repeats: int, values: Sequence[float] = C_VALUES, with_matrices: bool = True
 ) -> list[dict[str, Any]]:
     """Time a learner without matrices of all pairs of rows: beside the one that forms them, or alone and once.
 
@@ -261,7 +261,7 @@ def streamed(
     X = move(X, stats.origin)
     found = []
     for value in values:
-        kinds = {f"{name}, matrices": 2**40, without: 0} if beside else {without: 0}
+        kinds = {f"{name}, matrices": 2**40, without: 0} if with_matrices else {without: 0}
         taken: dict[str, float] = {}
         reached: dict[str, tuple[np.ndarray, Certificate]] = {}
         for case, in_memory in kinds.items():
@@ -271,7 +271,7 @@ def streamed(
                 grams = gram_operator(family, X, shift=stats.shift, scales=scales, in_memory=in_memory)
                 if name != "l2-krr":
                     learner, of, C = as_learner(name, tolerance=GAP), (grams, target), value
-                    if beside and isinstance(grams, TiledGrams):
+                    if with_matrices and isinstance(grams, TiledGrams):
                         of, C = on_drawn_rows(grams, target, m // 2), 2 * value
                     solution: Solution = learner.solve(*of, C)
                     assert solution.certificate is not None
@@ -284,7 +284,7 @@ def streamed(
             started = time.perf_counter()
             reached[case] = fit()
             taken[case] = time.perf_counter() - started
-            if beside:
+            if with_matrices:
                 taken[case] = statistics.median(timed(fit, repeats))
         first = next(iter(kinds))
         for case, seconds in taken.items():
@@ -377,7 +377,7 @@ def main() -> None:
         "many-rows": lambda: [
             row
             for name in ("l2-krr", *MACHINES)
-            for row in streamed(name, 600 if small else 50_000, p, 1, [8.0], beside=False)
+            for row in streamed(name, 600 if small else 50_000, p, 1, [8.0], with_matrices=False)
         ],
         "continuous": lambda: continuous(options.data_dir, [60] if small else [500, 1000, 1500], repeats),
     }

@@ -135,7 +135,7 @@ def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder that a folder, a pattern or a file stands in: what is told by the names of those below it."""
+    """Return the folder of a folder, pattern or file; the names of folders below it are partition values."""
     plain = WILDCARD.split(path)[0]
     return path if plain == path and Path(path).is_dir() else plain.rpartition("/")[0]
 

@@ -113,7 +113,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     Parameters
     ----------
     path : Path
-        The file, or the name of a configuration that comes along; see `located`.
+        The file, or the name of a bundled configuration; see `located`.
     changes : sequence of str
         ``key=value`` with a dotted key, such as ``protocol.folds=10`` or ``datasets.0.scale=unit``; the value is YAML.
 
@@ -127,20 +127,20 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
         The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
     """
     path = located(path)
-    advice = f"; give the path of a YAML configuration, or one that comes along: {', '.join(shipped())}"
+    advice = f"; give the path of a YAML configuration, or a bundled one: {', '.join(shipped())}"
     data = read_yaml(path, "keys such as name, datasets, kernels, learners;", advice)
     return config_of(data, path, changes)
 
 
 @cache
 def shipped() -> dict[str, Path]:
-    """Return the configurations that come along, by name."""
+    """Return the bundled configurations by name."""
     return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
 
 
 def located(path: Path) -> Path:
-    """Return a path as it is, or for a plain name that is no file here, such as quickstart, the file of that name that
-    comes along.
+    """Return a path as it is, or for a plain name that is no file here, such as quickstart, the bundled file of that
+    name.
     """
     along = shipped().get(str(path))
     return path if along is None or path.exists() else along

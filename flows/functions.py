@@ -66,7 +66,7 @@ def compare(
     Returns
     -------
     summary : pandas.DataFrame
-        One row a data set and method. ``summary.attrs`` has ``results``, the folder of the report.
+        One row per data set and method. ``summary.attrs`` has ``results``, the folder of the report.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def config_of_table(
     verbose: bool = False,
     say: Callable[[str], object] = lambda line: None,
 ) -> CompareConfig:
-    """Return the configuration of a table, after it was said what it was taken for, and set up what a run needs.
+    """Return the inferred configuration of a table, report it, and set up the run.
 
     Raises
     ------
@@ -298,14 +298,14 @@ def set_up(verbose: bool = False, deploy: bool = False) -> None:
 
 
 @contextmanager
-def prefect_runs(label: str, anew: bool = False) -> Iterator[None]:
+def prefect_runs(label: str, reload: bool = False) -> Iterator[None]:
     """Wait for the Prefect server, and give the runs of this process their tags.
 
     Parameters
     ----------
     label : str
         A tag.
-    anew : bool
+    reload : bool
         Whether Prefect may have been imported with another environment, and reads that of now.
 
     Raises
@@ -323,11 +323,11 @@ def prefect_runs(label: str, anew: bool = False) -> Iterator[None]:
         server.wait_until_up()
     context = get_settings_context()
     profile, settings = context.profile, context.settings
-    if anew:
+    if reload:
         profile, settings = Profile(name="learnkernels", settings={}), Settings()
     if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
         flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
-        settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` reads all anew, which takes time
+        settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` would read all, which is slow
     with SettingsContext(profile=profile, settings=settings), answering(), tags("learnkernels", label):
         yield
 
@@ -361,7 +361,7 @@ def _runs(label: str) -> Iterator[None]:
     main = vars(sys.modules["__main__"])
     file = main.pop("__file__", None)
     try:
-        with prefect_runs(label, anew=True):
+        with prefect_runs(label, reload=True):
             yield
     finally:
         if file is not None:

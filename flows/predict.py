@@ -61,7 +61,7 @@ def predict(
     output: Annotated[
         str,
         shown(
-            "Written whole or not at all; the same endings, a path or s3://bucket/key. Of a folder, such as scored/, a "
+            "Written atomically; the same endings, a path or s3://bucket/key. Of a folder, such as scored/, a "
             "file for each of the input, side by side by workers, and _SUCCESS when all are there."
         ),
     ],
@@ -71,7 +71,7 @@ def predict(
     ] = "",
     strict: Annotated[bool, shown("Refuse columns that the model does not read; else they are ignored.")] = False,
 ) -> Scored:
-    """Score the rows of a file with a registered model, in bounded memory.
+    """Score the rows of a file with a registered model, in batches, with constant memory.
 
     1. Find the version of the model, fetch its file, and check its digest.
     2. Compare the columns of *input* with those of the model, before any row is scored: refuse an input that lacks one,

@@ -13,7 +13,7 @@ MIRROR_BLOCK = 64
 class Centering(StrEnum):
     """Whether kernels are taken less the mean feature of the training rows, or as they are.
 
-    Whoever subtracts a mean of training rows (of features, of columns of a kernel, of targets) asks for it here, and
+    Code that subtracts a mean of training rows (of features, columns of a kernel or targets) takes it from here, and
     gets zeros where nothing is centered. With "none" predictors have no intercept either: the constant part is then
     that of a constant base kernel, and penalised like the rest. With "target" kernels are as they are, and targets are
     taken less their mean, which predictions get back.

@@ -20,7 +20,7 @@ from learnkernels.kernels.statistics.sampled import SampledStatistics, Sampling
 from learnkernels.kernels.targets import Target, Task
 
 
-@old_names(regularisation="C", normalise="normalize")
+@old_names({"regularisation": "C", "normalise": "normalize"})
 def learn_kernel(
     learner: str | Learner,
     family: KernelFamily | None,
@@ -100,7 +100,7 @@ def learn_kernel(
     return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)[0]
 
 
-@old_names(regularisation="C", normalise="normalize")
+@old_names({"regularisation": "C", "normalise": "normalize"})
 def learn_from_statistics(
     learner: str | Learner,
     family: KernelFamily,

@@ -116,7 +116,7 @@ class Parameterised(Value):
         return copy(self)
 
 
-def old_names(**names: str) -> Callable[[Renaming], Renaming]:
+def old_names(names: Mapping[str, str]) -> Callable[[Renaming], Renaming]:
     """Return a decorator: a function or class accepts arguments by their old names, with a FutureWarning."""
 
     def decorate(given: Renaming) -> Renaming:

@@ -68,7 +68,7 @@ PIPELINE = (
 """What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
 
 OF_PYTHON = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
-"""In processes that are started here no module of the working folder goes before another one, and texts are UTF-8."""
+"""For child processes: no module of the working directory shadows another one, and text is UTF-8."""
 
 OF_LIBRARIES = re.compile("(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_")
 """How names of variables begin by which libraries are set."""

@@ -55,7 +55,7 @@ def new_run_id() -> str:
 
 
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Return what makes a function a task of Prefect, which keeps no result of it: what is dear is in the store.
+    """Return a decorator for Prefect tasks without persisted results: expensive ones are in the store.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """What can be computed again, named by the digest of all that it depends on: kept whole, checked whenever it is read.
 
-An entry is a folder, ``store/KIND/KEY``. Beside its files lies ``entry.json`` with the SHA-256 of each and the versions
+An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each file and the versions
 of the libraries that they were computed with. It is written aside, synced and renamed, and never replaced: of two
 writers the second discards its own. An entry that is not what was written is set aside, and made again.
 """

@@ -53,7 +53,7 @@ class Strict(BaseModel):
         return data
 
     def _complaints(self) -> Iterator[str]:
-        """Give a sentence for all that does not go together, of which the first is what a user is told."""
+        """Yield a sentence per conflict between keys; the first becomes the error message."""
         return iter(())
 
     @model_validator(mode="after")

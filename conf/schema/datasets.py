@@ -79,7 +79,7 @@ class NgramsConfig(Strict):
             yield f"'size' must not fall, got from {self.size[0]} to {self.size[1]} words"
         if self.counts is not None and (len(self.column) > 1 or self.counts in self.column):
             yield (
-                f"'counts' is a column next to the only column of tokens, got {short(self.counts)} beside "
+                f"'counts' is a column next to the only column of tokens, got {short(self.counts)} for "
                 f"{', '.join(self.column)}; leave it out, or name one 'column'"
             )
 

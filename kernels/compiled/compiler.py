@@ -132,7 +132,7 @@ def _kept(options: dict[str, Any], function: Callable[..., Any]) -> Any:
 
 
 def _private_folder() -> str | None:
-    """Return a temporary folder for what is compiled, made if missing, in which nobody else can put anything."""
+    """Return a temporary folder for what is compiled, made if missing, in which no other user can write."""
     if not hasattr(os, "getuid"):
         return None
     try:

@@ -496,9 +496,9 @@ class Expansion:
 
     Notes
     -----
-    O(n s (d + p + q)) time for n rows and O(q n) memory beside a tile a thread; the kernel between the rows is formed a
-    tile at a time. What of a tile depends on X alone is formed once, and left out of pickles. Features that are kernels
-    of rank one are weighed once and for all: O(n d q).
+    O(n s (d + p + q)) time for n rows and O(q n) memory plus one tile per thread; the kernel between the
+    rows is formed a tile at a time. What of a tile depends on X alone is formed once, and left out of pickles. Features
+    that are kernels of rank one are weighed once and for all: O(n d q).
     """
 
     def __init__(

@@ -300,20 +300,22 @@ class TilePass:
         left = {block: laid(block, pack_rows) for block in firsts if own.apart}
         right = {block: laid(block, pack_columns) for block in seconds if own.apart}
         for i, j in pairs:
-            above, beside = sides[i], sides[j]
+            row_side, column_side = sides[i], sides[j]
             if own.apart:
                 seeds: Any = Opposite(left[i], right[j])
             else:
-                shape = family.n_seeds, above.X.shape[0], beside.X.shape[0]
+                shape = family.n_seeds, row_side.X.shape[0], column_side.X.shape[0]
                 seeds = own.seeds[: prod(shape)].reshape(shape)
-                fill_seeds(*sides_of_tile(family.operands, above.X, beside.X, shift), seeds)
-            G, T, rows, columns = own.sums.of(seeds, above.Y, beside.Y, above.w, beside.w, mirrored=i == j)
+                fill_seeds(*sides_of_tile(family.operands, row_side.X, column_side.X, shift), seeds)
+            G, T, rows, columns = own.sums.of(
+                seeds, row_side.Y, column_side.Y, row_side.w, column_side.w, mirrored=i == j
+            )
             g, h = int(blocks.group[i]), int(blocks.group[j])
             part.products[g, h] += G
             part.target_products[g, h] += T
             part.row_sums[i, h] = part.row_sums.get((i, h), 0.0) + rows
             if i == j:
-                part.traces[g] += above.traces(family, shift)
+                part.traces[g] += row_side.traces(family, shift)
             else:
                 part.products[h, g] += G
                 part.target_products[h, g] += T

@@ -137,8 +137,8 @@ class TileSums:
         seeds: np.ndarray | Opposite,
         U: np.ndarray,
         V: np.ndarray,
-        above: np.ndarray | None,
-        beside: np.ndarray | None,
+        row_weights: np.ndarray | None,
+        column_weights: np.ndarray | None,
         mirrored: bool = False,
     ) -> Sums:
         """Return the sums of one tile.
@@ -150,7 +150,7 @@ class TileSums:
             modified.
         U, V : ndarray of shape (a, q) and (b, q)
             Targets of the rows and of the columns.
-        above, beside : ndarray of shape (a,) and (b,), or None
+        row_weights, column_weights : ndarray of shape (a,) and (b,), or None
             Weights of the rows and of the columns; None where each counts once.
         mirrored : bool
             Whether the columns are the rows: then most of what is below the diagonal is taken from above.
@@ -178,14 +178,14 @@ class TileSums:
         V_padded = np.zeros((q, padded), dtype=self.dtype)
         V_padded[:, :b] = V.T
         own, roots = np.ones(a, dtype=self.dtype), np.ones(padded + width, dtype=self.dtype)
-        if above is not None and beside is not None:
-            own, roots[:b] = np.sqrt(above).astype(self.dtype), np.sqrt(beside)
+        if row_weights is not None and column_weights is not None:
+            own, roots[:b] = np.sqrt(row_weights).astype(self.dtype), np.sqrt(column_weights)
         ends = [*accumulate([p * p * width, p * width, a * p * width, padded * p, vectors * p * width])]
         if ends[-1] > len(self._held):  # kept, as fresh memory costs more than the sums in it
             self._held = np.empty(ends[-1])
         self._held[: ends[-1]] = 0
         G, T, rows, columns, aside = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
-        targets, weighted = (U.astype(self.dtype).reshape(-1), V_padded.reshape(-1)), int(above is not None)
+        targets, weighted = (U.astype(self.dtype).reshape(-1), V_padded.reshape(-1)), int(row_weights is not None)
         tile = TileRows(a, b, given, *rows_of, *targets, q, weighted, own, roots)
         places = TilePlaces(self._strip, self._kept, G, T, rows)
 
@@ -204,7 +204,7 @@ class TileSums:
         products = np.where(self._lower, lower, lower.T)[self._both]
         of_rows = (rows.reshape(-1, width) @ ones).reshape(a, p).T[back]
         of_columns = columns.reshape(-1, p, width).transpose(1, 0, 2)[back].reshape(p, -1)[:, :b]
-        if above is not None:
+        if row_weights is not None:
             of_rows, of_columns = of_rows / own, of_columns / roots[:b]
         if mirrored:
             of_rows = of_columns = of_rows + of_columns
@@ -403,8 +403,8 @@ def make_kernels(
         def make(i: Value, there: Value | None) -> None:
             on = b.mul(i, v.place(v.lanes))
             e, to = v.load(seeds, on), b.mul(i, step)
-            beside = v.load(roots, on) if weighted else None
-            both = b.fmul(own, beside) if weighted else None
+            column_root = v.load(roots, on) if weighted else None
+            both = b.fmul(own, column_root) if weighted else None
             for k in range(n):
                 z = b.fadd(e, plus[k])
                 if weighted:
@@ -413,7 +413,7 @@ def make_kernels(
                     z = b.select(there, z, none)
                 v.store(z, strip, to, k)
                 if weighted:
-                    v.add_product(total[k], z, beside)
+                    v.add_product(total[k], z, column_root)
                 else:
                     v.add(total[k], z)
                 e = b.fmul(e, b.fadd(e, two))

@@ -40,7 +40,7 @@ MOST_ROWS = 20_000
 """Rows up to which a pass over all pairs of them is made without a word: ten seconds or so."""
 
 SEARCHED_ROWS = 5_000
-"""Rows that base kernels are found on where nobody says how many: by rfm where there are more, else by `MOST_ROWS`."""
+"""Default number of rows for finding base kernels: of rfm where there are more rows, of others by `MOST_ROWS`."""
 
 AUTO = "auto"
 """The learner that is chosen by what is given: `default_learner`."""
@@ -70,7 +70,7 @@ SAMPLE_ROWS = 1024
 """Most distinct rows whose distances give the default bandwidths."""
 
 MOST_SORTED = 1 << 14
-"""Most rows that are told apart by sorting them for the default bandwidths."""
+"""Most rows that are sorted to find distinct ones for the default bandwidths."""
 
 OCTAVES = 3
 """Default bandwidths go this many powers of two below and above the middle one."""
@@ -244,7 +244,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         return learn_from_statistics(learner, family, X, statistics, target=target, **options)
 
     def _checked_sample(self, learner: Learner, m: int, weighted: bool) -> Literal["auto"] | int | None:
-        """Return how many rows the kernel is learned from, None for all of them, with a word where nobody asked."""
+        """Return how many rows the kernel is learned from, None for all; warn where a default limits them."""
         features = isinstance(self.family, FeatureFamily)
         why = (
             "rows have weights"

@@ -290,7 +290,7 @@ class SupervisedLearner(KernelLearner):
         return self.kernel_, self.dual_coef_, self.intercept_
 
 
-@old_names(normalise="normalize")
+@old_names({"normalise": "normalize"})
 @dataclass(eq=False, repr=False)
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
     """Classifier on a kernel that is learned from the training rows.
@@ -398,18 +398,18 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3) time for an
-    exact predictor. krr-cg takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or
-    O(m M^2) in all, and O(M^2) memory, with O(m M) for losses other than the squared one. New rows take O(s) time
-    each, where s are the rows with a coefficient: support vectors, landmarks, or all; and memory beside the scores that
-    depends neither on their number nor on s.
+    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3)
+    time for an exact predictor. krr-cg takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M)
+    time a pass, or O(m M^2) in all, and O(M^2) memory, with O(m M) for losses other than the squared one. New rows take
+    O(s) time each, where s are the rows with a coefficient: support vectors, landmarks, or all; and memory, without
+    that of the scores, that depends neither on their number nor on s.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the predictor; two-stage
     learners and rfm alone know weights.
 
     Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
     share one, so that the most probable of them is the one that `predict` says. Class weights do not count there: a
-    probability is the share of rows as they come. The kernel has seen these rows, and where it was fitted closely to
+    probability is the share of rows without weights. The kernel has seen these rows, and where it was fitted closely to
     the classes the probabilities are too sure of themselves: `sklearn.calibration.CalibratedClassifierCV` learns the
     kernel per fold instead, and takes five times as long. The only row of a class is scored by a predictor that has
     seen it.
@@ -561,7 +561,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return probabilities(self.decision_function(X), self.calibration_)
 
 
-@old_names(normalise="normalize")
+@old_names({"normalise": "normalize"})
 @dataclass(eq=False, repr=False)
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
     """Kernel ridge regression on a kernel that is learned from the training rows.
@@ -662,10 +662,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^3) time for krr. krr-cg
-    takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or O(m M^2) in all, and
-    O(M^2) memory. New rows take O(m) or O(M) time each, and memory beside the predictions that does not depend on their
-    number.
+    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^3) time for
+    krr. krr-cg takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or O(m M^2) in
+    all, and O(M^2) memory. New rows take O(m) or O(M) time each, and memory, without that of the predictions, that does
+    not depend on their number.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the ridge; two-stage learners
     and rfm alone know weights. Several outputs share one kernel, and weigh on it by their size: scale them to one unit.

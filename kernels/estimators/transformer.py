@@ -22,7 +22,7 @@ from learnkernels.kernels.targets import Target, Task, task_of
 Method = Literal["nystroem", "eigen"]
 
 
-@old_names(normalise="normalize", regularisation="C")
+@old_names({"normalise": "normalize", "regularisation": "C"})
 @dataclass(eq=False, repr=False)
 class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
     r"""Features for linear models, made from a kernel that is learned from the training rows.

@@ -271,7 +271,7 @@ class KernelFamily(Parameterised, ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """One readable name a base kernel, in order."""
+        """Readable name of each base kernel, in order."""
 
     @property
     def n_kernels(self) -> int:

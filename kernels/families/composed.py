@@ -432,8 +432,8 @@ class NormalScoresFamily(MappedFamily):
 
     Notes
     -----
-    Beyond the first and the last knot a score stays as it is: values further out are told apart by the feature itself.
-    A tile costs that of the base kernels, and an interpolation a score and row. Rows must be dense.
+    Beyond the first and the last knot a score stays as it is: values further out are distinguished by the
+    feature itself. A tile costs that of the base kernels, and an interpolation a score and row. Rows must be dense.
 
     References
     ----------

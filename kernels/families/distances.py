@@ -163,11 +163,11 @@ class LaplacianFamily(ExponentialFamily):
 
     Notes
     -----
-    Of the sum of absolute differences a pair costs ``3 d`` flops for its distance, more than a Gaussian's, whose
-    distances are a matrix product, as those of `norm` 2 are. One exponential serves a whole power-of-two grid. Values
-    are formed as ``K - 1``, so that a nearly constant kernel keeps its digits under a shift. Euclidean distances below
-    the rounding of that product, some 1e-8 of the rows' lengths, count as zero. Of sparse rows the columns that a tile
-    uses are filled for `norm` 1.
+    Of the sum of absolute differences a pair costs ``3 d`` flops for its distance, more than a Gaussian's,
+    whose distances are a matrix product, as those of `norm` 2 are. One exponential serves a whole power-of-two grid.
+    Values are formed as ``K - 1``, so that a nearly constant kernel loses no precision under a shift. Euclidean
+    distances below the rounding of that product, some 1e-8 of the rows' lengths, count as zero. Of sparse rows the
+    columns that a tile uses are filled for `norm` 1.
 
     References
     ----------
@@ -212,10 +212,10 @@ class CategoricalFamily(ExponentialFamily):
 
     Notes
     -----
-    Columns hold codes, any number for a level: only whether two are equal counts, so a level that no training row had
-    is different from all. On columns of ones and zeros, one a level, a Gaussian of half the gamma is the same kernel;
-    here a pair of rows costs one comparison a column, however many levels there are. Positive definite as a product of
-    ``exp(-gamma w) + (1 - exp(-gamma w)) [x_j = x'_j]``.
+    Columns hold codes, any number for a level: only whether two are equal counts, so a level that no
+    training row had is different from all. On columns of ones and zeros, one a level, a Gaussian of half the gamma is
+    the same kernel; here a pair of rows costs one comparison per column, however many levels there are. Positive
+    definite as a product of ``exp(-gamma w) + (1 - exp(-gamma w)) [x_j = x'_j]``.
     """
 
     kind = "categorical"

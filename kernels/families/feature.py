@@ -20,7 +20,7 @@ COMBINED_ROWS = 512
 
 
 class FeatureFamily(KernelFamily):
-    r"""One kernel a feature, so that learning the kernel weighs the features.
+    r"""Rank-one kernels, one per feature, so that learning the kernel weights the features.
 
     .. math:: K_k(x, x') = x_k \, x'_k, \qquad K_k = v_k v_k^\top
 

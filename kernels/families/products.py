@@ -44,8 +44,8 @@ class ConstantFamily(SingleFamily):
 
     Notes
     -----
-    Beside base kernels that are not centered it is what an intercept is beside centered ones, but penalised and weighed
-    like any other base kernel. Once centered it is zero, and refused. Of rank one, next to thousands of features, it is
+    Among base kernels that are not centered it acts as an intercept, but is penalized and weighted like any other base
+    kernel. Once centered it is zero, and refused. Of rank one, next to thousands of features, it is
     one more of them: `FeatureFamily.with_constant`.
 
     References
@@ -222,10 +222,10 @@ class DirichletFamily(KernelFamily):
 
     Notes
     -----
-    The paper writes :math:`1 + 2 \cos(\sigma \lVert x - x' \rVert)` and uses it on one feature, where this is the
-    same. As a function of the distance it is positive semi-definite in one dimension only: the cosine of a distance
-    in the plane has a Fourier transform of both signs. One factor a feature is positive semi-definite (a sum of cosines
-    with positive coefficients), and so is the product of the factors.
+    The paper writes :math:`1 + 2 \cos(\sigma \lVert x - x' \rVert)` and uses it on one feature, where this
+    is the same. As a function of the distance it is positive semi-definite in one dimension only: the cosine of a
+    distance in the plane has a Fourier transform of both signs. One factor per feature is positive semi-definite (a sum
+    of cosines with positive coefficients), and so is the product of the factors.
 
     A factor is a product of the rows' sines and cosines, ``4 n + 2`` flops a pair, feature and frequency; no cosine of
     a pair is formed. Values lie within ``(2 n + 1)^d``, and `tile` refuses rows of so many features that this is not

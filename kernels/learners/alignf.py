@@ -1,4 +1,4 @@
-"""alignf: the combination of highest alignment, non-negative or with weights of either sign."""
+"""alignf: the combination of highest alignment, with non-negative or unconstrained weights."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class AlignfUncentered(Alignf):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignfLinear(AlignmentLearner):
-    r"""The weights, of either sign, whose combined kernel aligns best with the target kernel.
+    r"""The sign-unconstrained weights whose combined kernel aligns best with the target kernel.
 
     .. math:: \mu = \frac{M^{-1} a}{\lVert M^{-1} a \rVert}
 

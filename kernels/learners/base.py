@@ -264,7 +264,7 @@ class Learner(Parameterised, ABC):
     learns_kernel : bool
         Whether it learns a kernel, or hypotheses.
     sampled_by_default : bool
-        Whether estimators give it a sample of many rows where nobody says how many.
+        Whether estimators sample many rows by default.
     """
 
     name: ClassVar[str]

@@ -50,7 +50,7 @@ class CA(KernelSearchLearner):
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Of the base kernels.
     per_feature : bool, default False
-        One bandwidth a feature (CA-nD) in place of one for all (CA-1D), of Gaussians. The search then starts from the
+        One bandwidth per feature (CA-nD) in place of one for all (CA-1D), of Gaussians. The search then starts from the
         weighted mean of what CA-1D finds.
     shrinkage : float, default 0
         lambda of the formula, with the mean of the sigma of all features as target; for `per_feature` alone. Worth

@@ -58,7 +58,7 @@ class CR(KernelSearchLearner):
 
     On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, bandwidths are searched on 2,000 rows drawn
     at random, and kernels weighed on all of them by conjugate gradients over tiles, in memory that grows with the rows.
-    What a new kernel would gain is told on all rows, too; the certificate says that it was searched on a sample.
+    What a new kernel would gain is computed on all rows, too; the certificate says that it was searched on a sample.
 
     References
     ----------

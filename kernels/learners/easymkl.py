@@ -47,7 +47,7 @@ class EasyMKL(JointLearner):
     Notes
     -----
     The minimum is the squared distance of the classes' convex hulls in the feature space of ``(1 - L) K + L I``, with
-    K the sum of the base kernels, and its gamma the coefficients of the support vector machine without slack on that
+    K the sum of the base kernels, and its gamma the coefficients of the hard-margin SVM on that
     kernel, each class scaled to sum one. The ridge L is kept above `LEAST_RIDGE`, which matters to a tradeoff of nearly
     zero alone: where K itself does not separate the classes, about the solution of least norm is then taken; that can
     take long and end in the warning. As gamma sums to the same over both classes, centering on all rows is as good as
@@ -120,7 +120,7 @@ def _duality_gap(Q: np.ndarray, y: np.ndarray, gamma: np.ndarray) -> tuple[float
 
 
 def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the minimiser of ``gamma' Y Q Y gamma`` over the simplices of two classes, by a machine without slack.
+    """Return the minimiser of ``gamma' Y Q Y gamma`` over the simplices of two classes, by a hard-margin SVM.
 
     Parameters
     ----------
@@ -137,9 +137,9 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
 
     Notes
     -----
-    The coefficients of a machine without slack are gamma times two over the minimum. Uniform gamma bounds the minimum
-    from above, so a machine whose slack is cheaper than `FIRST_COST` times that mostly has none; where it has some,
-    slack is made dearer.
+    The coefficients of a hard-margin SVM are gamma times two over the minimum. Uniform gamma bounds the minimum
+    from above, so an SVM whose slack is cheaper than `FIRST_COST` times that mostly has none; where it has some,
+    slack is made more expensive.
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     cost = FIRST_COST * 2 / _duality_gap(Q, y, uniform)[1]

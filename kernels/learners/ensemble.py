@@ -29,7 +29,7 @@ LEAST_FREEDOM = np.finfo(np.float64).eps
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ensemble(Learner):
-    """One ridge regression a base kernel, and the best linear combination of them: no kernel is learned.
+    """One ridge regression per base kernel, and the best linear combination of them: no kernel is learned.
 
     References
     ----------
@@ -69,7 +69,7 @@ class KernelEnsemble(Value):
     grid : tuple of float
         Values of C, L of them; all base kernels of an ensemble have the same.
     weights : ndarray of shape (L, p)
-        mu, of either sign, one row a regularization; shared by all columns of the target.
+        mu, possibly negative, one row per value of C; shared by all columns of the target.
     errors : ndarray of shape (L,)
         Root mean squared error on left-out rows, over all columns of Y and in its units. Too good, as the weights were
         chosen by it; zero where there are more base kernels than rows, of whose weights the shortest are then taken.

@@ -155,10 +155,11 @@ class NKRR(JointLearner):
     regressions a start are usual for norm 2, and 10 to 130 for norm 1, where the kernels that carry weight have to be
     found.
 
-    Each regression costs O(m^3) for one Cholesky factor and the operator's `combine`, each step one `inner_products`
-    (`quadratic_forms` for degree 1) besides; O(m^2) memory beyond the operator's. The power of rank-one kernels has D =
-    C(p + d - 1, d) monomials, C(p + d, d) with an offset: where they are at most half as many as the rows, a regression
-    costs O(D^3 / 3 + m D) after O(m D^2) once (`kernels.solvers.monomial_ridge`), and the results are the same.
+    Each regression costs O(m^3) for one Cholesky factor and the operator's `combine`, each step one more
+    `inner_products` (`quadratic_forms` for degree 1); O(m^2) memory beyond the operator's. The power of rank-one
+    kernels has D = C(p + d - 1, d) monomials, C(p + d, d) with an offset: where they are at most half as many as the
+    rows, a regression costs O(D^3 / 3 + m D) after O(m D^2) once (`kernels.solvers.monomial_ridge`), and the results
+    are the same.
 
     The weights are those of the start that ended lowest, of the first of those that are equal within `tolerance`; their
     length is part of the solution. The measure of the certificate is the stationarity gap

@@ -92,9 +92,9 @@ def solve_on_ball(
     lasso, and a binary machine on more base kernels than Newton's method looks at as a linear one
     (`kernels.solvers.lasso`).
 
-    The value of a machine is not differentiable in weights that are zero, and Newton's method may stall where the
-    kernels have low rank. What it leaves after `NEWTON_ITERATIONS` with norm 1 is finished by interior points on
-    weights and machines together.
+    The value of an SVM is not differentiable in weights that are zero, and Newton's method may stall where the
+    kernels have low rank. What it leaves after `NEWTON_ITERATIONS` with norm 1 is finished by an interior-point
+    method on weights and SVMs together.
     """
     grams = problem.grams
     p, simplex = grams.n_kernels, outer.norm == 1 and not outer.center.any()

@@ -80,7 +80,7 @@ def estimator_to_data(estimator: Any) -> dict[str, Any]:
 
 
 def coefficients(estimator: Estimator) -> dict[str, np.ndarray]:
-    """Return the arrays of float64 of a fitted estimator besides its kernel, by name."""
+    """Return the arrays of float64 of a fitted estimator without its kernel, by name."""
     names = "dual_coef", "intercept", *LEFT_OUT
     return {name: getattr(estimator, f"{name}_") for name in names if hasattr(estimator, f"{name}_")}
 

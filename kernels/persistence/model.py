@@ -195,7 +195,7 @@ class Model(Value):
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:
         """Return words on columns that the model reads and that a table of some names lacks; empty if it lacks none.
 
-        `others` are those of its names that nobody knows, of which one may be the column in question.
+        `others` are its unknown names, of which one may be the column in question.
         """
         columns = () if self.table is None else self.table.columns
         assumed = {column.name: f" (without values: {column.assumed})" for column in columns}

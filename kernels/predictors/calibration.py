@@ -187,7 +187,7 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Return the scores that classes are told by.
+    """Return the scores that classes are predicted from.
 
     Parameters
     ----------

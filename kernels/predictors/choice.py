@@ -351,7 +351,7 @@ def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> 
 def _errors(
     K: np.ndarray, target: Target, weights: np.ndarray | None, folds: np.ndarray, centering: Centering
 ) -> np.ndarray:
-    """Return the weights of the rows that machines without them give a wrong class, one sum a value of C."""
+    """Return the weight of the rows that SVMs fitted without them misclassify, one sum per value of C."""
     w, errors = np.ones(len(K)) if weights is None else weights, np.zeros(len(GRID))
     for fold in np.unique(folds[folds >= 0]):
         rows, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)

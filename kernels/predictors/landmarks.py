@@ -109,7 +109,7 @@ class Subspace:
 
     Notes
     -----
-    Centering on the landmarks loses no digits of a nearly constant kernel, and needs no pass. Predictors then subtract
+    Centering on the landmarks is accurate for a nearly constant kernel, and needs no pass. Predictors then subtract
     the mean feature of all training rows, which is the centering of the learned kernel as the subspace sees it.
     Negative eigenvalues, of kernels with negative weights, are dropped: what is left is the projection onto the
     positive semi-definite ones.

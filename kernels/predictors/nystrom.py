@@ -49,7 +49,7 @@ SAVED_ITERATIONS = 30
 """Steps that these products save, or more."""
 
 ABSENT = -1e9
-"""Score of a class that no training row has, where one class is told from the rest."""
+"""Score of a class that no training row has, in one-vs-rest classification."""
 
 LINEAR_ITERATIONS = 2000
 """Most iterations of scikit-learn's linear models, whose default of 100 ends early on features of many scales."""

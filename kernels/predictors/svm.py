@@ -15,10 +15,10 @@ from learnkernels.kernels.solvers.svm import AT_BOUND, class_pairs, solve_svm
 from learnkernels.kernels.targets import Target
 
 MAX_ITERATIONS = 200_000
-"""Of scikit-learn's solver; kernels of low rank with a large C need more, and are solved by interior points instead."""
+"""Of scikit-learn's solver; an interior-point method solves kernels of low rank with a large C, which need more."""
 
 MAX_WEIGHTED_ITERATIONS = 10 * MAX_ITERATIONS
-"""The same with sample weights, which interior points do not know."""
+"""The same with sample weights, which the interior-point method does not support."""
 
 TOLERANCE = 1e-3
 """Of a comparison's machines, scikit-learn's own."""
@@ -41,7 +41,7 @@ class SVM(ExactPredictor):
     -----
     O(m^2) to O(m^3) time and O(m^2) memory for m training rows. A machine none of whose coefficients is at its bound is
     that of every larger C as well, and is not fitted again. One that scikit-learn's solver does not end for is the
-    start of the next, which does without that solver. So do machines without intercept, which it does not know.
+    start of the next, which does without that solver. So do SVMs without intercept, which it does not support.
 
     References
     ----------
@@ -85,7 +85,7 @@ class SVM(ExactPredictor):
         Raises
         ------
         ValueError
-            Rows of machines without intercept have weights.
+            Rows of SVMs without intercept have weights.
 
         Warns
         -----
@@ -95,8 +95,8 @@ class SVM(ExactPredictor):
         intercept, labels = centering.intercept, target.values
         if not intercept and sample_weight is not None:
             raise ValueError(
-                "support vector machines without intercept learn from rows that count once each, got sample_weight or "
-                "class_weight with centering='none'; leave one of them out, or take predictor krr."
+                "SVMs without intercept do not support sample weights, got sample_weight or class_weight "
+                "with centering='none'; leave one of them out, or take predictor krr."
             )
         tolerance = (FINE_TOLERANCE if fine else TOLERANCE) if self.tolerance is None else self.tolerance
         fits: list[_PairwiseSVM] = []
@@ -131,7 +131,7 @@ class _PairwiseSVM:
 def _fit_exactly(
     K: np.ndarray, labels: np.ndarray, C: float, start: _PairwiseSVM | None = None, intercept: bool = True
 ) -> _PairwiseSVM:
-    """Return machines by active sets and interior points, from those of another C."""
+    """Return SVMs by active sets and an interior-point method, from those of another C."""
     pairs = class_pairs(labels)
     dual, intercepts = np.zeros((len(K), len(pairs))), np.zeros(len(pairs))
     for j, (rows, y) in enumerate(pairs):
@@ -145,7 +145,7 @@ def _fit_exactly(
 def _fit(
     K: np.ndarray, labels: np.ndarray, C: float, sample_weight: np.ndarray | None, tolerance: float
 ) -> _PairwiseSVM:
-    """Return machines by scikit-learn's solver, or from interior points where it takes too long."""
+    """Return SVMs by scikit-learn's solver, or by an interior-point method where it takes too long."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC  # here, because it brings pandas and pyarrow along where they are installed
 

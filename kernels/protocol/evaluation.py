@@ -228,7 +228,7 @@ class Selection:
     def of(
         cls, errors: np.ndarray, grid: Sequence[float], sigmoids: np.ndarray | None = None, smooth: bool = False
     ) -> Selection:
-        """Return what a table of errors chooses, and the sigmoid there of a table of these."""
+        """Return the selection of least error, with its sigmoid."""
         candidate, position = best_on_grid(errors, smooth)
         sigmoid = np.full(2, np.nan) if sigmoids is None else sigmoids[candidate, position]
         return cls(errors, candidate, position, float(grid[position]), sigmoid)

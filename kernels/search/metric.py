@@ -234,7 +234,7 @@ def learned_metrics(
     Gradients are taken where the row itself was left out of the regression, so that a row does not speak for features
     by which it tells itself apart. The first regression serves all kinds. Where features outnumber rows, outer products
     are kept in the span of the rows. A kind and round takes O(m^3 + m^2 d + m^2 q min(m, d)), a full metric that is
-    learned in another one of all features O(min(m, d)^3) besides.
+    learned in another one of all features a further O(min(m, d)^3).
 
     References
     ----------

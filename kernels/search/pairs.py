@@ -116,7 +116,7 @@ class RadialPairs:
     def candidates(self) -> np.ndarray:
         """Points u over the range that is searched: log-spaced bandwidths, or equally spaced frequencies, shape (n,).
 
-        Bandwidths are around the median distance of some thousand pairs.
+        Bandwidths are around the median distance of about 1,000 pairs.
 
         Raises
         ------
@@ -262,8 +262,8 @@ class FeaturePairs:
     def __init__(self, X: Rows) -> None:
         if sparse.issparse(X):
             raise ValueError(
-                "a family with one parameter a feature needs dense rows, got sparse ones; give X.toarray(), or search "
-                "one Gaussian bandwidth for all features, for which sparse rows will do."
+                "a family with one parameter per feature needs dense rows, got sparse ones; give X.toarray(), or "
+                "search one Gaussian bandwidth for all features, for which sparse rows will do."
             )
         X = np.asarray(X, dtype=np.float64)
         self.X = np.ascontiguousarray(X - X.mean(axis=0))

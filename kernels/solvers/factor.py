@@ -38,7 +38,7 @@ def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
 def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues, ascending, and eigenvectors of a symmetric matrix in C order, which is overwritten.
 
-    Beside it the memory of two more, where NumPy's takes four.
+    Memory is that of two more such matrices, where NumPy's takes four.
     """
     values, vectors = eigh(A.T, overwrite_a=True, check_finite=False, driver="evd")
     return values, vectors

@@ -1,4 +1,4 @@
-r"""Interior points: one step for any problem, and the problem of support vector machines with weights on a simplex.
+r"""Interior-point method: one step for any problem, and the problem of SVMs with weights on a simplex.
 
 Active sets settle in a few passes where the free rows determine the machine. Kernels of low rank (a few linear
 features) with a large C do not let them, and the value is not differentiable in weights that are zero. A primal-dual
@@ -289,7 +289,7 @@ class FeaturePath(InteriorPoint):
     References
     ----------
     Kim, Koh, Lustig, Boyd, Gorinevsky (2007), IEEE Journal of Selected Topics in Signal Processing 1:606-617, for
-    interior points on problems with a 1-norm.
+    an interior-point method for problems with a 1-norm.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class FeaturePath(InteriorPoint):
 
     @property
     def x(self) -> np.ndarray:
-        """Coefficients of the rows, in a machine inside their box; with an intercept balanced over the signs."""
+        """Coefficients of the rows, of an SVM strictly inside their box; with an intercept balanced over the signs."""
         if not self._boxed:
             return self.free[2:]
         x = self._parts(self.slacks)[0]

@@ -1,4 +1,4 @@
-r"""Rank-one base kernels with weights of bounded sum: a lasso in disguise, and solved as one.
+r"""Rank-one base kernels with an l1-norm constraint on the weights, solved as a lasso.
 
 For :math:`K_k = z_k z_k^\top` the function that a predictor learns is linear in the centered features,
 :math:`f = Z w`, and base kernel k charges :math:`w_k^2 / \mu_k` for it. By the inequality of Cauchy and Schwarz the

@@ -29,10 +29,10 @@ START_TOLERANCE, START_ITERATIONS = 1e-3, 50_000
 """Of scikit-learn's solver, which gives the first guess of the bounds."""
 
 FINE_TOLERANCE = 1e-10
-"""Of the interior points, which are asked where the active sets do not settle."""
+"""Of the interior-point method, for where the active sets do not settle."""
 
 SWEEPS = 20
-"""Times that each coefficient is moved for the first guess of a machine without intercept."""
+"""Times that each coefficient is moved for the first guess of an SVM without intercept."""
 
 RIDGE = 1e-11
 """Added to the diagonal of the free block, relative to its mean, so that dependent rows share their coefficients."""
@@ -51,7 +51,7 @@ class SVMSolution:
     coefficients : ndarray of shape (n,)
         a.
     intercept : float
-        b, that of least loss; zero for a machine without.
+        b, that of least loss; zero for an SVM without.
     free : ndarray of int of shape (f,)
         Positions strictly between the bounds.
     """
@@ -173,7 +173,7 @@ def solve_svm(
     -----
     Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
     strictly between the bounds, a handful of passes from a neighbouring solution, and then exact to rounding. Where it
-    does not settle, scikit-learn's solver gives a better start, and then a method of interior points, whose solution
+    does not settle, scikit-learn's solver gives a better start, and then an interior-point method, whose solution
     holds in any case. Without intercept coefficients are moved one by one for the first guess.
     """
     solution = None if start is None else _active_sets(K, y, C, start, intercept)
@@ -207,7 +207,7 @@ def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
 
 
 def _by_coordinates(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
-    """Return about the coefficients of a machine without intercept, shape (n,): each in turn takes its best value."""
+    """Return about the coefficients of an SVM without intercept, shape (n,): each in turn takes its best value."""
     a, gain, own = np.zeros(len(y)), np.ones(len(y)), np.maximum(K.diagonal(), np.finfo(np.float64).tiny)
     for _ in range(SWEEPS):
         for i in range(len(y)):

@@ -86,7 +86,7 @@ class EncodingReport:
                 )
 
     def sentences(self) -> list[str]:
-        """Return what people are told about single cells, a column each."""
+        """Return a sentence per column about its unreadable cells and detection limits."""
         said = []
         for cells, holds, taken in ((self.unread, "{}, but", "missing"), (self.limits, "the limit", "the number")):
             for name, (kinds, rows, row, value) in cells.items():
@@ -142,7 +142,7 @@ class ColumnEncoding(Value):
 
     @property
     def is_coded(self) -> bool:
-        """Whether levels are told apart by a code alone, or next to indicators."""
+        """Whether levels are encoded by a code, alone or next to indicators."""
         return any(view == "codes" for _, view in self.features)
 
     @abstractmethod

@@ -119,10 +119,10 @@ class TableEncoding(Value):
     Notes
     -----
     Rules, in this order; what `columns` says goes before all. A column without values or with a single one is left out.
-    Truth values and numbers are numbers, and so are texts that nearly all are numbers, as people write them: the others
+    Booleans and numbers are numbers, and so are texts that nearly all are numbers, as people write them: the others
     are missing values. Whole numbers that nearly all differ are left out as identifiers where the name is one of these
     or they count the rows. Texts that nearly all are dates are dates; where day and month cannot be told apart, the day
-    stands first between dots, and other columns are left out, unless they are said to be dates. Other texts are a
+    stands first between dots, and other columns are left out, unless they are said to be dates. Other strings are a
     category, but are left out where more than 90 % of them are different. Texts such as ``?``, ``NA`` and the empty one
     are missing values.
     """
@@ -409,7 +409,7 @@ def _number(
     all_differ = not numbers.gaps and numbers.different >= (1.0 if numbers.exact else DIFFERENT)
     counts = all_differ and numbers.low in (0, 1) and numbers.high - numbers.low == numbers.n - 1
     if differ and (counts or IDENTIFIER.search(column.name)):
-        return "it numbers the rows"
+        return "it is a row index"
     return made
 
 
@@ -423,7 +423,7 @@ def target_of(column: Column, task: str | None, report: EncodingReport) -> np.nd
     task : {"classification", "regression"} or None
         What it is to be learned as; texts stay classes where that is said.
     report : EncodingReport
-        Is told of values that are no numbers.
+        Counts the values that are no numbers.
 
     Returns
     -------

@@ -38,7 +38,7 @@ MOST_HELD = 65_536
 """Levels, or quantiles, of several blocks, of which half as many are held if there are more."""
 
 SMALLEST = 4096
-"""Codes of values by which it is told how many are different."""
+"""Hash codes kept to estimate the number of distinct values."""
 
 NEARLY_ALL = 0.95
 """Share of the values that must be numbers, or dates, for the column to hold these; the others are missing then."""

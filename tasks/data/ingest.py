@@ -320,7 +320,7 @@ def _usable(
     where: str,
     tell: Callable[[str], None],
 ) -> np.ndarray:
-    """Return which rows have a target, and what is known of them beside, and a weight above zero, shape (m,)."""
+    """Return which rows have a target, known sample columns and a positive weight, shape (m,)."""
     taught = _present(y) | (config.missing == "refuse")
     if config.missing == "impute" and not taught.all() and taught.any():
         tell(f"{where}: {(~taught).sum():,} of {len(taught):,} rows have no target, and are left out.")

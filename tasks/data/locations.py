@@ -148,7 +148,7 @@ class Location:
 
 
 def locate(text: str) -> Location:
-    """Return the place that a user names; nothing is opened, and nobody is asked.
+    """Return the location that a user names, without opening it.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ LIBSVM = (".libsvm", ".svm", ".svmlight")
 UNREADABLE = (
     pa.ArrowException, ValueError, LookupError, ArithmeticError, MemoryError, RecursionError, SystemError,
 )  # fmt: skip
-"""What libraries raise, besides OSError, at content that is damaged or not of its format."""
+"""What libraries raise, in addition to OSError, at content that is damaged or not of its format."""
 
 
 @contextmanager

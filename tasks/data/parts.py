@@ -1,4 +1,4 @@
-"""Tables that no process holds as a whole: read part by part, by whoever needs the rows of a part."""
+"""Larger-than-memory tables: each part is read by the process that needs its rows."""
 
 from __future__ import annotations
 
@@ -357,7 +357,7 @@ class RowsOfParts:
 
 @dataclass(frozen=True)
 class TableParts(RowsInFiles):
-    """The rows of a table in parts, each read from its file by whoever needs it, and kept by them in a copy.
+    """Rows of a table in parts, each read from its file and cached by the process that needs it.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
 def sample_columns_of(
     table: Table, kept: np.ndarray | None, config: DatasetConfig, where: str
 ) -> dict[str, np.ndarray]:
-    """Return what a table says of each row that is kept next to features and target.
+    """Return the sample columns of a table: groups, time, weights and held-out rows.
 
     Returns
     -------

@@ -80,7 +80,7 @@ SAMPLE_COLUMNS = {
 
 @dataclass(frozen=True)
 class Start:
-    """What a table was taken for.
+    """Inferred configuration of a table.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ def start(
     without: Sequence[str] = (),
     minutes: float | None = None,
 ) -> Start:
-    """Find out what a table holds, and return the configuration that compares learners on it.
+    """Infer the column types of a table, and return the configuration that compares learners on it.
 
     Parameters
     ----------

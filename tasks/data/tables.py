@@ -431,7 +431,7 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def notes(self) -> list[str]:
-        """What people are told about the files."""
+        """Remarks about the files, for people."""
         guessed = [(file.location.name, file.encoding) for file in self._files if isinstance(file, CsvFile)]
         return [f"{name} is not UTF-8, and is read as {of}" for name, of in guessed if not of.startswith("utf")]
 

@@ -90,7 +90,7 @@ LATER_COLUMNS = [
 """Columns that tables in the store may lack: they are null there."""
 
 COLUMNS = pa.schema([*FIRST_COLUMNS, *LATER_COLUMNS])
-"""One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
+"""One row per trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
 `n_rows` are those of the data set, of one in time those up to the last that tests; `weights` are mu for the base
 kernels as normalized; `learner` is the name in reports and `algorithm` that of the table; `params` is JSON. `alignment`

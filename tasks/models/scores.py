@@ -121,8 +121,8 @@ class DriftReport:
     metrics : dict of str to float
         For MLflow: `p`, `mmd2`, and the largest of the columns' shares.
     columns : list of dict
-        One row a column: shares of missing values (now and at training), of unknown categories, and of rows outside of
-        the range, and the p-value, None where it is not tested.
+        One row per column: shares of missing values (now and at training), of unknown categories, and of rows outside
+        of the range, and the p-value, None where it is not tested.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -237,7 +237,7 @@ def progress_lines(progress: RunProgress) -> Callable[[float, int], None]:
     done, said = 0.0, time.monotonic()
 
     def advance(share: float, rows: int) -> None:
-        """Take note of the share that is done, and of how many rows that is; zero where nobody has counted them."""
+        """Report the share that is done, and the number of rows, zero where it is unknown."""
         nonlocal done, said
         progress.advance(100 * (share - done))
         done = share

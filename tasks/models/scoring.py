@@ -1,4 +1,4 @@
-"""Scoring: what a model says about every row of a table of any length, in bounded memory."""
+"""Batch scoring of tables of any length, with constant memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Asked:
     Parameters
     ----------
     ids : tuple of str
-        Columns copied as they are; without any, the output numbers the rows from 0.
+        Columns copied unchanged; without any, the output has row numbers from 0.
     strict : bool
         Whether columns that the model does not read are refused; else they are ignored.
     drift : DriftConfig
@@ -56,7 +56,7 @@ class Asked:
 
 
 ROW = "row"
-"""Name of the column that numbers the rows, where no ids are named."""
+"""Name of the column of row numbers, where no ids are given."""
 
 
 @step("score {source}", **TRIED_AGAIN)
@@ -287,9 +287,7 @@ def _require_own(success: Location, parts: set[str]) -> None:
         raise InputError(f"{where}: holds a complete output, as {SUCCESS} says; give another folder, or remove it.")
     others = names - {part.rpartition("/")[2] for part in parts}
     if others:
-        raise InputError(
-            f"{where}: holds {listed(sorted(others))}, which this output would stand beside; give a folder of its own."
-        )
+        raise InputError(f"{where}: holds {listed(sorted(others))}, which is not of this output; give an empty folder.")
 
 
 def table_location(text: str) -> Location:

@@ -71,7 +71,7 @@ class SelectedLearner:
     validation_error : float
         Mean over the trials, for this learner, these parameters and this C.
     candidates : tuple of dict
-        One row a learner that was compared, for people: its best setting and its errors.
+        One row per compared learner, for reports: its best setting and its errors.
     about : dict
         What the trials say of the chosen learner: `test_error`, `test_error_sd`, `metric`, `relative_error`.
     """

@@ -52,7 +52,7 @@ def set_up(api: str, own: bool) -> None:
 def crash_silent_runs(client: SyncPrefectClient) -> None:
     """Make the automation by which Prefect marks runs crashed whose process is gone, unless there is one.
 
-    Such runs would hold their queue forever. Whoever pauses or changes the automation in Prefect has the last word.
+    Such runs would hold their queue forever. An automation that was paused or changed in Prefect stays so.
     """
     wanted = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
     if not client.read_automations_by_name(wanted["name"]):

@@ -2,8 +2,8 @@
 
     python -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW
 
-Prefect has Python look for modules in the working folder first while it imports a flow. Imported before, no file of the
-user's there, such as logging.py, takes the place of another module.
+Prefect has Python look for modules in the working directory first while it imports a flow. Imported before, no file of
+the user's there, such as logging.py, takes the place of another module.
 """
 
 from __future__ import annotations

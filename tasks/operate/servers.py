@@ -90,7 +90,7 @@ class Service:
 
 
 def prefect_server(port: int) -> Service:
-    """Return the Prefect server over the database of the working folder, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
+    """Return the Prefect server on the database of the working directory, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
     url = f"http://{LOOPBACK}:{port}"
     given = {
         "PREFECT_UI_API_URL": f"{url}/api",  # its pages ask port 4200 unless told otherwise

@@ -99,7 +99,7 @@ def _used_and_size(path: Path) -> tuple[float, int]:
 
 
 def remove(old: Old) -> None:
-    """Remove a file or folder: first out of sight, so that nobody finds a part of it."""
+    """Remove a file or folder atomically: it is renamed first."""
     path = old.path
     with suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
@@ -163,7 +163,7 @@ def cut_logs() -> None:
 def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> threading.Event:
     """Cut logs and, once a day, clean as `clean` does, next to the servers in a thread of its own.
 
-    `say` is told once what fails. The event that is returned ends it when set, as the end of the process does.
+    `say` is called once per failure. The event that is returned ends it when set, as the end of the process does.
     """
     stop = threading.Event()
 

@@ -50,7 +50,7 @@ def figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
 
 
 def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
-    """Return test error ± deviation along the last word of the data sets' names: a panel a panel, a line a learner."""
+    """Return test error ± deviation along the last word of data set names: one panel per name, one line per learner."""
     table, colors = _by_panel(folds), colors_of(folds)
 
     def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:

@@ -207,7 +207,8 @@ def deviations_found(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 def derived(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
     """Return the numbers that follow from the fold table of an item and that its claims may name.
 
-    ``"error of A on D"`` is the mean error of a learner on a data set; besides, `cosines` and `deviations_found`.
+    ``"error of A on D"`` is the mean error of a learner on a data set; further values are `cosines` and
+    `deviations_found`.
     """
     means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
     numbers = {f"error of {learner} on {dataset}": float(error) for (dataset, learner), error in means.items()}

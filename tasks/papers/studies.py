@@ -53,7 +53,7 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance
     data_dir : str or None
         Folder of the data files.
     advance : callable
-        Is called with each drawing's share of the whole.
+        Called with each drawing's share of the whole.
 
     Returns
     -------
@@ -141,7 +141,7 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
     Parameters
     ----------
     measured : DataFrame
-        One row a data set, base kernel and trial: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`, `A`.
+        One row per data set, base kernel and trial: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`, `A`.
     """
     values: dict[str, float] = {}
     each, names = [], list(measured["dataset"].unique())
@@ -307,7 +307,7 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
     data_dir : str or None
         Folder of the data files.
     advance : callable
-        Is called with each panel's share of the whole.
+        Called with each panel's share of the whole.
 
     Returns
     -------

@@ -115,7 +115,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Do without workers of this machine, if nobody says how many and none are started: there is little to do."""
+        """Use no local workers if their number is not configured and none are started: there is little to do."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
@@ -301,7 +301,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self._folder.name
 
     def write_rows(self, rows: RowSource) -> RowFile:
-        """Write dense rows to a file of this run, which goes when nobody here refers to it any more.
+        """Write dense rows to a file of this run, which is removed when nothing refers to it.
 
         Raises
         ------
@@ -539,7 +539,7 @@ def map_here(run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, 
 def _with_warnings(
     run: Callable[..., Result], job: Job, **given: Any
 ) -> tuple[Result, list[tuple[type[Warning], str]]]:
-    """Return what a job returns, and its warnings, which nobody would see on a worker."""
+    """Return the result of a job and its warnings, which a worker would not show."""
     with warnings.catch_warnings(record=True) as caught:
         result = run(job, **given)
     return result, [(of.category, str(of.message)) for of in caught]

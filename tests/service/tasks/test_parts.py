@@ -103,7 +103,7 @@ def test_predictions_in_parts_are_those_of_one_file_and_complete_or_said_not_to_
         np.testing.assert_array_equal(pq.read_table(scored)["row"], np.arange(M))
         (scored / "_SUCCESS").unlink()
         (scored / "notes.txt").touch()
-        with pytest.raises(InputError, match=r"scored: holds 'notes\.txt', which this output would stand beside"):
+        with pytest.raises(InputError, match=r"scored: holds 'notes\.txt', which is not of this output"):
             score(source, f"{scored}/")
         gaps = pa.table({**{name: new[name] for name in ("x0", "x1", "day")}, "x2": pa.array([None] * M, pa.float64())})
         half = written(tmp_path / "half", gaps)

@@ -197,6 +197,12 @@ def test_keys_of_error_bars_are_left_out_with_a_warning(conf: Path):
     assert config == load_config(conf, ["statistics={sample: auto}"])
 
 
+def test_keys_by_their_old_names_warn(conf: Path):
+    with pytest.warns(FutureWarning, match="'(normalise|moments)' is now '(normalize|statistics)'"):
+        config = load_config(conf, ["normalise=none", "moments={sample: auto}"])
+    assert config == load_config(conf, ["normalize=none", "statistics={sample: auto}"])
+
+
 def test_defaults_leave_dumps_and_the_digests_made_of_them_as_they_were(conf: Path):
     """What is stored under them is found again: a plain predictor is its name, exact statistics are not mentioned."""
     plain = load_config(conf, ["predictor=krr"])

@@ -750,6 +750,19 @@ def test_what_is_derived_follows_the_parameters_that_are_set():
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
+def test_parameters_and_attributes_by_their_old_names_warn():
+    made = {"normalise": lambda: KernelLearningRegressor(normalise="none")}
+    made["regularisation"] = lambda: LearnedKernelTransformer().set_params(regularisation=2.0)
+    for old, make in made.items():
+        with pytest.warns(FutureWarning, match=f"'{old}' is now"):
+            model = make()
+    assert model.C == 2.0
+    model = KernelLearningRegressor(GaussianFamily([0.5]), "align", 0.5, normalize="none").fit(X, X[:, 0])
+    for old, value in (("normalise", "none"), ("regularisation_", 2.0)):
+        with pytest.warns(FutureWarning, match=f"'{old}' is now"):
+            assert getattr(model, old) == value
+
+
 def test_a_parameter_out_of_its_range_is_refused_by_fit():
     sample = "sample must be 'auto' or a number of rows of at least 256, got "
     learner = "learner must be a name such as 'alignf' or a Learner such as .*, got "

@@ -244,12 +244,12 @@ def test_what_a_table_says_is_categorical_is():
 @pytest.mark.parametrize(
     ("name", "values", "why"),
     [
-        ("id", np.arange(1000, 1000 + N), "it numbers the rows"),
-        ("id", np.r_[1000, np.arange(1000, 1000 + N - 1)], "it numbers the rows"),
-        ("customer_id", np.r_[np.nan, np.arange(1000, 1000 + N - 1)], "it numbers the rows"),
-        ("", np.sort(RNG.choice(400, N, replace=False)), "it numbers the rows"),
-        ("Unnamed: 0", np.sort(RNG.choice(400, N, replace=False)), "it numbers the rows"),
-        ("x", RNG.permutation(N), "it numbers the rows"),
+        ("id", np.arange(1000, 1000 + N), "it is a row index"),
+        ("id", np.r_[1000, np.arange(1000, 1000 + N - 1)], "it is a row index"),
+        ("customer_id", np.r_[np.nan, np.arange(1000, 1000 + N - 1)], "it is a row index"),
+        ("", np.sort(RNG.choice(400, N, replace=False)), "it is a row index"),
+        ("Unnamed: 0", np.sort(RNG.choice(400, N, replace=False)), "it is a row index"),
+        ("x", RNG.permutation(N), "it is a row index"),
         ("x", 10**17 + RNG.permutation(N), "its whole numbers have more digits than a number keeps"),
         ("x", [f"{i:x}-{i * i:x}" for i in range(N)], "nearly all of its texts differ, as those of identifiers do"),
         ("x", [f"one of {i} long texts" for i in range(N)], "it is free text"),

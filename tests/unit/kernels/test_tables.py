@@ -63,7 +63,7 @@ def test_columns_are_taken_for_what_the_rules_say(table: pd.DataFrame):
     expected |= {"color": "category of 4 levels", "shop": f"category of {MOST_LEVELS - 1} and more levels"}
     expected |= {"grade": "order of 3 levels", "day": "date (time, year, month, weekday, day)"}
     assert kinds == expected
-    assert encoding.left_out == {"key": "it numbers the rows", "one": "it is constant", "comment": "it is free text"}
+    assert encoding.left_out == {"key": "it is a row index", "one": "it is constant", "comment": "it is free text"}
 
 
 def test_texts_are_numbers_dates_or_levels():

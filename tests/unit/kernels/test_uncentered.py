@@ -269,7 +269,7 @@ def test_learners_say_whether_they_can_do_without_centering():
     weighted = KernelLearningClassifier(FAMILY, "unif", centering="none", class_weight="balanced")
     refused = [
         (partial(unknown.fit, X, y), "centering must be one of center, target, none, got 'no'"),
-        (partial(weighted.fit, X, y > 3), "without intercept learn from rows that count once each"),
+        (partial(weighted.fit, X, y > 3), "SVMs without intercept do not support sample weights"),
         (partial(learn_kernel, "unif", FAMILY, X, y), "constant is constant on the 20 training rows"),
         (partial(learn, "unif", LinearFamily(), 0 * X, y), "every base kernel is zero on the 20 training rows"),
     ]
