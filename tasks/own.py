@@ -145,14 +145,14 @@ def _as_files(given: Any) -> Any:
         data["folds"] = _file("folds.npy", [folds], lambda to: np.save(to, folds))
     if isinstance(kernels := given.get("kernels"), Mapping) and all(np.ndim(of) > 1 for of in kernels.values()):
         matrices = {name: np.asarray(of) for name, of in kernels.items()}
-        path = _file("kernels.npz", [*map(str, matrices), *matrices.values()], lambda to: np.savez(to, **matrices))
+        path = _file("kernels.npz", [*map(str, matrices), *matrices.values()], lambda to: np.savez(to, **matrices))  # type: ignore[arg-type]
         data["kernels"] = {"family": "precomputed", "path": path}
     return {key: str(value) if isinstance(value, Path) else _named(value) for key, value in data.items()}
 
 
 def _file(name: str, content: Sequence[Any], write: Callable[[Path], object]) -> str:
     """Return the path of a file in the store, named by its content, which is written unless it is there."""
-    known = [[np.shape(one), hashlib.sha256(np.ascontiguousarray(one)).hexdigest()] for one in content]
+    known = [[np.shape(one), hashlib.sha256(np.asarray(one).tobytes()).hexdigest()] for one in content]
     path = store_path("given", digest(known))
     if not kept(path, warnings.warn):
         with keep(path) as folder:

@@ -19,7 +19,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.data.readers import names_from_data, names_to_data
 from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
@@ -41,7 +41,7 @@ class DatasetRef:
     name: str
     digest: str
     path: str
-    task: str
+    task: Task
     source: str
     n_rows: int
     n_features: int
