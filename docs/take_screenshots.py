@@ -51,7 +51,7 @@ FIRST = ("compare", "conf/quickstart.yaml")
 COMMANDS = (
     ("compare", "conf/all_learners.yaml", "--set", f"data_dir={ROOT.parent / 'shared' / 'data'}"),
     FIRST,
-    (*TRAIN, "unif"),
+    (*TRAIN, "rfm"),
     ("promote", "tumours"),
     (*TRAIN, "alignf"),
     ("promote", "tumours"),
@@ -230,7 +230,7 @@ PAGES = (
         ("comparison of methods", "has the lowest"), "The report of a run", height=1100,
     ),
     Shot(
-        "prefect-table", lambda at: at.artifact("comparison"), "text=alignf *", ("test error", "p vs unif"),
+        "prefect-table", lambda at: at.artifact("comparison"), "text=alignf *", ("test error", "alignment"),
         "The table of a run",
     ),
     Shot(

@@ -44,54 +44,43 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Learn the kernel from data: which combination of base kernels fits, and the evidence that it does.",
-    epilog="Start with: learnkernels compare quickstart, or with your data: learnkernels compare FILE --target COLUMN",
+    help="Learn kernels from data, and compare the methods under one protocol.",
+    epilog="Try: learnkernels compare quickstart. With your data: learnkernels compare table.csv --target COLUMN",
 )
 err = Console(stderr=True, highlight=False)
 
 Dtype = Literal["float64", "float32"]
 
-Conf = Annotated[Path, typer.Argument(help="YAML configuration, or one that comes along: quickstart.", metavar="CONF")]
+Conf = Annotated[Path, typer.Argument(help="YAML file, or a bundled one: quickstart.", metavar="CONF")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. protocol.folds=10. Repeatable."),
 ]
-KeepDays = Annotated[
-    float, typer.Option(help="Days that what can be computed again is kept after its last use; 0: forever.", min=0)
-]
-KeepRuns = Annotated[
-    float, typer.Option(help="Days that results and MLflow runs of deployments are kept; 0: forever.", min=0)
-]
+KeepDays = Annotated[float, typer.Option(help="Delete cached files not used for so many days (0: never).", min=0)]
+KeepRuns = Annotated[float, typer.Option(help="Delete results of deployments after so many days (0: never).", min=0)]
 Targets = Annotated[
     list[str] | None,
-    typer.Option(
-        "--target", metavar="COLUMN", help="Column of a table to predict; a configuration names its own. Repeatable."
-    ),
+    typer.Option("--target", metavar="COLUMN", help="Column to predict; only for data files. Repeatable."),
 ]
 Group = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of groups, such as patients, that are never divided.")
+    str | None, typer.Option(metavar="COLUMN", help="Group column, e.g. patient; folds do not split a group.")
 ]
-Time = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of time: earlier rows train, later ones test.")
-]
+Time = Annotated[str | None, typer.Option(metavar="COLUMN", help="Time column: train on the past, test on the future.")]
 MetricOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What errors are measured by, such as roc_auc; see protocol.metric.")
+    str | None, typer.Option(metavar="NAME", help="Evaluation metric, e.g. roc_auc (see protocol.metric).")
 ]
 Without = Annotated[
     list[str] | None,
     typer.Option(
         metavar="BASELINE",
-        help="Baseline of a table to leave out: constant, linear, grid-search, or boosting, which takes the longest. "
-        "Repeatable, or several with commas.",
+        help="Drop a baseline: constant, linear, grid-search or boosting. Repeatable.",
     ),
 ]
 Minutes = Annotated[
     float | None,
-    typer.Option(
-        metavar="M", min=0, help="Minutes that comparing a table may take, about: draw as many rows as that allows."
-    ),
+    typer.Option(metavar="M", min=0, help="Sample the rows so that it takes about so many minutes."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the log of every step.")]
 
 BAD_INPUT = 2
 
@@ -120,8 +109,7 @@ def compare(
     conf: Annotated[
         list[str],
         typer.Argument(
-            help="A table (Parquet, CSV, Arrow, Feather), several files or a folder of them with the same columns, a "
-            "YAML configuration, or one that comes along: quickstart.",
+            help="CSV, Parquet, Arrow or Feather file (or several, or a folder), or a YAML file.",
             metavar="FILE",
         ),
     ],
@@ -134,12 +122,12 @@ def compare(
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
-    """Compare learners of the kernel on data sets: errors, alignments, and who wins.
+    """Compare methods on data sets: test errors, alignments, significance.
 
-    Of a table only the column to predict is to be said: learnkernels compare table.csv --target churn
+    For a data file, only the target column is needed: learnkernels compare table.csv --target churn
 
-    Writes results/NAME/RUN, logs to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
-    server, the one of `learnkernels ui`, or PREFECT_API_URL).
+    Write results to results/NAME/RUN, to MLflow (mlflow.db, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
+    server, `learnkernels ui`, or PREFECT_API_URL).
     """
     options: dict[str, list[str] | str | float | None] = {
         "--target": target, "--group": group, "--time": time, "--metric": metric, "--without": without,
@@ -173,7 +161,7 @@ def init(
     table: Annotated[
         list[str],
         typer.Argument(
-            help="Parquet, CSV, Arrow or Feather; several files or a folder of them with the same columns.",
+            help="CSV, Parquet, Arrow or Feather file (or several, or a folder).",
             metavar="TABLE",
         ),
     ],
@@ -184,10 +172,10 @@ def init(
     without: Without = None,
     minutes: Minutes = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The configuration; TABLE with .yaml in place of its ending.")
+        Path | None, typer.Option(metavar="FILE", help="Configuration to write; TABLE.yaml by default.")
     ] = None,
 ) -> None:
-    """Write the configuration that `compare TABLE --target COLUMN` runs, with comments, to be changed."""
+    """Write the configuration of `compare TABLE --target COLUMN` to a YAML file."""
     with _user_errors("nothing was written"):
         from learnkernels.conf.schema import name_of_files
 
@@ -250,29 +238,26 @@ def _require_no_credentials(*places: str | None) -> None:
 
 
 def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> None:
-    """Print the table, the verdicts and where everything lies; the results folder comes last.
+    """Print the verdicts, the table and where everything lies; the results folder comes last.
 
     `again` is the command that writes the configuration, where there is none yet.
     """
     import pandas as pd
 
-    from learnkernels.conf.schema import BASELINE_TITLES
-    from learnkernels.tasks.evidence.report import left_out, measures, verdicts, winners
-    from learnkernels.tasks.evidence.tables import display_table, stored_line
+    from learnkernels.tasks.evidence.report import measures, verdicts
+    from learnkernels.tasks.evidence.tables import P_VALUES, display_table, stored_line
 
     summary = pd.read_parquet(results / "summary.parquet")
-    beaten = winners(summary)["algorithm"].isin(BASELINE_TITLES).all()
-    use = "to change it, as a baseline won" if beaten else "to train from it"
-    title = f"{config.name}: comparison of methods"
-    _show_table(display_table(summary), title, folded=("dataset", "learner"), numbers=True)
+    rows = display_table(summary)
+    _say(f"{config.name}: comparison of methods", "", *verdicts(summary))
+    _show_table(rows, folded=("dataset", "method"), numbers=True)
     _say(
         f"test error: {measures(summary)}; * marks the lowest",
+        *([P_VALUES] if "p" in rows[0] else []),
         *([said] if (said := stored_line(summary)) else []),
-        *left_out(config),
-        *verdicts(summary),
         "",
-        *([f"next:    {again}     writes what was run, {use}", " " * 9 + UI_SHOWS] if again else []),
-        *([] if again else [f"next:    {UI_SHOWS}"]),
+        *([f"next:    {again}     writes this configuration, for editing and training"] if again else []),
+        f"{'        ' if again else 'next:   '} {UI_SHOWS}",
         f"         {chart}",
         f"report:  {results / 'report.md'}",
         f"results: {results}",
@@ -282,14 +267,14 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
 @app.command()
 def gram(
     conf: Conf,
-    output: Annotated[Path, typer.Option(help="Folder of the matrices; each data set gets a sub-folder.")],
-    dtype: Annotated[Dtype, typer.Option(help="What a value is stored as.")] = "float64",
+    output: Annotated[Path, typer.Option(help="Folder to write to, one sub-folder per data set.")],
+    dtype: Annotated[Dtype, typer.Option(help="Data type of the values.")] = "float64",
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
-    """Write the matrices of the base kernels, as given: not centered, not scaled.
+    """Write the base kernel matrices, neither centered nor scaled.
 
-    NumPy files that can be mapped into memory; {family: precomputed, path: OUTPUT} runs `compare` from them.
+    The files are NumPy arrays; use them in `compare` with {family: precomputed, path: OUTPUT}.
     """
     with _user_errors(f"finished strips are kept, {GOES_ON}"):
         config = prepare(conf, changes or (), verbose)
@@ -306,15 +291,15 @@ def gram(
 @app.command()
 def train(
     conf: Conf,
-    register: Annotated[str, typer.Option(metavar="NAME", help="Registered model that gets a new version.")],
-    dataset: Annotated[str | None, typer.Option(help="The data set to learn from, where there are several.")] = None,
-    learner: Annotated[str | None, typer.Option(help="The only learner to consider; all of them by default.")] = None,
+    register: Annotated[str, typer.Option(metavar="NAME", help="Registered model to add a version to.")],
+    dataset: Annotated[str | None, typer.Option(help="Data set to train on, if there are several.")] = None,
+    learner: Annotated[str | None, typer.Option(help="Restrict to this learner.")] = None,
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
-    """Train a model on all rows and register it in MLflow, as *challenger*.
+    """Train a model on all rows and register it in MLflow as challenger.
 
-    The validation folds choose learner, parameters and regularization, among all learners of the configuration.
+    Learner, parameters and C are selected on the validation folds.
     """
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
         config = prepare(conf, changes or (), verbose)
@@ -341,35 +326,30 @@ def train(
 
 @app.command()
 def predict(
-    model: Annotated[str, typer.Option(help="NAME (its champion), NAME@ALIAS, NAME/VERSION, or a models:/ URI.")],
+    model: Annotated[str, typer.Option(help="NAME (its champion), NAME@ALIAS, NAME/VERSION or models:/ URI.")],
     input: Annotated[
         str,
         typer.Option(
             metavar="FILE",
-            help="Parquet, CSV or Arrow; a path or s3://bucket/key, or a folder or pattern of such files.",
+            help="CSV, Parquet or Arrow: file, folder, pattern, or s3://bucket/key.",
         ),
     ],
     output: Annotated[
         str,
         typer.Option(
             metavar="FILE",
-            help="Written whole or not at all; a path or s3://bucket/key. A folder, scored/, gets a file for each of "
-            "the input, side by side.",
+            help="File or s3://bucket/key; a folder (scored/) gets one file per input file.",
         ),
     ],
     id: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column copied to the output. Repeatable.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column to copy unchanged to the output. Repeatable.")
     ] = None,
-    scheduler: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers score into a folder.")
-    ] = "",
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse columns that the model does not read; else they are ignored.")
-    ] = False,
+    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Dask scheduler, for output to a folder.")] = "",
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse columns that the model does not use.")] = False,
     verbose: Verbose = False,
     missing: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Score the rows of a file with a registered model, in bounded memory, and compare them with the training rows."""
+    """Score new rows with a registered model, and check them for drift."""
     with _user_errors(f"no output was written, {GOES_ON}"):
         if missing is not None:
             warn("--missing has no effect and goes with the next version; leave it out.", FutureWarning, stacklevel=2)
@@ -407,20 +387,18 @@ def predict(
 @app.command()
 def promote(
     model: Annotated[str, typer.Argument(help="Name of the registered model.", metavar="NAME")],
-    challenger: Annotated[
-        int | None, typer.Option(help="Version that challenges; the one of alias challenger by default.")
-    ] = None,
-    level: Annotated[float, typer.Option(help="Significance that a win needs.", min=0.0001, max=0.9999)] = 0.1,
+    challenger: Annotated[int | None, typer.Option(help="Version to test; the alias challenger by default.")] = None,
+    level: Annotated[float, typer.Option(help="Significance level.", min=0.0001, max=0.9999)] = 0.1,
     refresh: Annotated[
         bool,
-        typer.Option(help="Let a version of the same recipe on other rows take over unless it is worse by the margin."),
+        typer.Option(help="Promote the same recipe on new rows unless it is worse."),
     ] = True,
     verbose: Verbose = False,
 ) -> None:
-    """Challenge the champion on the same folds.
+    """Compare challenger and champion on the same folds, and promote the better.
 
-    The alias champion moves to another recipe that is significantly better, and to the same recipe on other rows
-    unless it is worse by more than promotion_margin of the configuration, or lacks columns or classes.
+    Another recipe must be significantly better. The same recipe on new rows must not be worse by more than
+    promotion_margin, and must keep columns and classes.
     """
     with _user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
         set_up(verbose)
@@ -434,29 +412,27 @@ def promote(
 @app.command()
 def papers(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Items, such as jmlr2012-table2, or ITEM.READING; all by default.")
+        list[str] | None, typer.Argument(help="Items, e.g. jmlr2012-table2; all by default.", metavar="ITEM")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the items and run none.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Run reduced forms and check their numbers.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the items.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run reduced versions.")] = False,
     data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the data files; where there is none, OpenML.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the data files; OpenML by default.")
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File of the summary; the items' pages go into a folder of that name."),
+        typer.Option(metavar="FILE", help="Summary to write; pages of items go to a folder of that name."),
     ] = None,
-    only_report: Annotated[
-        bool, typer.Option("--only-report", help="Assemble the report from earlier results and run nothing.")
-    ] = False,
+    only_report: Annotated[bool, typer.Option("--only-report", help="Write the report of earlier results.")] = False,
     items: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the items; those of the five papers by default.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of items; the five papers by default.")
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Reproduce tables and figures of the papers: the printed numbers next to ours, and which claims hold.
+    """Reproduce tables and figures of the papers.
 
-    Writes results/papers/ITEM and the report of all items; with --quick results/papers-quick. Exits with 1 where an
-    item fails or a check does.
+    Write results/papers/ITEM and a report (with --quick: results/papers-quick). The exit code is 1 if an item or a
+    check fails.
     """
     from learnkernels.conf.papers.item import PAPERS, choose_items, data_folder
 
@@ -510,15 +486,15 @@ def _show_table(
 ) -> None:
     """Print rows as a table: some columns may be folded, the others stay whole, and to the right if they are numbers.
 
-    A learner's row with a star is bold, and a line parts data sets.
+    The row of a method with a star is bold, and a line separates data sets.
     """
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
     for column in rows[0]:
         whole = column not in folded
         table.add_column(column, justify="right" if numbers and whole else "left", no_wrap=whole, overflow="fold")
     for row, following in zip(rows, [*rows[1:], {}], strict=True):
-        best = row.get("learner", "").endswith("*")
+        best = row.get("method", "").endswith("*")
         last = row.get("dataset") != following.get("dataset", row.get("dataset"))
         cells = (Text(cell.encode(console.encoding, AS_SHOWN).decode(console.encoding)) for cell in row.values())
         table.add_row(*cells, style="bold" if best else None, end_section=last)  # no markup in cells
@@ -529,7 +505,7 @@ def _show_table(
 def learners(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
 ) -> None:
-    """List the learners: what each does, needs and takes, and where it comes from."""
+    """List the learners, with their parameters and sources."""
     from learnkernels.kernels.learners import COLUMNS, table
 
     rows = table()
@@ -547,8 +523,8 @@ def learners(
 
 
 @app.command()
-def examples(folder: Annotated[Path, typer.Argument(help="Where they go; made if missing.", metavar="DIR")]) -> None:
-    """Copy what comes along into a folder, to be read, run and changed: configurations, scripts, files of operators."""
+def examples(folder: Annotated[Path, typer.Argument(help="Folder to copy to.", metavar="DIR")]) -> None:
+    """Copy the bundled configurations, scripts and operations files to a folder."""
     from learnkernels.conf.loading import shipped
     from learnkernels.tasks.store import atomic_path
 
@@ -576,7 +552,7 @@ def ui(
     prefect_port: Annotated[int, typer.Option(help="Port of Prefect.", min=1, max=65535)] = 4200,
     mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
 ) -> None:
-    """Show the runs of this folder: start Prefect and MLflow on loopback, print their addresses, stop with Ctrl-C."""
+    """Serve Prefect and MLflow for the runs of this folder; stop with Ctrl-C."""
     with _user_errors("the runs are kept"):
         prepare_environment()
         from learnkernels.tasks.operate.servers import serve
@@ -591,10 +567,10 @@ def up(
     keep_days: KeepDays = 30,
     keep_runs: KeepRuns = 0,
 ) -> None:
-    """Run schedules: start Prefect, MLflow and one worker on loopback, print their addresses, stop with Ctrl-C.
+    """Run schedules: serve Prefect and MLflow with one worker; stop with Ctrl-C.
 
-    A server that PREFECT_API_URL or MLFLOW_TRACKING_URI (http) already names is not started. Once a day it does what
-    `learnkernels clean --yes` does, and Prefect forgets runs that ended more than --keep-days ago.
+    Servers named by PREFECT_API_URL or MLFLOW_TRACKING_URI (http) are used instead of new ones. Once a day,
+    `learnkernels clean --yes` runs, and Prefect deletes runs older than --keep-days.
     """
     with _user_errors("the runs are kept, schedules go on with the next start"):
         prepare_environment()
@@ -617,12 +593,12 @@ def _report(line: str) -> None:
 def clean(
     keep_days: KeepDays = 30,
     keep_runs: KeepRuns = 0,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; otherwise list only.")] = False,
 ) -> None:
-    """Show what is old, left by killed processes or damaged, and with --yes remove it.
+    """List, or with --yes delete, old, damaged and abandoned files.
 
-    What can be made again goes when it was not used for --keep-days. Results and MLflow's runs stay, but for those of
-    deployments where --keep-runs is given, and of these all stay that a registered version refers to.
+    Cached files are deleted --keep-days after their last use. Results and MLflow runs are kept, except those of
+    deployments older than --keep-runs that no registered version refers to.
     """
     from learnkernels.tasks.operate.upkeep import clean as clean_up
 
@@ -651,44 +627,45 @@ def deploy(
     register: Annotated[str, typer.Option(metavar="NAME", help="Name of the registered model.")],
     cron: Annotated[
         str | None,
-        typer.Option(help="When to compare and train, such as '0 3 * * *'; without, schedules stay.", metavar="CRON"),
+        typer.Option(help="Schedule, e.g. '0 3 * * *'; unchanged by default.", metavar="CRON"),
     ] = None,
     timezone: Annotated[str, typer.Option(help="Time zone of --cron.", metavar="ZONE")] = "Etc/UTC",
     dataset: Annotated[
-        str | None, typer.Option(metavar="D", help="The data set to train on, where there are several.")
+        str | None, typer.Option(metavar="D", help="Data set to train on, if there are several.")
     ] = None,
     refresh: Annotated[
         bool,
-        typer.Option(help="Let a version of the same recipe on other rows take over unless it is worse by the margin."),
+        typer.Option(help="Promote the same recipe on new rows unless it is worse."),
     ] = True,
     read: Annotated[
-        str | None, typer.Option("--input", metavar="FILE", help="Rows to predict after each promotion.")
+        str | None, typer.Option("--input", metavar="FILE", help="Rows to score after each promotion.")
     ] = None,
-    write: Annotated[str | None, typer.Option("--output", metavar="FILE", help="Where the predictions go.")] = None,
+    write: Annotated[str | None, typer.Option("--output", metavar="FILE", help="File for the predictions.")] = None,
     columns: Annotated[
-        list[str] | None, typer.Option("--id", metavar="COLUMN", help="Column to hand through. Repeatable.")
+        list[str] | None,
+        typer.Option("--id", metavar="COLUMN", help="Column to copy unchanged to the output. Repeatable."),
     ] = None,
     pool: Annotated[
-        str, typer.Option(metavar="NAME", help="Work pool of Prefect: of processes, Docker or Kubernetes.")
+        str, typer.Option(metavar="NAME", help="Prefect work pool (process, Docker or Kubernetes).")
     ] = "learnkernels",
     variables: Annotated[
         list[str] | None,
         typer.Option(
-            "--job-variable", metavar="KEY=VALUE", help="Job variable of the pool, as image=NAME. Repeatable."
+            "--job-variable", metavar="KEY=VALUE", help="Job variable of the pool, e.g. image=NAME. Repeatable."
         ),
     ] = None,
     print_yaml: Annotated[
-        bool, typer.Option("--print-yaml", help="Print the deployments as prefect.yaml, and deploy nothing.")
+        bool, typer.Option("--print-yaml", help="Print the deployments as prefect.yaml and exit.")
     ] = False,
     changes: Changes = None,
     learner: Annotated[str | None, typer.Option(hidden=True)] = None,
     paused: Annotated[bool | None, typer.Option("--paused/--no-paused", hidden=True)] = None,
     notify: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Deploy a model to Prefect: compare and train by --cron, then promote, then predict; again to change it.
+    """Deploy a model to Prefect: compare, train, promote and predict on a schedule.
 
-    Goes to the server of `learnkernels up` in this folder, or to PREFECT_API_URL. Schedules, automations and
-    notifications are then those of Prefect: pause and change them there.
+    The server is that of `learnkernels up` in this folder, or PREFECT_API_URL. Run the command again to update the
+    deployments; pause schedules and add notifications in Prefect.
     """
     with _user_errors(f"what was deployed is kept, {GOES_ON}"):
         _require_no_credentials(read, write)

@@ -17,7 +17,7 @@ NOTE_CHARACTERS = 8_000
 """MLflow cuts a tag, and so a note, after as many."""
 
 SHOWN_VERDICTS = 20
-"""Data sets whose verdict a sweep's note holds; the report has them all."""
+"""Sentences that the note of a comparison holds, two per data set; the report has them all."""
 
 
 def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
@@ -64,7 +64,7 @@ def sweep_note(
     comparison : str
         Its name in the tags of its results.
     verdicts : sequence of str
-        A sentence a data set.
+        Two sentences per data set.
     files : sequence of str
         Names of its artifacts.
     flow_run : str

@@ -19,7 +19,7 @@ from scipy import stats
 from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, CompareConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.protocol.metrics import in_words
-from learnkernels.tasks.evidence import tables
+from learnkernels.tasks.evidence import notes, tables
 from learnkernels.tasks.evidence.figures import (
     alignment_figure,
     colors_of,
@@ -38,93 +38,84 @@ from learnkernels.tasks.naming import file_name, step
 from learnkernels.tasks.store import atomic_path, earlier_versions, versions
 
 MLFLOW_HINT = (
-    "A result a (data set, learner): tick some and press *Compare* to see parameters and metrics side by side. The "
+    "One result per data set and learner: select some and press *Compare* for parameters and metrics side by side. The "
     "links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
 )
 
 SHOWN_NOTES = 2
-"""Sentences of a predictor in the report: one that is fitted for each C has some for each."""
+"""Remarks of a predictor in the report: one that is fitted for each C has some for each."""
 
 LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
 """Whose versions are told next to those that numbers depend on."""
 
-BASELINES = {
-    CONSTANT: (
-        "the best constant",
-        "look for features that say more about the target, or for more rows, before you train a model",
-    ),
-    LINEAR: ("the linear model", "use RidgeCV or LogisticRegression of scikit-learn, which are simpler"),
-    GRID_SEARCH: (
-        f"one tuned Gaussian kernel ({GRID_SEARCH_TITLE})",
-        "use SVC or KernelRidge of scikit-learn with one tuned Gaussian kernel",
-    ),
-    BOOSTING: (f"gradient boosting ({BASELINE_TITLES[BOOSTING]})", "use HistGradientBoosting of scikit-learn"),
+UNLEARNED = {
+    CONSTANT: ("the best constant", "look for features that say more about the target"),
+    LINEAR: ("the linear model", "use RidgeCV or LogisticRegression of scikit-learn"),
+    GRID_SEARCH: (f"{GRID_SEARCH_TITLE}'s tuned RBF kernel", "use SVC or KernelRidge of scikit-learn"),
+    BOOSTING: (BASELINE_TITLES[BOOSTING], "use gradient boosting"),
+    tables.BASELINE: ("", "use equal weights"),
+    "ensemble": ("", "use the ensemble"),
 }
-"""Baselines in sentences, and what to do next where one has the lowest error."""
+"""Methods that learn no kernel: names in sentences, where not their labels, and what to do where one is better."""
 
-
-def winners(summary: pd.DataFrame) -> pd.DataFrame:
-    """Return the row of the lowest error of each data set; of equal ones the first, so that learners precede."""
-    return summary.loc[summary.groupby("dataset", sort=False)["error_mean"].idxmin()]
+ANSWERS = {
+    (True, True): "Yes: {} is significantly better than {}",
+    (True, False): "Optional: {} is not significantly better than {}",
+    (False, False): "Not needed: {} is not better than {}",
+    (False, True): "No: {} is significantly worse than {}",
+}
+"""Whether to use the learned kernel: its error is not above that of the best other method; significantly."""
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
-    """Return one text a data set: who wins, against what, whether that is significant; after a baseline, what to do."""
-    texts = []
-    for winner in winners(summary).itertuples():
-        group = summary[summary["dataset"] == winner.dataset]
-        learned, others = group[~group["algorithm"].isin(BASELINES)], group[group["algorithm"].isin(BASELINES)]
-        best = learned.loc[learned["error_mean"].idxmin()]
-        who = BASELINES.get(winner.algorithm, (winner.learner,))[0]
-        said = [f"{who} has the lowest {winner.metric}, {_error(winner)}"]
-        if winner.algorithm in BASELINES:
-            said[0] += _is_better(best, winner)
-            said.append(f"of the learners, {best.learner} has the lowest, {_error(best)}")
-        baseline = group[group["algorithm"] == tables.BASELINE]
-        if best.algorithm == tables.BASELINE:
-            said[-1] += "; no learner beats the uniform combination"
-        elif len(baseline):
-            p, first = best.p_better_than_unif, baseline.iloc[0]
-            than = f"{first.learner}'s {_error(first)}"
-            if pd.isna(p):
-                said[-1] += f", against {than}; no test without pairs of at least two trials"
-            else:
-                clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
-                said[-1] += f", {clear} than {than} ({_both(best, tables.BASELINE)})"
-        for row in others[others["algorithm"] != winner.algorithm].itertuples():
-            said.append(f"{BASELINES[row.algorithm][0]} has {_error(row)}{_is_better(best, row)}")
-        if winner.algorithm in BASELINES:
-            said.append(f"next: {BASELINES[winner.algorithm][1]}")
-        texts.append(" ".join([f"{winner.dataset}: {said[0]}.", *map(as_sentence, said[1:])]))
-    return texts
+    """Return two sentences per data set: which method has the lowest error, and whether to use the learned kernel.
+
+    The first compares the best two methods, whichever they are; the second the best that learns a kernel with the best
+    that does not.
+    """
+    sentences = []
+    for dataset, group in summary.groupby("dataset", sort=False):
+        ranked = [row for _, row in group.reset_index(drop=True).sort_values("error_mean", kind="stable").iterrows()]
+        best = ranked[0]
+        won = f"{dataset}: {_named(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
+        for second in ranked[1:2]:
+            p = best.p_better_than_each[second.name]
+            how = "lower than" if np.isnan(p) else f"{'' if p < SIGNIFICANCE else 'not '}significantly lower than"
+            how = "equal to" if best.error_mean == second.error_mean else how
+            won += f", {how} that of {_named(second)}, {_error(second)} ({_tested(p)})"
+        sentences.append(f"{won}.")
+        learned = [row for row in ranked if row.algorithm not in UNLEARNED][:1]
+        others = [row for row in ranked if row.algorithm in UNLEARNED][:1]
+        if learned:
+            said = _advice(learned[0], *others) if others else "Unknown: no baseline took part; add 'baseline: {}'"
+            sentences.append(f"{dataset}: use the learned kernel? {said}.")
+    return sentences
 
 
-def _error(row: Any) -> str:
+def _advice(learned: pd.Series, other: pd.Series) -> str:
+    """Return whether to use the learned kernel of the lowest error on a data set rather than the best other method."""
+    ahead = learned.error_mean <= other.error_mean
+    p = learned.p_better_than_each[other.name] if ahead else other.p_better_than_each[learned.name]
+    answer = ANSWERS[bool(ahead), bool(p < SIGNIFICANCE)].format(learned.learner, _named(other))
+    said = f"{answer} ({_error(learned)} against {_error(other)}; {_tested(p)})"
+    return said if ahead else f"{said}; {UNLEARNED[other.algorithm][1]}"
+
+
+def _tested(p: float) -> str:
+    return "one trial, no test" if np.isnan(p) else f"corrected p {tables.equals_p(p)}"
+
+
+def _named(row: pd.Series) -> str:
+    return UNLEARNED.get(row.algorithm, ("", ""))[0] or str(row.learner)
+
+
+def _error(row: pd.Series) -> str:
     return tables.mean_and_sd(row.error_mean, row.error_sd)
-
-
-def _is_better(best: pd.Series, baseline: Any) -> str:
-    """Return the test that the best learner is better than a baseline; nothing where there is none."""
-    if pd.isna(best[f"p_{tables.better_than(baseline.algorithm)}"]):
-        return ""
-    return f" (that {best.learner} is better: {_both(best, baseline.algorithm)})"
-
-
-def _both(best: pd.Series, algorithm: str) -> str:
-    """Return the p-value that decides, and that of the papers' own test."""
-    test = tables.better_than(algorithm)
-    return f"p {tables.equals_p(best[f'p_{test}'])}; plain p {tables.equals_p(best[f'plain_p_{test}'])}"
 
 
 def as_sentence(text: str) -> str:
     """Return words as a sentence."""
     return f"{text[0].upper()}{text[1:].rstrip('.')}."
-
-
-def left_out(config: CompareConfig) -> list[str]:
-    """Return the sentence that says which baselines were dropped; none where none was."""
-    dropped = [] if config.baseline is None else [BASELINE_TITLES[name] for name in config.baseline.without]
-    return [f"Baselines left out as asked: {', '.join(dropped)}."] if dropped else []
 
 
 def measures(summary: pd.DataFrame) -> str:
@@ -163,9 +154,9 @@ def markdown_report(
         measures=measures(summary),
         trials="folds" if config.protocol.split is None else "repeats",
         in_time=all(of.time is not None for of in config.datasets),
-        level=SIGNIFICANCE,
+        p_values=tables.P_VALUES,
         stored=tables.stored_line(summary),
-        left_out=[*left_out(config), *(f"Skipped: {sentence}" for sentence in skipped)],
+        skipped=skipped,
         own_folds=all(of.folds is not None for of in config.datasets),
         pairs=[
             (name, of.rename_axis(index="p").reset_index().to_dict("records"))
@@ -273,26 +264,26 @@ def write_results(
                 figure.set_size_inches(wanted.width or width, wanted.height or height)
                 with rc_context({"pdf.fonttype": 42}):  # publishers refuse other fonts
                     figure.savefig(folder / f"{name}.{wanted.format}", dpi=300)
+    said = verdicts(summary)
     create_table_artifact(
         tables.display_table(summary),
         key="comparison",
-        description=f"**{config.name}**: test error and alignment, mean ± standard deviation; `*` lowest error of the "
-        f"data set. Test error: {plain(measures(summary))}."
-        + (f" {said}." if (said := tables.stored_line(summary)) else ""),
+        description=f"**{config.name}**: {plain(' '.join(said[: notes.SHOWN_VERDICTS]))} Test error: mean ± standard "
+        f"deviation, {plain(measures(summary))}; `*` lowest of the data set. {tables.P_VALUES}."
+        + (f" {stored}." if (stored := tables.stored_line(summary)) else ""),
     )
     over = f"{', '.join(summary['learner'].unique())} on {', '.join(summary['dataset'].unique())}"
     create_markdown_artifact(
         markdown_report(config, folds, summary, links, shown, earlier, skipped),
         key="comparison-report",
-        description=f"**{config.name}**: who wins, the figure *alignment against error*, convergence, shares. "
-        f"{plain(over)}.",
+        description=f"**{config.name}**: {plain(over)}.",
     )
     create_markdown_artifact(
         "\n".join(["# This comparison in MLflow", "", *link_list(links), "", MLFLOW_HINT]),
         key="mlflow-chart",
         description=f"**{config.name}**: the charts of this comparison and all runs in MLflow.",
     )
-    for sentence in verdicts(summary):
+    for sentence in said:
         get_run_logger().info("%s", sentence)
     for name, place in links.items():
         get_run_logger().info("%s: %s", name, place)

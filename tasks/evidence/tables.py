@@ -15,13 +15,18 @@ import pyarrow.parquet as pq
 from learnkernels.conf.schema import BASELINE_TITLES
 from learnkernels.tasks.measure.baseline import CONSTANT
 from learnkernels.tasks.measure.evaluation import COLUMNS, TABLE, FoldsRef
-from learnkernels.tasks.measure.t_tests import corrected_p, holm, paired_p, share_of_test, two_sided_p
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, holm, paired_p, share_of_test, two_sided_p
 from learnkernels.tasks.store import checked
 
 BASELINE = "unif"
 
 COMPARED = (BASELINE, *BASELINE_TITLES)
 """What each learner is tested against."""
+
+P_VALUES = (
+    "p: corrected p (Nadeau-Bengio) of the one-sided t-test that the best method has the lower error; significant "
+    f"below {SIGNIFICANCE}"
+)
 
 STORED = "stored"
 """Column that says since when results are in the store."""
@@ -83,11 +88,11 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row per (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
-    best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, on which
-    learners differ more than data sets do, `p_better_than_unif` and the same for each baseline, such as
-    `p_better_than_grid_search`, of corrected resampled t-tests over folds, which decide, the same with `plain_` of the
-    papers' paired t-tests, `best` on its data set. With a split, a repeat takes the place of a fold. `n_train`
-    is the mean number of training rows, and `n_sampled` of those that base kernels were measured on.
+    best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, `best` on its data
+    set. `p_better_than_each` holds the corrected resampled t-test that the error is lower than that of each result of
+    the data set, in the order of the rows; `p_better_than_unif` and the like are those against `unif` and the
+    baselines, the same with `plain_` those of uncorrected paired t-tests. With a split, a repeat takes the place of a
+    fold. `n_train` is the mean number of training rows, and `n_sampled` of those that base kernels were measured on.
 
     References
     ----------
@@ -98,7 +103,9 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (dataset, _), group in folds.groupby(["dataset", "learner"], sort=False):
         errors, share = group["error"].to_numpy(), share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
-        tests = {}
+        same = folds[folds["dataset"] == dataset].groupby("learner", sort=False)["error"]
+        each = [corrected_p(errors, of.to_numpy(), share) for _, of in same]
+        tests: dict[str, Any] = {"p_better_than_each": [np.nan if p is None else p for p in each]}
         for name in COMPARED:
             others = folds.loc[(folds["dataset"] == dataset) & (folds["algorithm"] == name), "error"].to_numpy()
             tests[f"p_{better_than(name)}"] = corrected_p(errors, others, share)
@@ -220,28 +227,29 @@ def equals_p(p: float) -> str:
     return f"{'' if p < 0.01 else '= '}{short_p(p)}"
 
 
-def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the table that people see in the terminal, in Prefect and in the report."""
+def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
+    """Return the table that people see in the terminal, in Prefect and in the report: the best of a data set first.
+
+    A column without any entry is no part of it.
+    """
     rows = []
-    for row in summary.itertuples():
-        alignment = "" if pd.isna(row.alignment_mean) else f"{row.alignment_mean:.3f}"
-        if not pd.isna(row.alignment_sd):
-            alignment += f" ± {row.alignment_sd:.3f}"
-        sample = "" if pd.isna(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
-        tested = row.algorithm != BASELINE
-        rows.append(
-            {
-                "dataset": row.dataset,
-                "learner": row.learner + (" *" if row.best else ""),
-                "test error": mean_and_sd(row.error_mean, row.error_sd),
-                "alignment": alignment,
-                **({"weights from": sample} if sampled(summary) else {}),
-                "p vs unif": short_p(row.p_better_than_unif) if tested else "",
-                "plain p": short_p(row.plain_p_better_than_unif) if tested else "",
-                "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}" + " †" * isinstance(row.stored, str),
-            }
-        )
-    return rows
+    for _, group in summary.groupby("dataset", sort=False):
+        ranked = group.reset_index(drop=True).sort_values("error_mean", kind="stable")
+        of_best = ranked["p_better_than_each"].iloc[0]
+        for row in ranked.itertuples():
+            sample = "" if pd.isna(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
+            rows.append(
+                {
+                    "dataset": row.dataset,
+                    "method": row.learner + (" *" if row.best else ""),
+                    "test error": mean_and_sd(row.error_mean, row.error_sd),
+                    "p": "" if row.best else short_p(of_best[row.Index]),
+                    "alignment": "" if pd.isna(row.alignment_mean) else f"{row.alignment_mean:.3f}",
+                    "weights from": sample,
+                    "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}" + " †" * isinstance(row.stored, str),
+                }
+            )
+    return [{name: cell for name, cell in row.items() if any(of[name] for of in rows)} for row in rows]
 
 
 def stored_line(summary: pd.DataFrame) -> str:

@@ -223,8 +223,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     table = tables.read_folds([folds])
     summary = tables.summarise(table)
     row, (shown,) = summary.iloc[0], tables.display_table(summary)
-    aligned = f", alignment {shown['alignment']}" if shown["alignment"] else ""
-    aligned += f", weights from {shown['weights from']}" if shown.get("weights from") else ""
+    aligned = "".join(f", {name} {shown[name]}" for name in ("alignment", "weights from") if name in shown)
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
     settings = ["results", config.name, run_id, "config.yaml"]
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]

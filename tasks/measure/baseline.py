@@ -22,6 +22,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
 
 from learnkernels.conf.schema import BASELINE_TITLES, BaselineConfig, BaselineName, CompareConfig, grid_values
 from learnkernels.kernels.engine.threads import blas_threads_for
@@ -53,6 +54,8 @@ SEARCHED_ROWS = 2000
 LEAVES, RATES = (8, 31), (0.3, 0.1, 0.03)
 """Most leaves of a tree, and learning rates, that the validation rows choose among; 31 and 0.1 are the defaults."""
 
+ONE_THREAD = 5000
+"""Most rows that gradient boosting has one thread for; its predictions do not depend on threads."""
 
 Choosing = tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]
 """Rows that choose a setting, and which of them learn and which are held out each time."""
@@ -162,7 +165,8 @@ def _fitted(
     target, (rows, parts) = dataset.target, choosing
     X, estimator, values, grid = _tried(job, dataset, training)
     chosen_from, y = X[rows], target.values[rows]
-    with blas_threads_for(len(rows)):
+    # Threads of boosting that wait for each other cost more than a fit of few rows, on busy cores a hundred times.
+    with blas_threads_for(len(rows)), threadpool_limits(1 if len(rows) <= ONE_THREAD else None, user_api="openmp"):
         found = GridSearchCV(
             estimator,
             {name: list(of) for name, of in values.items()},

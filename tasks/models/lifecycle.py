@@ -272,7 +272,7 @@ def _row(decision: Decision) -> dict[str, str]:
         "challenger": f"version {decision.challenger.version}: {decision.challenger.shown}",
         "champion before": "none" if defender is None else f"version {defender.version}: {defender.shown}",
         "tested": decision.test or "nothing",
-        "p": shown_p(decision.p),
-        "plain p": shown_p(decision.uncorrected_p),
+        "corrected p": shown_p(decision.p),
+        "uncorrected p": shown_p(decision.uncorrected_p),
         "data": f"{decision.dataset} {decision.digest}".strip(),
     }

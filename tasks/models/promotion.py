@@ -380,8 +380,8 @@ def describe_decision(decision: Decision, links: dict[str, str]) -> str:
             "",
             f"Test error ({decision.challenger.metric}) on {plain(decision.dataset)} ({decision.digest}), both recipes "
             "learned on the same training folds. The corrected resampled t-test, which allows for training rows that "
-            f"trials share, decides whether the challenger is {decision.test}: p = {shown_p(decision.p)}, level "
-            f"{decision.level:g}. The papers' plain paired t-test that it is better gives p = "
+            f"trials share, decides whether the challenger is {decision.test}: corrected p = {shown_p(decision.p)}, "
+            f"level {decision.level:g}. The uncorrected p of a paired t-test that it is better is "
             f"{shown_p(decision.uncorrected_p)}.",
             "",
         ]

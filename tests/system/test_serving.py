@@ -91,7 +91,7 @@ def test_ui_says_where_both_servers_are_and_takes_runs(servers: Servers):
     assert other.returncode == 2
     assert f"port {mlflow} for Prefect is taken" in other.stderr
 
-    changes = ["--set", "learners=[unif]", "--set", "dask.workers=0"]
+    changes = ["--set", "learners=[unif]", "--set", "baseline=null", "--set", "dask.workers=0"]
     assert servers.run("compare", str(ROOT / "conf/quickstart.yaml"), *changes).returncode == 0
     asked = {"flows": {"name": {"any_": [compare.name]}}}
     (run,) = httpx.post(f"{servers.url('prefect')}/api/flow_runs/filter", json=asked, auth=servers.key).json()

@@ -121,18 +121,6 @@ def test_learners_lists_every_learner_with_its_parameters(here: Path):
     assert list(here.iterdir()) == []
 
 
-def test_what_to_do_next_follows_from_who_won(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    for errors, use in [
-        ({"unif": [0.3, 0.2], "boosting": [0.1, 0.1]}, "to change it, as a baseline won"),
-        ({"unif": [0.1, 0.1], "boosting": [0.3, 0.2]}, "to train from it"),
-    ]:
-        summarise(folds(errors)).to_parquet(tmp_path / "summary.parquet")
-        _show(load_config(Path(CONF), ["baseline.without=linear"]), tmp_path, "chart", "learnkernels init t.csv")
-        said = capsys.readouterr().out
-        assert f"next:    learnkernels init t.csv     writes what was run, {use}\n" in said
-        assert "Baselines left out as asked: linear model.\n" in said
-
-
 def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_are(tmp_path, capsys):
     errors = {"unif": [0.3, 0.2, 0.4], "lp-svm with a norm of two and a half": [0.2, 0.15, 0.28]}
     summary = summarise(folds(errors, "iris [/raw]"))

@@ -54,7 +54,8 @@ def named(page: str, title: str = "") -> set[str]:
 
 
 def test_the_reference_has_every_column_of_the_results():
-    summary = summarise(table({("d", "unif"): UNIF}).assign(stored=None, n_sampled=10.0))
+    folds = table({("d", "unif"): UNIF, ("d", "alignf"): UNIF / 2})
+    summary = summarise(folds.assign(stored=None, n_sampled=10.0, alignment=0.5))
     assert named("results", "`folds.parquet`") == set(COLUMNS_OF_FOLDS.names)
     assert named("results", "`summary.parquet`") == set(summary.columns)
     assert named("results", "The report's table") == set(display_table(summary)[0])

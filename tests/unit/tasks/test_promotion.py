@@ -30,17 +30,17 @@ def decided(challenger: Contender, defender: Contender | None = None, **changes:
     return decide(Challenge("m", challenger, defender, **given))
 
 
-def test_another_recipe_takes_over_by_the_corrected_test_and_not_by_the_plain_test_alone():
+def test_another_recipe_takes_over_by_the_corrected_test_and_not_by_the_uncorrected_test_alone():
     errors = CHAMPION - 0.003 + NOISE
     decision = decided(contender(2, errors, "two"))
     assert decision.p == corrected_p(errors, CHAMPION, 20 / 80)
-    assert decision.plain_p == paired_p(errors, CHAMPION)
-    assert decision.plain_p < SIGNIFICANCE < decision.p
+    assert decision.uncorrected_p == paired_p(errors, CHAMPION)
+    assert decision.uncorrected_p < SIGNIFICANCE < decision.p
     assert (decision.moved, decision.champion, decision.test) == (False, 1, "better")
     assert f"p = {decision.p:.3g}, level 0.1" in decision.reason
     report = describe_decision(decision, {})
-    assert f"is better: p = {decision.p:.3g}, level 0.1. The papers' plain paired t-test" in report
-    assert f"p = {decision.plain_p:.3g}." in report
+    assert f"is better: corrected p = {decision.p:.3g}, level 0.1. The uncorrected p of a paired t-test" in report
+    assert f"is {decision.uncorrected_p:.3g}." in report
     better = decided(contender(2, CHAMPION - 0.02 + NOISE, "two"))
     assert better.p < SIGNIFICANCE
     assert (better.moved, better.champion) == (True, 2)

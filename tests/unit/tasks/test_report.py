@@ -82,7 +82,7 @@ def test_seconds_of_results_from_the_store_say_since_when():
     assert stored_line(summarise(table)) == ""
     table.loc[table["learner"] == "alignf", "stored"] = "2026-05-01 17:30"
     summary = summarise(table)
-    seconds = {row["learner"].removesuffix(" *"): row["seconds"] for row in display_table(summary)}
+    seconds = {row["method"].removesuffix(" *"): row["seconds"] for row in display_table(summary)}
     assert seconds == {"unif": "0.90", "alignf": "0.90 †", "single": "0.90"}
     assert stored_line(summary) == "† from the store: computed, and its seconds measured, 2026-05-01 17:30"
     table.loc[table["learner"] == "unif", "stored"] = "2026-05-02 09:00"
@@ -103,65 +103,72 @@ def test_a_result_is_told_beside_the_best_of_its_own_data_set():
     assert np.isnan(perfect["unif"])  # no percent of nothing
 
 
-def test_verdicts_say_who_wins_and_whether_it_is_significant():
-    lowest = "alignf has the lowest misclassification, 0.210 ± 0.066"
-    won = f"d: {lowest}, significantly better than unif's 0.30 ± 0.10 (p = 0.04; plain p = 0.02)."
-    assert verdicts(summarise(folds())) == [won]
-    named = folds().assign(learner=lambda table: table["learner"].replace("unif", "DU"))
-    assert verdicts(summarise(named)) == [won.replace("unif", "DU")]
-    (lost,) = verdicts(summarise(folds({"unif": [0.1, 0.1, 0.1], "align": [0.2, 0.1, 0.2]})))
-    assert lost.endswith("no learner beats the uniform combination.")
+def test_verdicts_compare_the_best_two_and_say_whether_to_use_the_learned_kernel():
+    lowest = "d: alignf has the lowest misclassification rate, 0.210 ± 0.066"
+    tested = "(0.210 ± 0.066 against 0.30 ± 0.10; corrected p = 0.04)."
+    assert verdicts(summarise(folds())) == [
+        f"{lowest}, significantly lower than that of unif, 0.30 ± 0.10 (corrected p = 0.04).",
+        f"d: use the learned kernel? Yes: alignf is significantly better than unif {tested}",
+    ]
+    named = verdicts(summarise(folds().assign(learner=lambda table: table["learner"].replace("unif", "DU"))))
+    assert named[1].endswith(f"better than DU {tested}")
     alone = summarise(folds({"alignf": ERRORS["alignf"]}))
     assert alone["p_better_than_unif"].isna().all()
-    assert verdicts(alone) == [f"d: {lowest}."]
-    # What the plain test alone calls significant is not.
+    unknown = "d: use the learned kernel? Unknown: no baseline took part; add 'baseline: {}'."
+    assert verdicts(alone) == [f"{lowest}.", unknown]
+    assert len(verdicts(summarise(folds({"unif": [0.1, 0.2]})))) == 1  # no kernel is learned
+    # What the uncorrected test alone calls significant is not.
     summary = summarise(folds({"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.19, 0.30]}))
     row = summary.set_index("learner").loc["alignf"]
     assert row.plain_p_better_than_unif < SIGNIFICANCE < row.p_better_than_unif
-    assert "not significantly better than unif's" in verdicts(summary)[0]
+    won, use = verdicts(summary)
+    assert "not significantly lower than that of unif" in won
+    assert "kernel? Optional: alignf is not significantly better than unif (" in use
 
 
-def beside(**errors: list[float]) -> pd.DataFrame:
+def among(**errors: list[float]) -> pd.DataFrame:
     """Three learners, and baselines by their names, with underscores."""
     return folds(ERRORS | {name.replace("_", "-"): of for name, of in errors.items()})
 
 
-def test_a_baseline_of_the_lowest_error_wins_and_says_what_to_use_instead():
-    won = "d: {} has the lowest misclassification, 0.1000 ± 0.0000 (that alignf is better: p = 0.9"
-    for name, what, instead in [
+@pytest.mark.parametrize(
+    ("name", "what", "instead"),
+    [
         ("constant", "the best constant", "look for features"),
         ("linear", "the linear model", "use RidgeCV or LogisticRegression"),
-        ("grid_search", "one tuned Gaussian kernel (GridSearchCV)", "use SVC or KernelRidge"),
-        ("boosting", "gradient boosting (HistGradientBoosting)", "use HistGradientBoosting"),
-    ]:
-        (said,) = verdicts(summarise(beside(**{name: [0.1, 0.1, 0.1]})))
-        assert said.startswith(won.format(what))
-        assert "Of the learners, alignf has the lowest, 0.210 ± 0.066, significantly better than unif's" in said
-        assert said.count("0.1000") == 1
-        assert f" Next: {instead}" in said
-    (behind,) = verdicts(summarise(beside(linear=[0.5, 0.45, 0.6], boosting=[0.2, 0.15, 0.28])))
-    assert behind.startswith("d: alignf has the lowest misclassification, ")  # a tie goes to the learner
-    assert "The linear model has 0.517 ± 0.076 (that alignf is better: p < 0.01" in behind
-    assert "Next" not in behind
+        ("grid_search", "GridSearchCV's tuned RBF kernel", "use SVC or KernelRidge"),
+        ("boosting", "HistGradientBoosting", "use gradient boosting"),
+    ],
+)
+def test_a_baseline_of_the_lowest_error_wins_and_says_what_to_use_instead(name: str, what: str, instead: str):
+    won, use = verdicts(summarise(among(**{name: [0.1, 0.1, 0.2]})))
+    assert won.startswith(f"d: {what} has the lowest misclassification rate, 0.133 ± 0.058, significantly lower than")
+    assert f"kernel? No: alignf is significantly worse than {what} (0.210 ± 0.066 against 0.133" in use
+    assert f"; {instead}" in use
+    won, use = verdicts(summarise(among(**{name: [0.2, 0.1, 0.28]})))
+    assert f"kernel? Not needed: alignf is not better than {what} (" in use
+    won, use = verdicts(summarise(among(**{name: ERRORS["alignf"]})))
+    assert f"d: alignf has the lowest misclassification rate, 0.210 ± 0.066, equal to that of {what}" in won
+    assert use.endswith("corrected p = 1.00).")
 
 
-def test_a_learner_is_tested_against_every_baseline():
-    rows = summarise(beside(constant=ERRORS["unif"], linear=ERRORS["unif"])).set_index("learner")
+def test_each_method_is_tested_against_every_other():
+    rows = summarise(among(constant=ERRORS["unif"], linear=ERRORS["unif"])).set_index("learner")
     of = rows.loc["alignf"]
     assert of.p_better_than_constant == of.p_better_than_linear == of.p_better_than_unif < 0.05
     assert rows[["p_better_than_grid_search", "p_better_than_boosting"]].isna().all(axis=None)
+    p = of.p_better_than_unif
+    assert of.p_better_than_each == [p, 1.0, p, p, p]
+    np.testing.assert_allclose(rows.loc["unif"].p_better_than_each, [1.0, 1 - p, 1.0, 1.0, 1.0])
 
 
-def test_a_report_says_which_baselines_were_left_out():
-    assert "left out" not in report_of(folds())
-    without = {"boosting": True, "without": ["boosting", "linear"]}
-    assert "Baselines left out as asked: HistGradientBoosting, linear model.\n" in report_of(folds(), baseline=without)
-
-
-def test_the_table_shows_as_many_digits_as_the_deviation_allows():
+def test_the_table_begins_with_the_best_and_has_no_empty_column():
     table = display_table(summarise(folds({"unif": [54.1, 50.2, 58.9], "align": [0.1, 0.1, 0.1]})))
-    assert [row["test error"] for row in table] == ["54.4 ± 4.4", "0.1000 ± 0.0000"]
-    assert table[0]["p vs unif"] == ""
+    assert [row["method"] for row in table] == ["align *", "unif"]
+    assert [row["test error"] for row in table] == ["0.1000 ± 0.0000", "54.4 ± 4.4"]
+    assert [row["p"] for row in table] == ["", "< 0.01"]
+    (row,) = display_table(summarise(folds({"unif": [0.1, 0.2]}).assign(alignment=np.nan)))
+    assert [*row] == ["dataset", "method", "test error", "seconds"]
 
 
 SPLIT = {"train": 40, "validation": 30, "test": 50}
@@ -174,13 +181,13 @@ def as_repeats(table: pd.DataFrame) -> pd.DataFrame:
 def test_a_report_says_what_its_means_are_over():
     table, repeats = folds(), as_repeats(folds())
     of_folds = report_of(table, folds=3, repeats=2)
-    assert "over 3 folds x 2 repeats (seed 0); in each trial one fold tests" in of_folds
-    assert "in 3 of 9 folds: widen" in of_folds
+    assert "over 3 folds x 2 repeats (seed 0). In each trial, one fold is for testing" in of_folds
+    assert "in 3 of 9 folds: extend" in of_folds
     assert "## Predictors" not in of_folds
     of_split = report_of(repeats, split=SPLIT, repeats=3)
-    assert "over 3 repeats (seed 0); each draws 40 rows to train, 30 to choose C and 50 to test" in of_split
-    assert "over repeats, corrected for overlapping training sets (Nadeau and Bengio, 2003), at the level" in of_split
-    assert "in 3 of 9 repeats: widen" in of_split
+    assert "over 3 repeats (seed 0). Each repeat draws 40 training rows, 30 validation rows that select C" in of_split
+    assert "corrected p (Nadeau-Bengio)" in of_split
+    assert "in 3 of 9 repeats: extend" in of_split
     assert "fold" not in of_split.replace("folds.parquet", "")
     assert summarise(repeats)["p_better_than_unif"].tolist() == summarise(table)["p_better_than_unif"].tolist()
 
@@ -188,12 +195,15 @@ def test_a_report_says_what_its_means_are_over():
 def test_one_trial_has_a_mean_and_no_deviation_and_no_test():
     once = as_repeats(folds({"unif": [0.3], "alignf": [0.2]}))
     assert verdicts(summarise(once)) == [
-        "d: alignf has the lowest misclassification, 0.2000, against unif's 0.3000; no test without pairs of at least "
-        "two trials."
+        "d: alignf has the lowest misclassification rate, 0.2000, lower than that of unif, 0.3000 (one trial, no "
+        "test).",
+        "d: use the learned kernel? Optional: alignf is not significantly better than unif (0.2000 against 0.3000; one "
+        "trial, no test).",
     ]
     report = report_of(once, split=SPLIT)
-    assert "Of 1 draw (seed 0); each draws 40 rows" in report
+    assert "One draw (seed 0). Each repeat draws 40 training rows" in report
     assert "| d | alignf * | 0.2000 | 0.500 |" in report
+    assert "corrected p" not in report
     assert "nan" not in report.lower()
 
 
@@ -252,11 +262,11 @@ def test_alignments_on_the_way_to_base_kernels_are_a_figure_of_those_that_tell()
     np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
 
 
-def test_a_sample_is_told_beside_the_alignment():
+def test_a_sample_is_reported_next_to_the_alignment():
     table = folds({name: ERRORS[name] for name in ("unif", "alignf")}).assign(n_train=6000, n_sampled=900)
     (row, _) = display_table(summarise(table))
-    assert (row["alignment"], row["weights from"]) == ("0.600 ± 0.100", "900 of 6,000 rows")
-    assert "are estimates from a sample of the training rows" in report_of(table)
+    assert (row["alignment"], row["weights from"]) == ("0.600", "900 of 6,000 rows")
+    assert "are estimated on a sample of the training rows" in report_of(table)
     assert "weights from" not in display_table(summarise(folds()))[0]
     assert "sample" not in report_of(folds()).lower()
 
