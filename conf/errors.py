@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import unquote
+
+from learnkernels.kernels.registry import did_you_mean as did_you_mean
 
 LONGEST = 400
 """Characters of a sentence."""
@@ -67,12 +68,6 @@ def short(value: object, show: Callable[[str], str] = repr) -> str:
     beginning = reprlib.Repr()  # without going through all of the value
     beginning.maxstring = beginning.maxother = beginning.maxlong = MOST_SHOWN
     return cut(one_line(beginning.repr(value)), MOST_SHOWN)
-
-
-def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """Return words that offer the known name that is nearest to a given one, and a space; nothing where none is."""
-    close = difflib.get_close_matches(short(given, str), list(known), n=1)
-    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def listed(names: Sequence[object], most: int = 12, show: Callable[[str], str] = repr) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.conf.schema.base import LearnerName, MetricName
@@ -126,7 +126,8 @@ def _datasets(
     """Return data sets with what was filled in, of which `labels` are the names."""
     if only:
         if only not in labels:
-            raise InputError(f"dataset {only}: the configuration has {', '.join(labels)}; name one of them.")
+            meant = did_you_mean(only, labels)
+            raise InputError(f"dataset {only}: {meant}the configuration has {', '.join(labels)}; name one of them.")
         given = [given[labels.index(only)]]
     if not table and not target:
         return given

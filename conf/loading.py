@@ -127,7 +127,11 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
         The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
     """
     path = located(path)
-    advice = f"; give the path of a YAML configuration, or a bundled one: {', '.join(shipped())}"
+    if path.suffix.lower() in ENDINGS:
+        made = f"learnkernels init {path} --target COLUMN"
+        raise InputError(f"{path}: is a data file, and this command needs a configuration; make one with '{made}'.")
+    meant = did_you_mean(str(path), shipped())
+    advice = f"; {meant}give the path of a YAML configuration, or a bundled one: {', '.join(shipped())}"
     data = read_yaml(path, "keys such as name, datasets, kernels, learners;", advice)
     return config_of(data, path, changes)
 

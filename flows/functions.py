@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.tasks.environment import lacking_libraries, prepare_environment, running_server
 
 if TYPE_CHECKING:
@@ -246,7 +246,8 @@ def config_of_table(
 
     for one in table:
         if files_of(one) is None:
-            raise InputError(f"there is no table {one} (seen from {Path.cwd()}); correct the path.")
+            meant = did_you_mean(one, [path.name for path in Path().iterdir()])
+            raise InputError(f"file not found: {one} (working directory: {Path.cwd()}); {meant}correct the path.")
     set_up(verbose)
     from learnkernels.tasks.data.starting import start
 

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from learnkernels.kernels.registry import require_one_of
+
 MIRROR_BLOCK = 64
 """Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""
 
@@ -26,8 +28,7 @@ class Centering(StrEnum):
     @classmethod
     def of(cls, value: str) -> Centering:
         """Return the one of a name, or raise ValueError."""
-        if value not in tuple(cls):
-            raise ValueError(f"centering must be one of {', '.join(cls)}, got {value!r}.")
+        require_one_of("centering", value, cls)
         return cls(value)
 
     @property

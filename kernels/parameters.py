@@ -14,6 +14,8 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.registry import require_one_of
+
 SHOWN = 24
 """Most values that `repr` shows; of more it tells the number."""
 
@@ -187,8 +189,7 @@ def _changed(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) 
     for key, value in changes.items():
         name, _, inner = key.partition("__")
         if name not in params:
-            known = ", ".join(params) or "none"
-            raise ValueError(f"parameters of {owner} must be among its own, {known}, got {name!r}; correct the name.")
+            require_one_of(f"parameters of {owner}", name, params)
         if inner:
             nested.setdefault(name, {})[inner] = value
         else:

@@ -6,6 +6,8 @@ learner is one entry of `LEARNERS`; its class declares the rest.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 
@@ -99,3 +101,17 @@ METRICS: dict[str, Measured] = {
     "explained_variance": "predictions",
 }
 """Metrics by scikit-learn's names, and what each is measured on."""
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """Return a question that offers the known name nearest to a given one, and a space; nothing if none is near."""
+    close = difflib.get_close_matches(given[:100], [*known], n=1) if isinstance(given, str) else []
+    return f"did you mean {str(close[0])!r}? " if close else ""
+
+
+def require_one_of(what: str, given: object, known: Iterable[str], others: str = "") -> None:
+    """Raise ValueError, with the nearest name, for a value that is none of the known names."""
+    names = [*known]
+    if not (isinstance(given, str) and given in names):
+        meant = f" ({question.strip()})" if (question := did_you_mean(given, names)) else ""
+        raise ValueError(f"{what} must be one of {', '.join(names) or 'none'}{others}, got {given!r:.60}{meant}.")

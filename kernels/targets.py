@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.registry import require_one_of
 
 Task = Literal["classification", "regression"]
 
@@ -90,6 +91,8 @@ class Target(Value):
             Classification with fewer than two classes or with more than one column, or regression on labels.
         """
         y = np.asarray(y)
+        if task is not None:
+            require_one_of("task", task, get_args(Task), " or None")
         if (task or task_of(y)) == "regression":
             if y.dtype.kind not in "iufb":
                 raise ValueError(f"y must be numeric for regression, got {y.dtype}; use task='classification'.")

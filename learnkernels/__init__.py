@@ -141,7 +141,11 @@ def __getattr__(name: str) -> Any:
         warnings.warn(said, FutureWarning, stacklevel=2)
         return __getattr__(_RENAMED[name])
     if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from learnkernels.kernels.registry import did_you_mean
+
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip("; ")
+        )
     value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
     return value
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.schema import FamilyConfig, LearnerConfig, OwnConfig
 from learnkernels.conf.schema.base import several
 from learnkernels.kernels import learners
@@ -60,7 +60,9 @@ def require_params(learner: LearnerConfig) -> None:
     for name, values in [*((name, [value]) for name, value in learner.params.items()), *learner.tune.items()]:
         if name not in taken:
             valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
-            raise InputError(f"learners: {learner.title} has no parameter {name!r}; {valid}.")
+            raise InputError(
+                f"learners: {learner.title} has no parameter {name!r}; {did_you_mean(name, taken)}{valid}."
+            )
         default = taken[name]
         kinds, expected = _AUTO if default == "auto" else _KINDS.get(type(default), ((object,), ""))
         for value in values:

@@ -29,6 +29,7 @@ from learnkernels.kernels.learners.base import require_family
 from learnkernels.kernels.learning import learn_from_statistics, learn_kernel
 from learnkernels.kernels.parameters import old_attribute, renamed
 from learnkernels.kernels.predictors import as_predictor
+from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.statistics.base import Normalization, require_normalization
 from learnkernels.kernels.statistics.sampled import require_sample, sample_statistics
 from learnkernels.kernels.tables import EncodingReport, TableEncoding, is_table, shares_by_column
@@ -329,8 +330,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 
 def require_precision(precision: Any) -> Precision:
     """Return the precision of predictions; ValueError for one that is none."""
-    if precision not in get_args(Precision):
-        raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}.")
+    require_one_of("precision", precision, get_args(Precision))
     return cast(Precision, precision)
 
 

@@ -306,10 +306,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         learner with its parameters, such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search
         reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
     C : float or "auto", default "auto"
-        How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. Called
-        C in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
-        ridge regression, the least log loss of calibrated leave-one-out scores, of at most 1,500 rows. A one-stage
-        learner uses it for its weights, too; "auto" is then what suits its base kernels with equal weights.
+        Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel of mean diagonal one; positive. "auto"
+        minimizes the five-fold cross-validation error, smoothed along the grid, or, for ridge regression, the log
+        loss of calibrated leave-one-out scores, on at most 1,500 rows. A one-stage learner also uses it to learn the
+        weights; "auto" is then the value that suits equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the

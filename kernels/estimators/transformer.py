@@ -17,6 +17,7 @@ from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.parameters import old_names, positive
+from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.targets import Target, Task, task_of
 
 Method = Literal["nystroem", "eigen"]
@@ -165,10 +166,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         n = self.n_components
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
             raise ValueError(f"n_components must be a whole number of at least 1, got {n!r}.")
-        if self.method not in get_args(Method):
-            raise ValueError(f"method must be one of {', '.join(get_args(Method))}, got {self.method!r}.")
-        if self.task is not None and self.task not in get_args(Task):
-            raise ValueError(f"task must be one of {', '.join(get_args(Task))} or None, got {self.task!r}.")
+        require_one_of("method", self.method, get_args(Method))
+        if self.task is not None:
+            require_one_of("task", self.task, get_args(Task), " or None")
         X, y = self._validated(X, y, multi_output=True)
         kernel = self._learn(X, self._target(np.asarray(y)), positive("C", self.C))
         m = kernel.X.shape[0]

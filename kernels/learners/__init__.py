@@ -20,6 +20,7 @@ from learnkernels.kernels.learners.base import (
     Solution,
 )
 from learnkernels.kernels.parameters import as_object, imported, renamed
+from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.solvers.certificate import Certificate
 
 
@@ -103,7 +104,7 @@ def learner_class(name: str) -> type[Learner]:
     if name in LEARNERS:
         return LEARNERS[name]
     if ":" not in name:
-        raise ValueError(f"learner must be one of {', '.join(sorted(LEARNERS))}, or module:Class, got {name!r}.")
+        require_one_of("learner", name, sorted(LEARNERS), ", or module:Class")
     return imported(name, Learner, "learner")
 
 

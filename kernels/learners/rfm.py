@@ -14,6 +14,7 @@ from learnkernels.kernels.families.composed import NormalScoresFamily, normal_sc
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import AlignmentLearner, FoundKernels, KernelSearchLearner
 from learnkernels.kernels.learners.closed_form import Unif
+from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.search.halves import COMBINED_KERNELS, Examples, FeatureColumns, KernelChoice, SplitHalf
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
@@ -251,8 +252,7 @@ class RFM(KernelSearchLearner):
             raise ValueError(f"scores must be true, false or auto, got {self.scores!r}.")
         known_values = {"metric": ("both", "diagonal", "full"), "kernels": ("auto", *KINDS), "weights": tuple(WEIGHTS)}
         for name, known in known_values.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
+            require_one_of(name, getattr(self, name), known)
 
 
 def _weigh(rule: str, statistics: AlignmentStatistics, halves: Sequence[SplitHalf], choice: KernelChoice) -> np.ndarray:

@@ -15,6 +15,7 @@ from learnkernels.kernels.predictors.krr import KRR, ridge_path
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients
 from learnkernels.kernels.predictors.nystrom import Nystrom
 from learnkernels.kernels.predictors.svm import SVM
+from learnkernels.kernels.registry import require_one_of
 
 PREDICTORS: dict[str, type[Predictor]] = {
     predictor.name: predictor for predictor in (KRR, ConjugateGradients, Nystrom, SVM, Auto)
@@ -35,8 +36,7 @@ def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
 
 
 def _predictor_class(name: str) -> type[Predictor]:
-    if name not in PREDICTORS:
-        raise ValueError(f"predictor must be one of {', '.join(sorted(PREDICTORS))}, got {name!r}.")
+    require_one_of("predictor", name, sorted(PREDICTORS))
     return PREDICTORS[name]
 
 

@@ -26,6 +26,7 @@ from learnkernels.kernels.predictors.landmarks import (
     refined,
     row_features,
 )
+from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from learnkernels.kernels.targets import Target, Task
 
@@ -115,8 +116,7 @@ class Nystrom(Predictor):
         if self.tolerance is not None and not 0 < self.tolerance < 1:
             raise ValueError(f"tolerance must be between 0 and 1, got {self.tolerance}.")
         super().check(task)
-        if self.loss not in LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {self.loss!r}.")
+        require_one_of("loss", self.loss, LOSSES)
         if self.loss != "squared" and task != "classification":
             raise ValueError(f"loss {self.loss} serves classification, and this is a {task}; use loss squared.")
 

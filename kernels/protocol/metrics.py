@@ -134,8 +134,7 @@ def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metr
         There is no such metric, or it does not serve the target or, where rows are `weighted`, these.
     """
     chosen = DEFAULT[target.task] if name is None else name
-    if chosen not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {name!r}.")
+    registry.require_one_of("metric", chosen, METRICS)
     METRICS[chosen].check(target, weighted)
     return METRICS[chosen]
 

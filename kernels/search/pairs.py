@@ -17,6 +17,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, squared_dista
 from learnkernels.kernels.families.composed import ScaledFamily, readable_range
 from learnkernels.kernels.families.distances import GaussianFamily, LaplacianFamily
 from learnkernels.kernels.families.products import DirichletFamily
+from learnkernels.kernels.registry import require_one_of
 
 BINS = 1024
 """Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""
@@ -55,8 +56,7 @@ ISOTROPIC = (0.25, 4.0)
 
 def require_kind(kind: str) -> None:
     """Raise ValueError if there is no such kind of base kernels."""
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind must be gaussian, laplacian or dirichlet, got {kind!r}.")
+    require_one_of("kind", kind, get_args(Kind))
 
 
 def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:

@@ -15,6 +15,7 @@ from scipy import sparse
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.registry import require_one_of
 
 Normalization = Literal["trace", "frobenius", "none"]
 
@@ -331,5 +332,4 @@ class NormalizedProducts:
 
 def require_normalization(normalize: str) -> None:
     """Raise ValueError for a normalization that there is not."""
-    if normalize not in NORMALIZATIONS:
-        raise ValueError(f"normalize must be one of {', '.join(NORMALIZATIONS)}, got {normalize!r}.")
+    require_one_of("normalize", normalize, NORMALIZATIONS)

@@ -14,6 +14,7 @@ import numpy as np
 from learnkernels.kernels.families.base import distinct
 from learnkernels.kernels.fields import Fields, list_of, number, one_of, optional, text, truth
 from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.registry import did_you_mean, require_one_of
 from learnkernels.kernels.tables import summary
 from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,
@@ -156,8 +157,9 @@ class TableEncoding(Value):
         said = dict(said or {})
         held = table.columns if isinstance(table, summary.TableSummary) else read_columns(table)
         if unknown := [name for name in said if name not in held]:
+            meant = did_you_mean(unknown[0], map(str, held))
             shown = ", ".join(list(held)[:12]) + (", ..." if len(held) > 12 else "")
-            raise ValueError(f"columns: {unknown[0]!r} is not a column of the table, which has {shown}; correct it.")
+            raise ValueError(f"columns: {unknown[0]!r} is not a column of the table; {meant}it has {shown}.")
         columns, left_out = list[ColumnEncoding](), {}
         for name, values in held.items():
             column = (
@@ -343,10 +345,8 @@ def _as_said(column: summary.ColumnSummary, said: str | Sequence[str], scale: su
     if said in ("number", "date"):
         raise ValueError(f"columns: {column.name!r} is said to be a {said}, but holds {column.example!r}; correct it.")
     if isinstance(said, str) or len(set(said)) < 2:
-        raise ValueError(
-            f"columns: {column.name!r} must be one of {', '.join(KINDS)} or a list of at least two ordered levels, got "
-            f"{said!r:.60}."
-        )
+        levels = " or a list of at least two ordered levels"
+        require_one_of(f"columns: {column.name!r}", said if isinstance(said, str) else [*said][:2], KINDS, levels)
     if gaps := [level for level in map(str, said) if level.strip().lower() in MISSING]:
         raise ValueError(
             f"columns: {column.name!r} has the level {gaps[0]!r}, a text that stands for a gap; rename it in the table."

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from scipy import sparse
 from sklearn import datasets as bundled
 
-from learnkernels.conf.errors import InputError, cut, listed, one_line
+from learnkernels.conf.errors import InputError, cut, did_you_mean, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables.reading import POINT, Column, as_texts, column_of, moment_of
 from learnkernels.kernels.tables.summary import ColumnSummary
@@ -246,7 +246,9 @@ def features_among(table: Table, config: DatasetConfig, target: str, name: str, 
         for column in columns:
             if column not in names:
                 shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-                raise InputError(f"{where}: {key} {column!r} is not a column of {name}; it has {shown}.")
+                raise InputError(
+                    f"{where}: {key} {column!r} is not a column of {name}; {did_you_mean(column, names)}it has {shown}."
+                )
     others = {target, *config.drop, *config.where, *config.test, *config.sample_columns.values()}
     features = [column for column in config.features or names if column not in others]
     return features if config.ngrams is None else list(config.ngrams.columns)

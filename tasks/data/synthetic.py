@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, did_you_mean
 
 FEWEST_ROWS = 10
 
@@ -116,7 +116,9 @@ def require_params(name: str, params: Mapping[str, Any], where: str) -> None:
     taken = list(inspect.signature(SYNTHETIC[name]).parameters)[1:]
     for key, value in params.items():
         if key not in taken:
-            raise InputError(f"{where}: {name} has no parameter {key!r}; it takes {', '.join(taken)}.")
+            raise InputError(
+                f"{where}: {name} has no parameter {key!r}; {did_you_mean(key, taken)}it takes {', '.join(taken)}."
+            )
         whole, least, expected = _LEAST[key]
         number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
         if not number or not least <= value < np.inf:

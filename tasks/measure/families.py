@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.conf.schema import CosineConfig, FamilyConfig, FeatureConfig, OwnConfig, grid_values
 from learnkernels.kernels import families as kinds
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
@@ -34,9 +34,10 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
     for config in configs:
         unknown = [name for name in config.columns or () if name not in position]
         if unknown or config.columns == ():
+            meant = did_you_mean("".join(unknown[:1]), features)
             raise InputError(
                 f"{where}: 'columns' of family {config.family} must be some of the features, got "
-                f"{', '.join(map(repr, unknown)) or 'none'}; the features are {listed(features, show=str)}."
+                f"{', '.join(map(repr, unknown)) or 'none'}; {meant}the features are {listed(features, show=str)}."
             )
     if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
         seen = list(features) if configs[0].columns is None else [features[c] for c in _seen(configs[0], features)]

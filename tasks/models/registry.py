@@ -26,7 +26,7 @@ from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
 
 import learnkernels
-from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.kernels.persistence.model import Model, load_model
 from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_address, mlflow_store
 from learnkernels.tasks.store import file_digest, keep, kept, store_path
@@ -316,7 +316,7 @@ def find_version(model: str) -> ModelVersion:
         there = f"there are {listed(names)}" if names else "the registry is empty"
         raise InputError(
             f"model {name!r}: there is no registered model of that name with a version in {mlflow_address()}; {there}; "
-            "name one, or make it with 'learnkernels train'."
+            f"{did_you_mean(name, names)}name one, or make it with 'learnkernels train'."
         )
     if number is not None:
         found = next((one for one in versions if one.version == int(number)), None)

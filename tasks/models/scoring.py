@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.conf.files import told_by_folders
 from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.drift import NewRows
@@ -420,7 +420,9 @@ def _ignored_columns(model: Model, names: Sequence[str], asked: Asked, where: st
     if lacking := model.lacking(names, others):
         raise InputError(f"{where}: {lacking}")
     if absent := [name for name in asked.ids if name not in names]:
-        raise InputError(f"{where}: id {listed(absent)} is no column; correct the name.")
+        raise InputError(
+            f"{where}: id {listed(absent)} is no column; {did_you_mean(absent[0], names)}correct the name."
+        )
     if others and asked.strict:
         raise InputError(
             f"{where}: has columns that the model does not read: {listed(others)}; remove them, name those to copy as "

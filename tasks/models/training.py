@@ -116,7 +116,8 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
         )
     for given, valid, what in ((dataset, labels, "dataset"), (learner, titles, "learner")):
         if given is not None and given not in valid:
-            raise InputError(f"--{what} {given}: the configuration has {', '.join(valid)}; name one of them.")
+            meant = did_you_mean(given, valid)
+            raise InputError(f"--{what} {given}: {meant}the configuration has {', '.join(valid)}; name one of them.")
     data = next(data for data in config.datasets if dataset in (None, data.label))
     chosen = config.on(data).model_copy(
         update={

@@ -48,6 +48,8 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
     learners = "learners: lq"
     for arguments, sentence in (
         (["nothing.yaml"], r"nothing.yaml: cannot be read .*, quickstart"),
+        (["quickstrt"], "quickstrt: cannot be read .*did you mean 'quickstart'"),
+        (["rows.csv"], "file not found: rows.csv"),
         ([CONF, "--set", "learners=[alingf]"], "did you mean 'alignf'"),
         ([str(ROOT / "conf/ionosphere.yaml"), "--set", "data_dir=gone"], "there is no file gone/ionosphere.parquet"),
         ([CONF, "--set", "learners=[{name: lq, params: {p: 2}}]"], f"{learners} has no parameter 'p'; it takes q"),

@@ -55,7 +55,7 @@ def test_names_take_parameters_too():
     assert model.learner == LpKRR(norm=1.5)
     assert model.predictor.get_params()["seed"] == 3
     model.set_params(learner="lq")
-    with pytest.raises(ValueError, match="parameters of Lq must be among its own, q, got 'norm'"):
+    with pytest.raises(ValueError, match="parameters of Lq must be one of q, got 'norm'"):
         model.set_params(learner__norm=1.0)
     assert model.learner == "lq"
     assert model.set_params(learner="lq", learner__q=4.0).learner == Lq(q=4.0)

@@ -770,7 +770,7 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
     transformer = LearnedKernelTransformer()
     table = [
         (classifier, {"learner": "ensemble"}, "ensemble learns hypotheses and not a kernel, so it is no learner"),
-        (classifier, {"predictor": "forest"}, "predictor must be one of auto, krr, krr-cg, nystrom, svm, got 'for"),
+        (classifier, {"predictor": "nystrm"}, r"svm, got 'nystrm' \(did you mean 'nystrom'\?\)."),
         (classifier, {"C": 0}, "C must be a positive, finite number, got 0"),
         (classifier, {"C": np.inf}, "C must be a positive, finite number, got inf"),
         (classifier, {"C": "1"}, "C must be a positive, finite number or 'auto', got '1'"),
@@ -787,8 +787,10 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
         (regressor, {"normalize": "max"}, "normalize must be one of trace, frobenius, none, got 'max'"),
         (regressor, {"predictor": "svm"}, "predictor svm does not serve regression; use auto or krr"),
         (regressor, {"predictor": [9]}, "predictor must be a name such as 'auto' or a Predictor such as .*, got list"),
-        (regressor, {"predictor__landmark": 9}, "parameters of Auto must be among its own, .*, got 'landmark'"),
-        (regressor, {"predictor": "krr-cg", "predictor__landmarks": 9}, "parameters of ConjugateGradients must be amo"),
+        (regressor, {"predictor__landmark": 9}, "parameters of Auto must be one of .*did you mean 'landmarks'"),
+        (regressor, {"learner": "alingf"}, "did you mean 'alignf'"),
+        (regressor, {"centering": "centre"}, "did you mean 'center'"),
+        (regressor, {"predictor": "krr-cg", "predictor__landmarks": 9}, "parameters of ConjugateGradients must be one"),
         (regressor, {"predictor": Auto(landmarks="9")}, "landmarks must be a whole number of at least 2, got '9'"),
         (regressor, {"predictor": Auto(memory="2GB")}, "memory must be a positive, finite number, got '2GB'"),
         (regressor, {"sample": 10}, sample + "10"),
@@ -798,7 +800,7 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
         (transformer, {"n_components": 0}, "n_components must be a whole number of at least 1, got 0"),
         (transformer, {"n_components": 2.5}, "n_components must be a whole number of at least 1, got 2.5"),
         (transformer, {"method": "random"}, "method must be one of nystroem, eigen, got 'random'"),
-        (transformer, {"task": "ranking"}, "task must be one of classification, regression or None, got 'rank"),
+        (transformer, {"task": "regresion"}, "task must be one of classification, regression or None, .*'regression'"),
         (transformer, {"task": "regression", "learner": "l1-svm"}, "l1-svm does not serve regression"),
         (transformer, {"learner": "l2-krr", "C": 0}, "C must be a positive, finite"),
     ]

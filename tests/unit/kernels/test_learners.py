@@ -511,7 +511,7 @@ OUT_OF_RANGE = [
     ("l2-krr", {"algorithm": "other"}, "algorithm must be newton or as-printed"),
     ("l2-krr", {"center": (1.0, -1.0)}, "center must be zero or positive, and finite"),
     ("nkrr", {"algorithm": "other"}, "algorithm must be spectral or as-printed"),
-    ("ca", {"kind": "cauchy"}, "kind must be gaussian, laplacian or dirichlet"),
+    ("ca", {"kind": "cauchy"}, "kind must be one of gaussian, laplacian, dirichlet"),
     ("ca", {"max_kernels": 0}, "max_kernels must be at least 1"),
     ("cr", {"tolerance": 0.0}, "tolerance and max_iterations must be positive"),
     ("rfm", {"rank": 0}, "rank must be a whole number of at least 1"),
