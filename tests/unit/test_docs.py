@@ -38,6 +38,17 @@ def test_the_pages_name_every_command_learner_and_configuration():
             assert yaml.safe_load((ROOT / path).read_text())["name"], page.name
 
 
+def test_the_readme_shows_the_summary_of_the_benchmark():
+    board = (DOCS / "board.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| error relative to tuned RBF \(geometric mean\) (.*)", board, re.M)
+    (head,) = re.findall(r"^\| \| (classification, \d+ data sets) \| (regression, \d+ data sets) \|$", board, re.M)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for (ours, theirs), of in zip(re.findall(r"([\d.]+) \(CatBoost ([\d.]+)\)", row), head, strict=True):
+        task, count = of.split(", ")
+        shown = rf"^\| {task} \({count}, \d methods\) \| {float(ours):.2f} \| {float(theirs):.2f} \|$"
+        assert re.search(shown, readme, re.M), of
+
+
 def test_the_table_of_learners_in_the_documents_is_what_the_command_prints():
     text = (DOCS / "learners.md").read_text(encoding="utf-8")
     shown = re.search(r"<!-- table: learnkernels learners --markdown -->\n(.*?)<!-- end -->", text, re.DOTALL)
