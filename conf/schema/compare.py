@@ -28,21 +28,6 @@ from learnkernels.kernels import registry
 OF_PROBABILITIES = [name for name, measured in registry.METRICS.items() if measured == "probabilities"]
 """Metrics that are measured on a probability per class."""
 
-NO_METRIC = {
-    r"neg_mean_(gamma|poisson)_deviance|neg_(root_)?mean_squared_log_error": "is for predictions that are positive, "
-    "which those of a kernel need not be; learn the logarithm of the target",
-    r"\w*(mutual_info|rand|completeness|mallows|homogeneity|v_measure)_score": "compares groupings, not predictions "
-    "and classes; take balanced_accuracy or matthews_corrcoef",
-    r"\w+_samples": "is for several classes a row, and here each row has one; take the one that ends in _macro instead",
-    r"(f1|precision|recall)_micro|recall_weighted": "is the accuracy where each row has one class; take accuracy",
-    r"jaccard_micro": "orders learners as the accuracy does where each row has one class; take accuracy",
-    r"top_k_accuracy": "needs a number of classes that its name does not say; take accuracy or neg_log_loss",
-    r"(neg_negative|positive)_likelihood_ratio": "is not defined where all rows are predicted as one class; take "
-    "precision or recall",
-    r"d2_\w+": "orders learners as the loss itself does; take neg_mean_absolute_error, neg_brier_score or neg_log_loss",
-}
-"""Patterns of scikit-learn's scores that are none here, and why."""
-
 
 class SplitConfig(Strict):
     """How many rows are drawn, without replacement, for each purpose; the others are not used."""
@@ -100,14 +85,6 @@ class ProtocolConfig(Strict):
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
         description="C, the scale of the learned kernel; C of the SVM, 1 / lambda of the ridge.",
     )
-
-    @field_validator("metric", mode="before")
-    @classmethod
-    def _a_score_that_serves(cls, value: Any) -> Any:
-        for pattern, why in NO_METRIC.items():
-            if isinstance(value, str) and re.fullmatch(pattern, value):
-                raise ValueError(f"{value} {why}")
-        return value
 
     @model_validator(mode="before")
     @classmethod
