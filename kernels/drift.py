@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -120,14 +120,7 @@ class NewRows:
         return NewRows(self.n + other.n, self.outside + other.outside, keys[kept], rows[kept], scores[kept])
 
 
-class KernelTest(NamedTuple):
-    """An estimate of the squared maximum mean discrepancy, and its p-value."""
-
-    mmd2: float
-    p: float
-
-
-def kernel_test(K: np.ndarray, n: int, permutations: int = PERMUTATIONS, seed: int = 0) -> KernelTest:
+def kernel_test(K: np.ndarray, n: int, permutations: int = PERMUTATIONS, seed: int = 0) -> tuple[float, float]:
     r"""Test whether two samples have one distribution, by the squared maximum mean discrepancy of a kernel.
 
     .. math:: \widehat{\mathrm{MMD}}^2 = \frac{1}{n(n-1)} \sum_{i \ne j} K(x_i, x_j)
@@ -176,7 +169,7 @@ def kernel_test(K: np.ndarray, n: int, permutations: int = PERMUTATIONS, seed: i
     other = apart.sum() - within - 2.0 * across
     found = within / (n * (n - 1)) + other / (m * (m - 1)) - 2.0 * across / (n * m)
     rounding = 1e-12 * np.abs(apart).max(initial=0.0)  # divisions that are equal may round otherwise
-    return KernelTest(float(found[0]), float((found >= found[0] - rounding).mean()))
+    return float(found[0]), float((found >= found[0] - rounding).mean())
 
 
 @dataclass(frozen=True)
@@ -242,7 +235,7 @@ def drift_of(
     rows = np.vstack([new.rows, reference.rows])
     rows[:, ~tested] = reference.rows[:, ~tested].mean(axis=0)
     n = len(new.rows)
-    by_kernel = kernel_test(kernel.gram_among(rows), n) if tested.any() else KernelTest(0.0, 1.0)
+    mmd2, p_kernel = kernel_test(kernel.gram_among(rows), n) if tested.any() else (0.0, 1.0)
     p_features = np.ones(len(columns))
     if tested.any():
         p_features[tested] = ks_2samp(rows[:n, tested], rows[n:, tested], method="asymp", axis=0).pvalue
@@ -256,8 +249,8 @@ def drift_of(
         if view in ("numbers", "dates"):  # of a date the first feature, which is followed by cycles
             outside.setdefault(name, count / max(1, new.n))
     distances = ks_2samp(new.scores, reference.scores, method="asymp", axis=0).statistic
-    p = min(1.0, 2.0 * min([by_kernel.p, *p_columns.values()]))
-    return Drift(n, p, *by_kernel, p_columns, outside, np.atleast_1d(distances).tolist())
+    p = min(1.0, 2.0 * min([p_kernel, *p_columns.values()]))
+    return Drift(n, p, mmd2, p_kernel, p_columns, outside, np.atleast_1d(distances).tolist())
 
 
 def _holm(p: dict[str, float]) -> dict[str, float]:

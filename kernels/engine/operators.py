@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -37,40 +37,6 @@ FEATURE_BLOCK = 512
 def has_room(n_rows: int) -> bool:
     """Return whether a matrix of all pairs of so many rows may be formed."""
     return 8 * n_rows**2 <= LARGEST_MATRIX
-
-
-class GramOperator(Protocol):
-    """p scaled base kernels over m training rows, centered or not."""
-
-    @property
-    def centering(self) -> Centering:
-        """Whether they are centered, and predictors on them have an intercept."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of training rows."""
-
-    @property
-    def n_kernels(self) -> int:
-        """Number of base kernels."""
-
-    def combine(self, mu: np.ndarray) -> np.ndarray:
-        """Return ``sum_k mu_k K_k``, shape (m, m), freshly allocated and exactly symmetric."""
-
-    def products(self, alpha: np.ndarray) -> np.ndarray:
-        """Return ``K_k alpha`` for each base kernel, shape (p, m, q), for `alpha` of shape (m, q)."""
-
-    def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
-        """Return ``tr(alpha' K_k alpha)`` for each base kernel, shape (p,), for `alpha` of shape (m, q)."""
-
-    def inner_products(self, W: np.ndarray) -> np.ndarray:
-        """Return ``<K_k, W>_F`` for each base kernel, shape (p,), for a symmetric `W` of shape (m, m)."""
-
-    def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return ``(sum_k mu_k K_k) v``, shape (m, q), for `v` of shape (m, q); no matrix is formed for it."""
-
-    def kernel_products(self) -> np.ndarray:
-        """Return ``<K_k, K_l>_F`` for each pair, shape (p, p)."""
 
 
 @dataclass(frozen=True)
@@ -336,6 +302,10 @@ class FeatureGrams:
     def kernel_products(self) -> np.ndarray:
         """Return ``(z_k . z_l)^2``; O(m p^2)."""
         return self.feature_products() ** 2
+
+
+GramOperator = StackedGrams | TiledGrams | FeatureGrams
+"""p scaled base kernels over m training rows, centered or not: all of these have the same properties and methods."""
 
 
 def gram_operator(

@@ -26,7 +26,7 @@ from learnkernels.kernels.tables.encoding import DIFFERENT, DROPPED_BY_USER, FEW
 from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
-from learnkernels.tasks.data.locations import TRIED_AGAIN
+from learnkernels.tasks.data.locations import TRIED_AGAIN, Location
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, ThisProcess, parts_of, wanted_in_parts
 from learnkernels.tasks.data.readers import (
@@ -42,12 +42,12 @@ from learnkernels.tasks.data.readers import (
     target_column,
 )
 from learnkernels.tasks.data.synthetic import read_synthetic
-from learnkernels.tasks.data.tables import FORMATS, Files, Table, locations_of
+from learnkernels.tasks.data.tables import FORMATS, Table, joint_name, locations_of
 from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
 
 
-def source_files(config: DatasetConfig, data_dir: str) -> Files:
+def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
     """Return where the files of a data set lie.
 
     Raises
@@ -63,7 +63,7 @@ def source_files(config: DatasetConfig, data_dir: str) -> Files:
                 location.size()
     except InputError as error:
         raise type(error)(f"data set {config.label}: {error}") from None
-    return Files(locations)
+    return locations
 
 
 @step("ingest {config.label}", **TRIED_AGAIN)
@@ -288,7 +288,9 @@ class _Source(NamedTuple):
 
 
 @contextmanager
-def _opened(config: DatasetConfig, files: Files | None, where: str, tell: Callable[[str], None]) -> Iterator[_Source]:
+def _opened(
+    config: DatasetConfig, files: Sequence[Location] | None, where: str, tell: Callable[[str], None]
+) -> Iterator[_Source]:
     """Give what a configuration names."""
     if config.source == "openml":
         yield _Source(*read_openml(config, where, tell))
@@ -299,18 +301,18 @@ def _opened(config: DatasetConfig, files: Files | None, where: str, tell: Callab
             else read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
         )
         yield _Source(Table.of(pa.table(dict(zip(names, X.T, strict=True)))), str(config.name), y=y)
-    elif files.suffix == ARRAYS[0]:
-        with np.load(files.locations[0].path, allow_pickle=False) as arrays:
+    elif files[0].suffix == ARRAYS[0]:
+        with np.load(files[0].path, allow_pickle=False) as arrays:
             held = {name: array for name in arrays if (array := arrays[name]).ndim == 1}
-        yield _Source(Table.of(pa.table(held)), files.name, config.target)
-    elif files.suffix not in FORMATS:
+        yield _Source(Table.of(pa.table(held)), joint_name(files), config.target)
+    elif files[0].suffix not in FORMATS:
         X, y, numbered = read_libsvm(files, config, where)
         yield _Source(None, y=y, matrix=(X, numbered))
     else:
-        with Table(files.locations, where) as table:
+        with Table(files, where) as table:
             for note in table.notes:
                 tell(f"{where}: {note}.")
-            yield _Source(table.in_memory(), files.name, config.target)
+            yield _Source(table.in_memory(), joint_name(files), config.target)
 
 
 def _usable(

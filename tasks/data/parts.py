@@ -22,7 +22,7 @@ from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.tables.summary import MOST_EXACT, Scale, TableSummary
 from learnkernels.tasks.data.locations import Location, Told, locate
 from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile, RowsInFiles, copies, patiently
-from learnkernels.tasks.data.tables import Files, Table
+from learnkernels.tasks.data.tables import Table, joint_name
 
 BYTES_AS_NUMBERS = 1 << 30
 """A table that takes so much memory as numbers is read in parts, unless the configuration says otherwise."""
@@ -448,7 +448,7 @@ class TableParts(RowsInFiles):
         return cls(tuple(parts), TableEncoding.from_dict(data["table"]), data["digest"], extremes)
 
 
-def wanted_in_parts(config: DatasetConfig, files: Files, table: Table, where: str) -> bool:
+def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Table, where: str) -> bool:
     """Return whether a table is read in parts: as asked, or as it is large and can be.
 
     Raises
@@ -459,8 +459,8 @@ def wanted_in_parts(config: DatasetConfig, files: Files, table: Table, where: st
     if config.in_parts is False:
         return False
     hindrance = ""
-    if files.suffix not in SPLITTABLE:
-        hindrance = f"needs files of {', '.join(SPLITTABLE)}, and {files.name} is none; write it as Parquet"
+    if files[0].suffix not in SPLITTABLE:
+        hindrance = f"needs files of {', '.join(SPLITTABLE)}, and {joint_name(files)} is none; write it as Parquet"
     else:
         asked = [key for key in WHOLE_TABLE if getattr(config, key)]
         asked += ["scale_on: training"] if config.scale_on == "training" else []

@@ -22,8 +22,8 @@ from learnkernels.conf.errors import InputError, cut, did_you_mean, listed, one_
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables.reading import POINT, Column, as_texts, column_of, moment_of
 from learnkernels.kernels.tables.summary import ColumnSummary
-from learnkernels.tasks.data.locations import transferring
-from learnkernels.tasks.data.tables import Files, Table, held_texts, locations_of
+from learnkernels.tasks.data.locations import Location, transferring
+from learnkernels.tasks.data.tables import Table, held_texts, joint_name, locations_of
 from learnkernels.tasks.data.text import count_ngrams
 
 MOST_FEATURES = 1 << 24
@@ -370,13 +370,13 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
     return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(len(values), lengths[0])
 
 
-def read_libsvm(files: Files, config: DatasetConfig, where: str) -> tuple[Any, np.ndarray, Sequence[str]]:
+def read_libsvm(files: Sequence[Location], config: DatasetConfig, where: str) -> tuple[Any, np.ndarray, Sequence[str]]:
     """Return the sparse rows, the target and the names of features of a LIBSVM / SVMlight text."""
     for key in ("drop", "features", "columns", "where", "test", *config.sample_columns, "ngrams", "bytes"):
         if getattr(config, key):
-            raise InputError(f"{where}: {key!r} does not go with {files.name}, whose columns have no names.")
+            raise InputError(f"{where}: {key!r} does not go with {joint_name(files)}, whose columns have no names.")
     parts, targets = [], []
-    for location in files.locations:
+    for location in files:
         with (
             transferring(location, called=f"{where}: {location.name}"),
             io.BufferedReader(location.open_input()) as lines,

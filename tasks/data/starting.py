@@ -23,7 +23,7 @@ from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, 
 from learnkernels.kernels.tables.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
 from learnkernels.tasks.data.dataset import Dataset
 from learnkernels.tasks.data.ingest import load_source, source_files
-from learnkernels.tasks.data.tables import FORMATS, Table
+from learnkernels.tasks.data.tables import FORMATS, Table, joint_name
 
 MOST_ROWS = 10_000
 """Rows up to which all of them are folds; of more, some are drawn again in each of a few repeats."""
@@ -221,9 +221,11 @@ def columns_of(path: str | Sequence[str]) -> list[str]:
     """Return the names of the columns of a table; InputError if it is none."""
     given = path if isinstance(path, str) else tuple(path)
     files = source_files(DatasetConfig.of({"source": "file", "path": given}), ".")
-    if files.suffix not in FORMATS:
-        raise InputError(f"{files.name}: has no names of columns; write a configuration for it, with 'source: file'.")
-    with Table(files.locations[:1]) as table:
+    if files[0].suffix not in FORMATS:
+        raise InputError(
+            f"{joint_name(files)}: has no names of columns; write a configuration for it, with 'source: file'."
+        )
+    with Table(files[:1]) as table:
         return list(table.schema.names)
 
 

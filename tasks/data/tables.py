@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,28 +55,10 @@ TRUTH = "^([tT]rue|TRUE|[fF]alse|FALSE)$"
 # Places --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Files:
-    """The files of a data set, in the order in which their rows follow each other.
-
-    Attributes
-    ----------
-    locations : tuple of Location
-        At least one; of one format.
-    """
-
-    locations: tuple[Location, ...]
-
-    @property
-    def name(self) -> str:
-        """What they are called in sentences."""
-        first, *others = self.locations
-        return f"{first.name} and {len(others)} more" if others else first.name
-
-    @property
-    def suffix(self) -> str:
-        """The ending of their names."""
-        return self.locations[0].suffix
+def joint_name(locations: Sequence[Location]) -> str:
+    """Return what files are called in sentences."""
+    first, *others = locations
+    return f"{first.name} and {len(others)} more" if others else first.name
 
 
 def locations_of(*addresses: str) -> tuple[Location, ...]:

@@ -22,8 +22,8 @@ from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.models.promotion import (
+    Challenge,
     Contender,
-    Decision,
     columns_of,
     describe_decision,
     recipe,
@@ -218,7 +218,9 @@ def contender(version: ModelVersion) -> tuple[Contender, CompareConfig]:
 
 
 @step("record the decision on {decision.model}")
-def record_decision(run: TrackedRun, decision: Decision, run_id: str, results: tuple[FoldsRef, FoldsRef] | None) -> str:
+def record_decision(
+    run: TrackedRun, decision: Challenge, run_id: str, results: tuple[FoldsRef, FoldsRef] | None
+) -> str:
     """Move the alias where the challenger wins, and leave the evidence in MLflow, Prefect and the folder returned."""
     target, links = Path("results") / decision.model / run_id, {"MLflow run": run.url}
     with atomic_path(target) as folder:
@@ -262,7 +264,7 @@ def record_decision(run: TrackedRun, decision: Decision, run_id: str, results: t
     return str(target)
 
 
-def _row(decision: Decision) -> dict[str, str]:
+def _row(decision: Challenge) -> dict[str, str]:
     """Return the decision as a row of a table, for people."""
     defender = decision.defender
     return {

@@ -130,7 +130,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Challenge:
-    """What is known of two versions of a model where one challenges the other.
+    """Two versions of a model of which one challenges the other, and who is champion then.
 
     Attributes
     ----------
@@ -148,6 +148,18 @@ class Challenge:
         Whether a version of the same recipe takes over that learned from other rows and is not worse.
     dataset, digest : str
         What both were measured on.
+    champion : int
+        Version that holds the alias afterwards; 0 where nothing is decided.
+    moved : bool
+        Whether the alias moved.
+    reason : str
+        One sentence.
+    test : str
+        What was tested: that the challenger is "better", "not worse", or "worse than before"; empty where nothing was.
+    p : float or None
+        Of that test, a corrected resampled t-test.
+    uncorrected_p : float or None
+        Of the papers' paired t-test that the challenger is better.
     """
 
     model: str
@@ -159,6 +171,12 @@ class Challenge:
     refresh: bool
     dataset: str = ""
     digest: str = ""
+    champion: int = 0
+    moved: bool = False
+    reason: str = ""
+    test: str = ""
+    p: float | None = None
+    uncorrected_p: float | None = None
 
     @property
     def same_version(self) -> bool:
@@ -181,11 +199,11 @@ class Challenge:
 
     def decided(
         self, moved: bool, reason: str, test: str = "", p: float | None = None, uncorrected_p: float | None = None
-    ) -> Decision:
-        """Return the decision that the challenger is champion, or the defender stays."""
+    ) -> Challenge:
+        """Return it with the decision that the challenger is champion, or the defender stays."""
         champion = self.challenger if moved or self.defender is None else self.defender
-        return Decision(
-            **vars(self),
+        return replace(
+            self,
             champion=champion.version,
             moved=moved,
             reason=reason,
@@ -195,35 +213,7 @@ class Challenge:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decision(Challenge):
-    """Who is champion now, and why.
-
-    Attributes
-    ----------
-    champion : int
-        Version that holds the alias afterwards.
-    moved : bool
-        Whether the alias moved.
-    reason : str
-        One sentence.
-    test : str
-        What was tested: that the challenger is "better", "not worse", or "worse than before"; empty where nothing was.
-    p : float or None
-        Of that test, a corrected resampled t-test.
-    plain_p : float or None
-        Of the papers' paired t-test that the challenger is better.
-    """
-
-    champion: int
-    moved: bool
-    reason: str
-    test: str
-    p: float | None
-    uncorrected_p: float | None
-
-
-def decide(of: Challenge) -> Decision:
+def decide(of: Challenge) -> Challenge:
     """Return who is champion after a challenge.
 
     A version of another recipe takes over where its errors are lower: by a corrected resampled t-test on common folds.
@@ -249,7 +239,7 @@ def decide(of: Challenge) -> Decision:
     return _if_not_worse(of, ours, theirs)
 
 
-def _if_better(of: Challenge, ours: Contender, theirs: Contender) -> Decision:
+def _if_better(of: Challenge, ours: Contender, theirs: Contender) -> Challenge:
     """Decide between two recipes by their errors on common folds."""
     errors, baseline = np.array(ours.errors), np.array(theirs.errors)
     p = corrected_p(errors, baseline, ours.test_share)
@@ -262,7 +252,7 @@ def _if_better(of: Challenge, ours: Contender, theirs: Contender) -> Decision:
     return of.decided(wins, reason, "better", p, paired_p(errors, baseline))
 
 
-def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Decision:
+def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Challenge:
     """Decide whether a version of the same recipe, from other rows, is as good as the champion."""
     held = of.reference or theirs
     allowed, limits = 1 + of.margin, f"margin {100 * of.margin:g} %, level {of.level:g}"
@@ -366,7 +356,7 @@ def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) 
         )
 
 
-def describe_decision(decision: Decision, links: dict[str, str]) -> str:
+def describe_decision(decision: Challenge, links: dict[str, str]) -> str:
     """Return the report of a decision."""
     lines = [
         f"# {decision.model}: version {decision.champion} {'becomes' if decision.moved else 'stays'} champion",

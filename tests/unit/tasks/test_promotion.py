@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, higher_p, paired_p
-from learnkernels.tasks.models.promotion import Challenge, Contender, Decision, decide, describe_decision
+from learnkernels.tasks.models.promotion import Challenge, Contender, decide, describe_decision
 
 CHAMPION = 0.5 + 0.01 * np.random.default_rng(0).normal(size=50)
 NOISE = 0.01 * np.random.default_rng(1).normal(size=50)
@@ -24,7 +24,7 @@ def contender(version: int, errors: np.ndarray, recipe: str = "one", **facts: An
     return replace(found.measured(folds, in_training=True).measured(folds), **facts)
 
 
-def decided(challenger: Contender, defender: Contender | None = None, **changes: Any) -> Decision:
+def decided(challenger: Contender, defender: Contender | None = None, **changes: Any) -> Challenge:
     defender = defender or contender(1, CHAMPION)
     given = {"reference": defender, "level": SIGNIFICANCE, "margin": 0.05, "refresh": True} | changes
     return decide(Challenge("m", challenger, defender, **given))
