@@ -87,6 +87,14 @@ def anchors(text: str) -> set[str]:
     return {title.replace(" ", "-") for title in titles} | set(re.findall(r'<a id="([^"]+)"', text))
 
 
+def test_the_tests_that_show_the_features_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("## Features and their tests\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"\| `([\w/]+\.py)::(\w+)` \|$", section, re.M)
+    assert len(shown) == section.count("\n| ") - 1
+    assert [name for file, name in shown if f"\ndef {name}(" not in (ROOT / file).read_text(encoding="utf-8")] == []
+
+
 def test_links_of_the_pages_lead_somewhere():
     broken = []
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]:
