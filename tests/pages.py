@@ -75,6 +75,7 @@ def check(block: str) -> int:
             exec(source, names)
             continue
         value, said = eval(source, names), eval(claim.group(1), {"array": np.array})
-        np.testing.assert_allclose(value, said, atol=0.0051)  # told to two digits
+        decimals = max(map(len, re.findall(r"\.(\d+)", claim.group(1))))
+        np.testing.assert_allclose(value, said, atol=0.51 * 0.1**decimals)
         checked += 1
     return checked
