@@ -3,7 +3,7 @@
 Tables: `landmarks`, against scikit-learn's Nystroem and Ridge on the same landmarks, medians of REPEATS paired runs;
 `pipeline`, from rows to predictions, with the regression of a tenth of the rows beside it; `residuals`, steps and
 residual of conjugate gradients where kernels are nearly constant; `sampled`, weights of 10^6 rows from some thousands;
-and `coverage`, how often the intervals of a sample contain what all rows give.
+`spread`, how far these are from the weights of all rows; and `diagnostics`, linear CKA and tests by permutation.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from sklearn.linear_model import Ridge
 
 from benchmarks.alignment_statistics import REPEATS, timed
 from benchmarks.history import tell
-from learnkernels import GaussianFamily, gram_statistics, learn_kernel
+from learnkernels import GaussianFamily, alignment_test, gram_statistics, learn_kernel, linear_cka
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learning import learn_from_statistics
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
@@ -208,7 +209,29 @@ def spread(m: int, p: int, trials: int, n: int) -> list[dict[str, Any]]:
     ]
 
 
-TABLES = ("landmarks", "pipeline", "residuals", "sampled", "spread")
+def diagnostics(m: int, d: int, permutations: int) -> list[dict[str, Any]]:
+    """Time linear CKA of two representations with d features each, and tests of three Gaussians by permutations."""
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(2, m, d))
+    B += A
+    X, y = rows_and_target(m, 0)
+    outputs = y[:, None] + 100 * rng.normal(size=(m, 3))
+    test = partial(alignment_test, GaussianFamily(bandwidths(3)), X, task="regression", n_permutations=permutations)
+    cases: dict[str, Callable[[], Any]] = {
+        f"linear CKA, {d} features each": lambda: linear_cka(A, B),
+        "alignment test, one output": lambda: test(outputs[:, 0]),
+        "alignment test, three outputs": lambda: test(outputs),
+    }
+    rows = []
+    for case, work in cases.items():
+        started, busy = time.perf_counter(), time.process_time()
+        work()
+        note = f"{time.process_time() - busy:.1f} CPU seconds, {permutations} permutations, {peak()}"
+        rows.append(row("diagnostics", case, m, 3, seconds=time.perf_counter() - started, note=note))
+    return rows
+
+
+TABLES = ("landmarks", "pipeline", "residuals", "sampled", "spread", "diagnostics")
 
 
 def main() -> None:
@@ -227,6 +250,7 @@ def main() -> None:
         "residuals": lambda: residuals(*((400, 50) if fast else (8000, 1000))),
         "sampled": lambda: sampled(5000 if fast else 1_000_000, 10),
         "spread": lambda: spread(*((1500, 4, 3, 300) if fast else (40_000, 10, 20, SAMPLE_ROWS))),
+        "diagnostics": lambda: diagnostics(*((1500, 8, 9) if fast else (m, 512, 99))),
     }
     timed(lambda: gram_statistics(GaussianFamily([0.5]), np.eye(60), np.arange(60.0)), 1)  # loads and compiles
     rows = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from learnkernels.kernels.centering import center_cross_gram, center_gram, centered_diagonals, require_gram_matrices
 from learnkernels.kernels.engine.operators import gram_operator
@@ -20,8 +22,11 @@ from learnkernels.kernels.targets import Target, Task
 BLOCK_ROWS = 8192
 """Rows of two representations whose products are formed at once."""
 
-COLUMN_BYTES = 2**27
-"""Bytes of the products of base kernels with permuted targets that are formed at once."""
+PERMUTED_BYTES = 2**28
+"""Bytes of the permuted targets that one pass multiplies by the base kernels."""
+
+ROUNDING = 1e-12
+"""Share of its magnitude up to which a statistic of permuted rows equals that of the rows in their order."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +68,43 @@ class IndependenceTest(NamedTuple):
 
     hsic: float
     p_value: float
+
+
+def permutation_test(
+    statistic: Callable[[np.ndarray], np.ndarray],
+    n_rows: int,
+    n_permutations: int,
+    rng: np.random.Generator,
+    *,
+    magnitude: float | np.ndarray,
+    at_once: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a statistic of some rows, and its p-value under permutations of them.
+
+    Parameters
+    ----------
+    statistic : callable
+        Returns the statistic, shape (..., r), of r orders of the rows, shape (r, m).
+    n_rows, n_permutations : int
+        m, and how many random orders there are besides the given one.
+    rng : Generator
+        Draws the orders.
+    magnitude : float or ndarray of shape (...)
+        What the statistic is compared with: values that differ by `ROUNDING` times as much are equal, such as those of
+        permutations that change nothing.
+    at_once : int
+        Orders that `statistic` is given together, at most.
+
+    Returns
+    -------
+    seen, p_value : ndarray of shape (...)
+        Of the rows in their order; share of orders, the given one among them, with at least the statistic seen.
+    """
+    orders = chain([np.arange(n_rows)], (rng.permutation(n_rows) for _ in range(n_permutations)))
+    runs = [high - low for low, high in spans(n_permutations + 1, at_once)]
+    values = np.concatenate([statistic(np.array(list(islice(orders, run)))) for run in runs], axis=-1)
+    seen = values[..., 0]
+    return seen, np.mean(values >= np.expand_dims(seen - ROUNDING * np.asarray(magnitude), -1), axis=-1)
 
 
 def unbiased_products(M: np.ndarray, diagonals: np.ndarray) -> np.ndarray:
@@ -143,7 +185,8 @@ def linear_cka(X: np.ndarray, Y: np.ndarray, *, debiased: bool = False) -> float
     across = float((products[:start, start:] ** 2).sum())
     M = np.array([[(products[:start, :start] ** 2).sum(), across], [across, (products[start:, start:] ** 2).sum()]])
     for name, values, norm in zip("XY", representations, np.sqrt(np.diag(M)), strict=True):
-        if norm <= m * values.shape[1] * (4 * np.finfo(np.float64).eps * np.abs(values).max()) ** 2:
+        largest = max(float(values.max()), -float(values.min()))
+        if norm <= m * values.shape[1] * (4 * np.finfo(np.float64).eps * largest) ** 2:
             raise ValueError(f"{name} is the same in all rows, so its alignment is undefined; leave it out.")
     M = unbiased_products(M, diagonals) if debiased else M
     if not np.diag(M).min() > 0:
@@ -194,9 +237,10 @@ def alignment_test(
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the statistics, and O(p m^2 q) a permutation; memory grows with m alone where the matrices
-    do not fit into 1 GiB. p-values are exact for independent rows, whatever their distribution. With several base
-    kernels each has a test of its own: correct the p-values for their number.
+    O(m^2 (d + p^2)) time for the statistics, and O(p m^2 q) per permutation. Where the matrices do not fit into 1 GiB,
+    some hundred permutations share a pass over tiles, and memory is O(m) and about 1 GiB in addition. p-values are
+    exact for independent rows, whatever their distribution. With several base kernels each has a test of its own:
+    correct the p-values for their number.
 
     References
     ----------
@@ -224,30 +268,31 @@ def alignment_test(
         ]
     )
     error = np.sqrt((n_groups - 1) / n_groups * ((loo - loo.mean(axis=0)) ** 2).sum(axis=0))
-    margin = student.ppf((1 + level) / 2, n_groups - 1) * error
+    margin = stdtrit(n_groups - 1, (1 + level) / 2) * error
     grams = gram_operator(family, moved, shift=statistics.shift, scales=np.ones(family.n_kernels))
     Y = Y - Y.mean(axis=0)
-    seen, reached = np.asarray(grams.quadratic_forms(Y)), np.ones(family.n_kernels)
-    q, p = Y.shape[1], family.n_kernels
-    for low, high in spans(n_permutations, max(1, COLUMN_BYTES // (8 * p * m * q))):
-        permuted = np.hstack([Y[rng.permutation(m)] for _ in range(high - low)])
-        forms = np.einsum("kiq,iq->kq", grams.products(permuted), permuted).reshape(p, high - low, q).sum(axis=2)
-        # Permutations that leave the target as it is differ from it by rounding.
-        reached += (forms >= seen[:, None] * (1 - 1e-12)).sum(axis=1)
+    _, p_values = permutation_test(
+        lambda orders: grams.quadratic_forms(Y[orders.T]),
+        m,
+        n_permutations,
+        rng,
+        magnitude=statistics.target_products(),
+        at_once=max(1, PERMUTED_BYTES // Y.nbytes),
+    )
     return AlignmentTest(
         family.names,
         statistics.alignments,
         debiased,
         np.clip(debiased - margin, -1.0, 1.0),
         np.clip(debiased + margin, -1.0, 1.0),
-        reached / (n_permutations + 1),
+        p_values,
     )
 
 
 def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndarray:
     """Return debiased alignments of base kernels with the target, of their shifted diagonals on all rows."""
     p = statistics.n_kernels
-    means = np.array([statistics.combined_row_means(indicator) for indicator in np.eye(p)])
+    means = statistics.combined_row_means(np.eye(p))
     Y = statistics.targets - statistics.targets.mean(axis=0)
     centered = centered_diagonals(diagonals[:, statistics.rows], means)
     M = np.empty((p + 1, p + 1))
@@ -293,13 +338,16 @@ def independence_test(
     if n_permutations < 1:
         raise ValueError(f"n_permutations must be positive, got {n_permutations}.")
     K_c, L_c, rng = center_gram(K), center_gram(L), np.random.default_rng(random_state)
-    seen, reached = float(np.vdot(K_c, L_c)), 1
-    for _ in range(n_permutations):
-        order = rng.permutation(len(K))
-        reached += bool(np.vdot(K_c, L_c[np.ix_(order, order)]) >= seen - 1e-12 * abs(seen))
-    M = np.array([[np.vdot(K_c, K_c), seen], [seen, np.vdot(L_c, L_c)]])
+
+    def products(orders: np.ndarray) -> np.ndarray:
+        return np.array([np.vdot(K_c, L_c[np.ix_(order, order)]) for order in orders])
+
+    norms = np.vdot(K_c, K_c), np.vdot(L_c, L_c)
+    magnitude = float(np.sqrt(norms[0] * norms[1]))
+    seen, p = permutation_test(products, len(K), n_permutations, rng, magnitude=magnitude, at_once=1)
+    M = np.array([[norms[0], seen], [seen, norms[1]]])
     hsic = unbiased_products(M, np.array([np.diag(K_c), np.diag(L_c)]))[0, 1]
-    return IndependenceTest(float(hsic), reached / (n_permutations + 1))
+    return IndependenceTest(float(hsic), float(p))
 
 
 def alignment_hypothesis(

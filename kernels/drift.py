@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.dependence import permutation_test
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.parameters import Value
@@ -156,20 +157,22 @@ def kernel_test(K: np.ndarray, n: int, permutations: int = PERMUTATIONS, seed: i
     Gretton, Borgwardt, Rasch, Schölkopf, Smola (2012), A kernel two-sample test, JMLR 13:723-773, equation (3); the
     permutations stand for its bootstrap of the null distribution, section 5.
     """
-    N, rng = len(K), np.random.default_rng(seed)
+    N = len(K)
     m = N - n
-    first = np.zeros((N, permutations + 1))
-    first[:n, 0] = 1.0
-    for division in range(1, permutations + 1):
-        first[rng.permutation(N)[:n], division] = 1.0
     apart = np.array(K)
     np.fill_diagonal(apart, 0.0)
-    within = np.einsum("ip,ip->p", first, apart @ first)
-    across = apart.sum(axis=0) @ first - within
-    other = apart.sum() - within - 2.0 * across
-    found = within / (n * (n - 1)) + other / (m * (m - 1)) - 2.0 * across / (n * m)
-    rounding = 1e-12 * np.abs(apart).max(initial=0.0)  # divisions that are equal may round otherwise
-    return float(found[0]), float((found >= found[0] - rounding).mean())
+
+    def estimates(orders: np.ndarray) -> np.ndarray:
+        first = np.zeros((N, len(orders)))
+        first[orders[:, :n].T, np.arange(len(orders))] = 1.0
+        within = np.einsum("ip,ip->p", first, apart @ first)
+        across = apart.sum(axis=0) @ first - within
+        other = apart.sum() - within - 2.0 * across
+        return within / (n * (n - 1)) + other / (m * (m - 1)) - 2.0 * across / (n * m)
+
+    rng, magnitude = np.random.default_rng(seed), float(np.abs(apart).max(initial=0.0))
+    found, p = permutation_test(estimates, N, permutations, rng, magnitude=magnitude, at_once=permutations + 1)
+    return float(found), float(p)
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ class StackedGrams:
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
         """Return the quadratic forms; O(p m^2 q)."""
-        return np.einsum("kiq,iq->k", self.products(alpha), alpha)
+        products = self.products(alpha.reshape(self.n_rows, -1)).reshape(self.n_kernels, *alpha.shape)
+        return np.einsum("ki...q,i...q->k...", products, alpha)
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
         """Return the Frobenius products with `W`; O(p m^2)."""
@@ -170,8 +171,15 @@ class TiledGrams:
         return self.centering.less_mean(self.over_tiles(of).joined()).swapaxes(0, 1)
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
-        """Return the quadratic forms; one pass over all tiles."""
-        return np.einsum("kiq,iq->k", self.products(alpha), alpha)
+        """Return the quadratic forms; one pass over the tiles on and above the diagonal, memory of one of them."""
+        centered = self.centering.less_mean(alpha)
+        flat = centered.reshape(self.n_rows, -1)
+
+        def of(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
+            products = (tile @ flat[columns]).reshape(self.n_kernels, *centered[rows].shape)
+            return (1.0 if rows == columns else 2.0) * np.einsum("ki...q,i...q->k...", products, centered[rows])
+
+        return np.asarray(self.over_tiles(of))
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
         """Return the Frobenius products with `W`; one pass over all tiles."""
@@ -281,7 +289,8 @@ class FeatureGrams:
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
         """Return the quadratic forms; O(p m q), for sparse features O(nnz q)."""
-        return np.asarray((self.projections(alpha) ** 2).sum(axis=1))
+        projections = self.projections(alpha.reshape(self.n_rows, -1)).reshape(self.n_kernels, *alpha.shape[1:])
+        return np.asarray((projections**2).sum(axis=-1))
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
         """Return ``z_k' W z_k``; O(m^2 p), a few features at once, for sparse ones over the rows that have them."""

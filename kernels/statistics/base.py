@@ -157,7 +157,10 @@ class AlignmentStatistics(Value, ABC):
 
     @abstractmethod
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,)."""
+        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,).
+
+        Of several sums, with `coefficients` of shape (r, p), those of each, shape (r, m).
+        """
 
     def _squared_norm(self, mu: np.ndarray) -> float:
         """Return the squared Frobenius norm of the centered ``sum_k mu_k K_k``."""

@@ -134,7 +134,7 @@ class FeatureStatistics(AlignmentStatistics):
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k K_k`` over the rows held, shape (m,)."""
-        return np.asarray(self.X @ (coefficients * self._means))
+        return np.asarray((self.X @ (coefficients * self._means).T).T)
 
     def traces(self, centered: bool = True) -> np.ndarray:
         """Return the trace of each base kernel, shape (p,)."""

@@ -74,7 +74,8 @@ class GramStatistics(AlignmentStatistics):
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,)."""
-        return np.asarray(np.tensordot(coefficients, self.row_sums, axes=(0, 1)).sum(axis=0) / self.total_weight)
+        sums = np.tensordot(coefficients, self.row_sums, axes=(-1, 1)).sum(axis=-2)
+        return np.asarray(sums / self.total_weight)
 
     def _products(self, centered: bool) -> np.ndarray:
         G, W = self.block_products.sum(axis=(0, 1)), self.total_weight

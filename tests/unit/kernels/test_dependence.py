@@ -16,6 +16,7 @@ from learnkernels import (
     independence_test,
     linear_cka,
 )
+from learnkernels.kernels import dependence
 from learnkernels.kernels.dependence import alignment_error_bound, alignment_hypothesis
 from tests.refusals import require_refusals
 
@@ -90,7 +91,8 @@ def test_p_values_hold_under_independence_and_find_dependence():
     assert independence_test(X @ X.T, Y @ Y.T, n_permutations=199).p_value == 1 / 200
 
 
-def test_permutations_count_what_explicit_ones_reach():
+def test_permutations_count_what_explicit_ones_reach(monkeypatch):
+    monkeypatch.setattr(dependence, "PERMUTED_BYTES", 8 * 16 * 3 * 7)  # seven at once
     X, Y = dependent(16, seed=2)
     K, rng = center_gram(np.exp(-0.1 * ((X[:, None] - X) ** 2).sum(axis=2))), np.random.default_rng(5)
     rng.permutation(16)  # of the groups

@@ -90,6 +90,9 @@ def test_every_form_does_what_the_matrices_do(name, form, centering, monkeypatch
         np.testing.assert_allclose(grams.products(columns), expected.astype(float), rtol=0, atol=atol)
         forms = np.einsum("iq,kiq->k", columns, expected).astype(float)
         np.testing.assert_allclose(grams.quadratic_forms(columns), forms, rtol=0, atol=atol * np.abs(columns).sum())
+    forms = np.array([grams.quadratic_forms(columns) for columns in (alpha, alpha[::-1])]).T
+    several = grams.quadratic_forms(np.stack([alpha, alpha[::-1]], axis=1))
+    np.testing.assert_allclose(several, forms, rtol=0, atol=atol * np.abs(alpha).sum())
 
     W = numbers(m, m, seed=2)
     W = W + W.T
