@@ -44,7 +44,7 @@ SETTLE_MILLISECONDS = 400
 SETTLE_LOOKS = 40
 
 LARGE_BYTES = 150_000
-"""A larger picture is kept with 256 colours."""
+"""A larger picture is kept with 256 colors."""
 
 TRAIN = ("train", "conf/quickstart.yaml", "--register", "tumours", "--dataset", "breast_cancer", "--learner")
 FIRST = ("compare", "conf/quickstart.yaml")

@@ -18,12 +18,12 @@ from learnkernels import KernelLearningClassifier, PrecomputedFamily
 # %%
 # 160 rings of 12 to 24 nodes with chords, which in half of them lead two nodes on and
 # in the others anywhere. Counts of nodes and edges tell nothing, and degrees hardly
-# anything; the neighbours of neighbours do.
+# anything; the neighbors of neighbors do.
 rng = np.random.default_rng(0)
 
 
 def draw(near: bool) -> dict[int, set[int]]:
-    """Return a random graph: the neighbours of each node."""
+    """Return a random graph: the neighbors of each node."""
     size = int(rng.integers(12, 25))
     graph = {i: {(i - 1) % size, (i + 1) % size} for i in range(size)}
     for i in rng.choice(size, size // 3, replace=False):
@@ -39,7 +39,7 @@ graphs = [draw(near) for near in is_near]
 
 # %%
 # The kernel of Weisfeiler and Lehman: every node begins with a label, here its degree;
-# a round gives it a new one, made of its own and its neighbours'. The kernel of a round
+# a round gives it a new one, made of its own and its neighbors'. The kernel of a round
 # is the inner product of the counts of labels.
 def counts_of_labels(graph: dict[int, set[int]], rounds: int) -> list[Counter]:
     """Return how often each label occurs, in each round."""

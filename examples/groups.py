@@ -3,7 +3,7 @@ Rows that belong together
 =========================
 
 Thirty patients, twenty visits each. How well will the model do on a new patient? Folds
-that divide a patient's visits between training and test tell how well it recognises
+that divide a patient's visits between training and test tell how well it recognizes
 patients it knows.
 """
 

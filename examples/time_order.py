@@ -4,7 +4,7 @@ Rows in time
 
 The demand for electricity follows the hour and the weather, and it grows. How large is
 the error on days to come? Folds that mix past and future interpolate between
-neighbouring hours, which nobody can do tomorrow.
+neighboring hours, which nobody can do tomorrow.
 """
 
 import matplotlib.pyplot as plt

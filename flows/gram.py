@@ -27,7 +27,7 @@ class Matrices(TypedDict):
     stores: list[str]
 
 
-@flow(name="materialise-base-kernels", flow_run_name=run_name("{config}-gram"))
+@flow(name="materialize-base-kernels", flow_run_name=run_name("{config}-gram"))
 def gram(
     config: WholeConfig, output: str, dtype: matrices.Dtype = "float64", strip_bytes: int = matrices.STRIP_BYTES
 ) -> Matrices:

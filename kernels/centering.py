@@ -17,7 +17,7 @@ class Centering(StrEnum):
 
     Code that subtracts a mean of training rows (of features, columns of a kernel or targets) takes it from here, and
     gets zeros where nothing is centered. With "none" predictors have no intercept either: the constant part is then
-    that of a constant base kernel, and penalised like the rest. With "target" kernels are as they are, and targets are
+    that of a constant base kernel, and penalized like the rest. With "target" kernels are as they are, and targets are
     taken less their mean, which predictions get back.
     """
 

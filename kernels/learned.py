@@ -69,7 +69,7 @@ class LearnedKernel(Value):
     alignments : ndarray of shape (p,)
         The same for each base kernel.
     certificate : Certificate or None
-        Evidence of optimality, where the learner solves an optimisation problem.
+        Evidence of optimality, where the learner solves an optimization problem.
     X : ndarray or CSR matrix of shape (m, d)
         The training rows, less `origin`.
     rows : ndarray of shape (m,)

@@ -23,7 +23,7 @@ Class = TypeVar("Class", bound=type)
 
 Renaming = TypeVar("Renaming", bound=Callable[..., Any])
 
-Made = TypeVar("Made", bound="Parameterised")
+Made = TypeVar("Made", bound="Parameterized")
 
 
 class Value:
@@ -80,7 +80,7 @@ class Value:
         return " ".join(line.strip() for line in said.splitlines())
 
 
-class Parameterised(Value):
+class Parameterized(Value):
     """An object whose parameters can be read, set and searched as those of scikit-learn's estimators.
 
     Notes

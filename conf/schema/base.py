@@ -172,7 +172,7 @@ class Spaced(Strict):
     stop: Positive = Field(alias="to", description="The last number, included.")
     count: int = Field(ge=2, le=MOST_VALUES, description="How many numbers.")
     spacing: Literal["linear", "log"] = Field(
-        "linear", description="linear: neighbours have one distance. log: they have one ratio."
+        "linear", description="linear: neighbors have one distance. log: they have one ratio."
     )
 
     def _complaints(self) -> Iterator[str]:

@@ -432,7 +432,7 @@ class CompareConfig(Strict):
                 )
         taken = {*BASELINE_TITLES.values()} & {learner.title for learner in self.learners}
         if self.baseline is not None and taken:
-            yield f"a learner is labelled {min(taken)}, the name of a baseline in reports; label it otherwise"
+            yield f"a learner is labeled {min(taken)}, the name of a baseline in reports; label it otherwise"
         yield from self._complaints_about_data()
 
     def _complaints_about_data(self) -> Iterator[str]:

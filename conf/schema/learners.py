@@ -142,7 +142,7 @@ class PredictorConfig(base.Strict):
         "the machine's.",
     )
     loss: Literal["squared", "hinge", "logistic"] | None = Field(
-        None, description="What nystrom minimises: squared by default; hinge and logistic are for classification."
+        None, description="What nystrom minimizes: squared by default; hinge and logistic are for classification."
     )
     tolerance: float | None = Field(
         None, gt=0, lt=1, description="Relative residual at which the iterations of krr-cg and nystrom stop."

@@ -47,7 +47,7 @@ fig.colorbar(shown)
 fig.tight_layout()
 
 # %%
-# Neighbouring bandwidths are nearly the same kernel. Whoever weighs each by its own
+# Neighboring bandwidths are nearly the same kernel. Whoever weighs each by its own
 # alignment counts them twice.
 #
 # Four learners
@@ -109,7 +109,7 @@ print(f"view 0, which decides, has {shares['view 0']:.2f} of the learned kernel"
 # One stage or two
 # ----------------
 # ``alignf`` is a *two-stage* learner: weights from alignments, then any predictor.
-# *One-stage* learners, such as ``l1-krr`` and ``lp-svm``, minimise the objective of
+# *One-stage* learners, such as ``l1-krr`` and ``lp-svm``, minimize the objective of
 # their predictor over weights and predictor together, anew for each regularization.
 # They take longer, know the loss, and with a norm of one leave few kernels.
 # :doc:`/choose` says when to take which, and ``learnkernels learners`` lists them:

@@ -68,7 +68,7 @@ fig.tight_layout()
 
 # %%
 # The alignment is known far better than single weights: ``alignf`` moves weight between
-# neighbouring bandwidths, which are nearly the same kernel, and it matters little how.
+# neighboring bandwidths, which are nearly the same kernel, and it matters little how.
 #
 # The second stage: landmarks
 # ---------------------------

@@ -126,10 +126,10 @@ class Combination:
     def side(self, B: Rows, dtype: Any = np.float64) -> BySeeds | PackedRows:
         """Return rows as the right side of many fills, in a precision; laid out, where all follows from distances."""
         family, _, shift = self.evaluated
-        centre = mean_row(B)
-        operands = family.operands(B, shift, centre, dtype)
+        center = mean_row(B)
+        operands = family.operands(B, shift, center, dtype)
         of = as_differences(operands)
-        return BySeeds(self, operands, centre, dtype) if of is None else PackedRows(self, of, centre, dtype)
+        return BySeeds(self, operands, center, dtype) if of is None else PackedRows(self, of, center, dtype)
 
     def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: Any = None) -> None:
         """Write what `matrix` returns into `out`, an array of shape (a, b); `right` is the `side` of B, if there is."""
@@ -170,21 +170,21 @@ class BySeeds:
     of : Combination
     operands : list of Operand
         Rows as its family takes them.
-    centre : ndarray of shape (d,)
+    center : ndarray of shape (d,)
         What they may be moved by.
     dtype : dtype
         float64 or float32, of the seeds.
     """
 
-    def __init__(self, of: Combination, operands: list[Any], centre: np.ndarray, dtype: Any) -> None:
+    def __init__(self, of: Combination, operands: list[Any], center: np.ndarray, dtype: Any) -> None:
         self._family, _, self._shift = of.evaluated
-        self._right, self._centre, self._dtype, self._own = operands, centre, np.dtype(dtype), local()
+        self._right, self._center, self._dtype, self._own = operands, center, np.dtype(dtype), local()
         self._weights = _weights(of, self._dtype)
         self._most = MOST_COLUMNS // lanes(self._dtype) * lanes(self._dtype)
 
     def left(self, A: Rows, own: bool = False) -> list[Any]:
         """Return the rows of the other side, for many fills; `own` ones are those of this side."""
-        return self._right if own else self._family.operands(A, self._shift, self._centre, self._dtype)
+        return self._right if own else self._family.operands(A, self._shift, self._center, self._dtype)
 
     def fill(self, left: list[Any], rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between some rows of the other side and some of this one into `out`."""
@@ -207,15 +207,15 @@ class PackedRows:
     of : Combination
     differences : list of Differences
         What the seeds follow from, of these rows.
-    centre : ndarray of shape (d,)
+    center : ndarray of shape (d,)
         What they may be moved by.
     dtype : dtype
         float64 or float32, of all that is formed.
     """
 
-    def __init__(self, of: Combination, differences: Sequence[Differences], centre: np.ndarray, dtype: Any) -> None:
+    def __init__(self, of: Combination, differences: Sequence[Differences], center: np.ndarray, dtype: Any) -> None:
         self._family, _, self._shift = of.evaluated
-        self._centre, self._dtype = centre, np.dtype(dtype)
+        self._center, self._dtype = center, np.dtype(dtype)
         parts, weights = Parts.of(differences, self._dtype), _weights(of, self._dtype)
         self.n_rows = len(differences[0].rows)
         stride = -(-self.n_rows // parts.across) * parts.across
@@ -224,7 +224,7 @@ class PackedRows:
 
     def left(self, A: Rows, own: bool = False) -> tuple[np.ndarray, int]:
         """Return the rows of the other side, for many fills, and their number."""
-        of = self._family.operands(A, self._shift, self._centre, self._dtype)
+        of = self._family.operands(A, self._shift, self._center, self._dtype)
         return pack_rows(of, self._dtype), A.shape[0]
 
     def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:

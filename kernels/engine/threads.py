@@ -18,7 +18,7 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 from learnkernels.kernels.compiled.vectors import numba_settings
 
 SMALL = 2048
-"""Most rows of a Gram matrix whose factorisations leave BLAS one thread."""
+"""Most rows of a Gram matrix whose factorizations leave BLAS one thread."""
 
 
 @cache

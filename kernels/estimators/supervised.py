@@ -331,7 +331,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
         joblib's workers.
     predictor : str or Predictor, default "auto"
-        "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate gradients; "svm", a support vector
+        "krr" or "krr-cg", kernel ridge regression by a factorization or by conjugate gradients; "svm", a support vector
         machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
         such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is the predictor whose problem
         the learner solves, krr after rfm up to 5,000 rows, or else a support vector machine up to 20,000 rows, of which
@@ -601,7 +601,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
         joblib's workers.
     predictor : str or Predictor, default "auto"
-        How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
+        How the ridge regression is solved: "krr" by a factorization, "krr-cg" by conjugate gradients, "nystrom" on
         landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
         `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits
         them and the memory.

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from learnkernels.kernels.compiled.distances import Metric, distances, exponentiate
 from learnkernels.kernels.fields import Fields, one_of, plain
-from learnkernels.kernels.parameters import Parameterised, content
+from learnkernels.kernels.parameters import Parameterized, content
 
 Rows: TypeAlias = Any
 """Rows of a data set: an ndarray or a CSR matrix of float64, which share no type to name here."""
@@ -137,10 +137,10 @@ class ExpandedRows:
 
     @classmethod
     def of(
-        cls, A: Rows, centre: np.ndarray | None, metric: Metric, gammas: Sequence[float] = (), dtype: Any = None
+        cls, A: Rows, center: np.ndarray | None, metric: Metric, gammas: Sequence[float] = (), dtype: Any = None
     ) -> Self:
         """Return rows in a precision; sparse ones are not moved."""
-        rows = A if centre is None or sparse.issparse(A) else A - centre
+        rows = A if center is None or sparse.issparse(A) else A - center
         rows = rows.astype(rows.dtype if dtype is None else dtype, copy=False)
         norms = squared_norms(rows)
         augmented = None if sparse.issparse(A) else np.column_stack([rows, np.ones_like(norms), norms])
@@ -183,7 +183,7 @@ class ExpandedRows:
         return D
 
 
-class KernelFamily(Parameterised, ABC):
+class KernelFamily(Parameterized, ABC):
     """A set of p base kernels that are computed together, one tile of pairs of rows at a time.
 
     Notes
@@ -309,7 +309,7 @@ class KernelFamily(Parameterised, ABC):
         """Return how the p kernels, less `shift`, follow from the seeds; by default each is its own seed."""
         return TilePlan.identity(self.n_kernels)
 
-    def operands(self, A: Rows, shift: np.ndarray, centre: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
+    def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
         """Return rows as one side of tiles, whose seeds the operands of the other side fill.
 
         Parameters
@@ -318,7 +318,7 @@ class KernelFamily(Parameterised, ABC):
             Not modified.
         shift : ndarray of shape (p,)
             Constant that is subtracted from each kernel.
-        centre : ndarray of shape (d,), optional
+        center : ndarray of shape (d,), optional
             A row that both sides may be moved by where that changes no kernel.
         dtype : dtype, optional
             Precision of the seeds; by default that of the rows.
@@ -372,9 +372,9 @@ def sides_of_tile(
     operands: Callable[..., list[Any]], A: Rows, B: Rows, shift: np.ndarray
 ) -> tuple[list[Any], list[Any]]:
     """Return the operands of both sides, moved by the mean of the right one; one list twice where ``A is B``."""
-    centre = mean_row(B)
-    right = operands(B, shift, centre)
-    return right if A is B else operands(A, shift, centre), right
+    center = mean_row(B)
+    right = operands(B, shift, center)
+    return right if A is B else operands(A, shift, center), right
 
 
 def n_mapped(family: KernelFamily, d: int) -> int:
@@ -571,9 +571,9 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
     expanded form loses about ``eps * ||x||^2``; dense rows are therefore first moved by the mean of `B`, which changes
     no distance and shortens the rows.
     """
-    centre = mean_row(B)
-    right = ExpandedRows.of(B, centre, "squared")
-    return right.distances(right if A is B else ExpandedRows.of(A, centre, "squared"))
+    center = mean_row(B)
+    right = ExpandedRows.of(B, center, "squared")
+    return right.distances(right if A is B else ExpandedRows.of(A, center, "squared"))
 
 
 def inner_products(A: Rows, B: Rows) -> np.ndarray:

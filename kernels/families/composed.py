@@ -63,10 +63,10 @@ class ComposedFamily(KernelFamily):
     def plan(self, shift: np.ndarray) -> TilePlan:
         return TilePlan.joined([family.plan(part) for family, _, part in self._split(shift)])
 
-    def operands(self, A: Rows, shift: np.ndarray, centre: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
+    def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
         found = []
         for family, of, part in self._split(shift):
-            found += family.operands(of(A), part, None if centre is None else of(centre[None])[0], dtype)
+            found += family.operands(of(A), part, None if center is None else of(center[None])[0], dtype)
         return found
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:

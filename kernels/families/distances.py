@@ -70,13 +70,13 @@ class ExponentialFamily(KernelFamily):
         order, half, _ = self._doubling
         return TilePlan(order, half, 1.0 - shift)
 
-    def operands(self, A: Rows, shift: np.ndarray, centre: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
+    def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
         dtype, gammas, weights = A.dtype if dtype is None else dtype, self._doubling[2], self._weights_of(A)
         by_products = self.distance in ("squared", "euclidean") and A.shape[1] > FEW_FEATURES
         if by_products or sparse.issparse(A):
-            return [ExpandedRows.of(A, centre, self.distance, gammas, dtype)]
-        if A.dtype != dtype and centre is not None and self.distance != "differing":
-            A = A - centre  # which keeps the digits that a lower precision has
+            return [ExpandedRows.of(A, center, self.distance, gammas, dtype)]
+        if A.dtype != dtype and center is not None and self.distance != "differing":
+            A = A - center  # which keeps the digits that a lower precision has
         return [Differences(np.asarray(A, dtype=dtype), self.distance, gammas, weights)]
 
     def _weights_of(self, A: Rows) -> np.ndarray | None:

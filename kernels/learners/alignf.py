@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpstrf
 
 from learnkernels.kernels.learners.base import AlignmentLearner, Products, Solution
-from learnkernels.kernels.solvers.active_set import minimise_nonnegative
+from learnkernels.kernels.solvers.active_set import minimize_nonnegative
 from learnkernels.kernels.solvers.certificate import Certificate
 
 TOLERANCE = 1e-8
@@ -32,7 +32,7 @@ class Alignf(AlignmentLearner):
     Notes
     -----
     Solved by active sets on M scaled to unit diagonal, from some hundred kernels on after a warm start. (Non-negative
-    least squares on M and a themselves minimises another function, ``||M v - a||``.) With dependent kernels the weights
+    least squares on M and a themselves minimizes another function, ``||M v - a||``.) With dependent kernels the weights
     are not unique, the combined kernel is.
 
     References
@@ -50,7 +50,7 @@ class Alignf(AlignmentLearner):
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled = scale[:, None] * M
         scaled *= scale
-        v = minimise_nonnegative(scaled, scale * a) * scale
+        v = minimize_nonnegative(scaled, scale * a) * scale
         return Solution.of_direction(v, kkt_certificate(M, a, v))
 
 

@@ -15,7 +15,7 @@ from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import Parameterised, Value, renamed
+from learnkernels.kernels.parameters import Parameterized, Value, renamed
 from learnkernels.kernels.registry import LEARNERS
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization, NormalizedProducts
@@ -56,7 +56,7 @@ class Solution:
         mu; they apply to the base kernels as normalized by the caller. Two-stage learners give a direction, of unit
         2-norm; of one-stage learners the length is part of the solution.
     certificate : Certificate or None
-        Evidence of optimality, where the learner solves an optimisation problem.
+        Evidence of optimality, where the learner solves an optimization problem.
     degree : int
         The kernel is ``offset + sum_k mu_k K_k`` raised to this power, entry by entry.
     offset : float
@@ -225,7 +225,7 @@ class LearningProblem:
         return replace(kernel, alignment=alignment_of_matrix(kernel.gram(), Y, w))
 
 
-class Learner(Parameterised, ABC):
+class Learner(Parameterized, ABC):
     """A way of learning how base kernels are weighed; its parameters are its fields.
 
     A learner of yours is a frozen data class below `AlignmentLearner`, `JointLearner` or `KernelSearchLearner`, with
@@ -412,7 +412,7 @@ class JointLearner(Learner):
         C : float, default 1
             C, or 1 / lambda.
         start : ndarray of shape (p,), optional
-            Feasible weights to begin with, such as those of a neighbouring regularization.
+            Feasible weights to begin with, such as those of a neighboring regularization.
 
         Returns
         -------

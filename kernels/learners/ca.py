@@ -71,7 +71,7 @@ class CA(KernelSearchLearner):
     Notes
     -----
     The gradient F' is centered because K and K^* are, by corrections of rank one. For one sigma the candidates of a
-    search are compared on bins of distances, in one pass over the pairs; a local optimiser with the exact derivative
+    search are compared on bins of distances, in one pass over the pairs; a local optimizer with the exact derivative
     then polishes the best. O(m^2) time for each of its evaluations and O(m^2) memory on the search rows; on more rows
     than those one pass over tiles an addition.
 

@@ -116,7 +116,7 @@ class Lq(AlignmentLearner):
 
     Notes
     -----
-    O(p). The alignment maximised here is not divided by the norm of the combined kernel, so the weights depend on how
+    O(p). The alignment maximized here is not divided by the norm of the combined kernel, so the weights depend on how
     the base kernels are scaled: one that is multiplied by c counts c^(1 / (q - 1)) times as much, and once more in the
     sum. For base kernels of Frobenius norm one and q = 2 this is `align`. Close to q = 1 the weight gathers on the
     largest product; those that equal it exactly share it, for any q above 1.

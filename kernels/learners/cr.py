@@ -53,7 +53,7 @@ class CR(KernelSearchLearner):
     -----
     With :math:`\alpha = (K + \lambda I)^{-1} Y` the objective falls fastest towards the kernel of the largest
     :math:`\alpha^\top K_\sigma \alpha`; how much that exceeds :math:`\alpha^\top K \alpha` bounds what is left. The
-    step towards it minimises the objective on the segment. O(m^3) a Cholesky factor, some eight an addition. Memory for
+    step towards it minimizes the objective on the segment. O(m^3) a Cholesky factor, some eight an addition. Memory for
     one m by m matrix a kernel found, up to 1 GiB, where all are weighed again, and for some eight others.
 
     On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, bandwidths are searched on 2,000 rows drawn
@@ -154,7 +154,7 @@ class CR(KernelSearchLearner):
 
 
 def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
-    """Return the share of the new kernel that minimises the objective on the segment, in [0, 1]."""
+    """Return the share of the new kernel that minimizes the objective on the segment, in [0, 1]."""
     of = (K, new - K, ridge, Y)
     # SciPy keeps the function, and matrices that it closed over, until the next collection of garbage.
     return 1.0 if _slope(1.0, *of) <= 0 else float(brentq(_slope, 0.0, 1.0, args=of, xtol=1e-4))

@@ -40,7 +40,7 @@ class EasyMKL(JointLearner):
     tradeoff : float, default 0.5
         L, from 0 (gamma spans the shortest line between the convex hulls of the classes) to 1 (gamma is uniform, and
         the squared distance is that of the classes' means). Dimensionless; it weighs against the *sum* of the base
-        kernels, so the same L regularises many base kernels less than few.
+        kernels, so the same L regularizes many base kernels less than few.
     tolerance : float
         Relative duality gap up to which the weights count as converged.
 
@@ -53,7 +53,7 @@ class EasyMKL(JointLearner):
     take long and end in the warning. As gamma sums to the same over both classes, centering on all rows is as good as
     on those of a pair.
 
-    One combination of all kernels, O(p m^2); for each pair of n rows one machine, O(n^2 s) to O(n^3) with s support
+    One combination of all kernels, O(p m^2); for each pair of n rows one SVM, O(n^2 s) to O(n^3) with s support
     vectors; at the end one product of all kernels with as many columns as there are pairs. Memory is a few m by m
     matrices.
 
@@ -93,17 +93,17 @@ class EasyMKL(JointLearner):
         Q *= 1 - self.tradeoff
         Q[np.diag_indices_from(Q)] += max(self.tradeoff, LEAST_RIDGE * float(np.trace(Q)) / len(Q))
         signed = np.zeros((grams.n_rows, len(pairs)))
-        residual, machines, values = 0.0, 0, 0.0
+        residual, svms, values = 0.0, 0, 0.0
         for pair, (rows, y) in enumerate(pairs):
             Q_pair = Q if len(rows) == len(Q) else Q[np.ix_(rows, rows)]
             gamma, solved = _closest_points(Q_pair, y)
             gap, value = _duality_gap(Q_pair, y, gamma)
             signed[rows, pair] = y * gamma
-            residual, machines, values = max(residual, gap), machines + solved, values + value
+            residual, svms, values = max(residual, gap), svms + solved, values + value
         squared_distances = np.maximum(grams.quadratic_forms(signed), 0.0)
         if not squared_distances.sum() > 0:
             raise ValueError("no base kernel tells the classes apart (all distances are zero); try other base kernels.")
-        certificate = Certificate("duality gap", residual, self.tolerance, machines, (values,))
+        certificate = Certificate("duality gap", residual, self.tolerance, svms, (values,))
         certificate.warn_unless_converged("easymkl", "use a larger tradeoff")
         return Solution(squared_distances / squared_distances.sum(), certificate)
 
@@ -120,7 +120,7 @@ def _duality_gap(Q: np.ndarray, y: np.ndarray, gamma: np.ndarray) -> tuple[float
 
 
 def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the minimiser of ``gamma' Y Q Y gamma`` over the simplices of two classes, by a hard-margin SVM.
+    """Return the minimizer of ``gamma' Y Q Y gamma`` over the simplices of two classes, by a hard-margin SVM.
 
     Parameters
     ----------
@@ -132,8 +132,8 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     Returns
     -------
     gamma : ndarray of shape (n,)
-    machines : int
-        Number of machines solved.
+    svms : int
+        Number of SVMs solved.
 
     Notes
     -----
@@ -143,11 +143,11 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     cost = FIRST_COST * 2 / _duality_gap(Q, y, uniform)[1]
-    a, machines = solve_svm(Q, y, cost).coefficients, 1
-    while a.max() >= cost and machines < MOST_COSTS:
+    a, svms = solve_svm(Q, y, cost).coefficients, 1
+    while a.max() >= cost and svms < MOST_COSTS:
         cost *= DEARER
-        a, machines = solve_svm(Q, y, cost, a).coefficients, machines + 1
+        a, svms = solve_svm(Q, y, cost, a).coefficients, svms + 1
     gamma = np.maximum(a, 0.0)
     gamma[y > 0] /= gamma[y > 0].sum()
     gamma[y < 0] /= gamma[y < 0].sum()
-    return gamma, machines
+    return gamma, svms

@@ -231,7 +231,7 @@ class NKRR(JointLearner):
         for number in range(1, 1 if self.degree == 1 else self.starts):
             if number == 1:
                 other = minimize_linear(g, mu_0, self.radius, descent.norm)
-            else:  # uniform over the directions above the centre, for either norm
+            else:  # uniform over the directions above the center, for either norm
                 other = mu_0 + (np.abs(rng.normal(size=p)) if self.norm == 2 else rng.exponential(size=p))
             run = descend(descent.to_boundary(other))
             if run.value < best.value * (1 - self.tolerance):

@@ -22,7 +22,7 @@ from learnkernels.kernels.solvers.minimax import (
     InnerProblem,
     Orthant,
     interpolated_iterations,
-    minimise,
+    solve_minimax,
 )
 from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
@@ -32,14 +32,14 @@ MOST_ITERATIONS = 200
 """Solutions of the inner problem; Newton's method needs three to ten."""
 
 NEWTON_ITERATIONS = 15
-"""Inner solutions of Newton's method for a machine with norm 1; five are the median where it converges."""
+"""Inner solutions of Newton's method for an SVM with norm 1; five are the median where it converges."""
 
 RIDGE_SAMPLE, SAMPLED_GAP = 3000, 1e-4
 """Rows that weights to begin with are learned on, of four times as many and more that no matrix of all pairs fits, and
 the relative gap of these; those of all rows are further away."""
 
 SVM_SAMPLE = 5000
-"""Rows that weights of machines are learned on where a matrix of all pairs does not fit."""
+"""Rows that weights of SVMs are learned on where a matrix of all pairs does not fit."""
 
 ADVICE = "raise max_iterations, or use a smaller regularisation"
 
@@ -56,7 +56,7 @@ class BallLearner(JointLearner):
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
         """Return the predictor's problem at given weights, on these rows or on a sample of them."""
 
-    def minimise(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
+    def minimize(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
         """Return the weights in a ball, and their certificate."""
         return solve_on_ball(problem, outer, start, self.tolerance, self.max_iterations)
 
@@ -76,8 +76,8 @@ class BallLearner(JointLearner):
         if start is None and isinstance(problem, StreamedRidge) and grams.n_rows >= 4 * RIDGE_SAMPLE:
             equal, scale = outer.start(grams.n_kernels), grams.n_rows / RIDGE_SAMPLE
             fewer = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), C * scale)
-            start = minimise(fewer, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
-        mu, certificate = self.minimise(problem, outer, start)
+            start = solve_minimax(fewer, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
+        mu, certificate = self.minimize(problem, outer, start)
         if problem.grams is not grams:
             certificate = replace(certificate, measure=f"{certificate.measure} on a sample")
         return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
@@ -89,7 +89,7 @@ def solve_on_ball(
     """Return weights in a ball, and their certificate.
 
     With norm 1 and rank-one base kernels the weights can be eliminated: a ridge regression of one target is solved as a
-    lasso, and a binary machine on more base kernels than Newton's method looks at as a linear one
+    lasso, and a binary SVM on more base kernels than Newton's method looks at as a linear one
     (`kernels.solvers.lasso`).
 
     The value of an SVM is not differentiable in weights that are zero, and Newton's method may stall where the
@@ -104,9 +104,9 @@ def solve_on_ball(
             return ridge_weights(grams, problem.Y[:, 0], problem.ridge, outer.radius, start, tolerance, most)
         if isinstance(problem, SupportVectorProblem) and len(problem.pairs) == 1 and p > WORKING_SET:
             return svm_weights(grams, problem.pairs[0][1], problem.C, outer.radius, tolerance, most)
-    machine = isinstance(problem, SupportVectorProblem) and outer.norm == 1
-    most = min(most, NEWTON_ITERATIONS) if machine else most
-    mu, reached, inner = minimise(problem, outer, outer.start(p) if start is None else start, tolerance, most)
+    svm = isinstance(problem, SupportVectorProblem) and outer.norm == 1
+    most = min(most, NEWTON_ITERATIONS) if svm else most
+    mu, reached, inner = solve_minimax(problem, outer, outer.start(p) if start is None else start, tolerance, most)
     if reached.converged or most == max_iterations or not isinstance(problem, SupportVectorProblem):
         return mu, reached
     steps, objectives = reached.iterations, list(reached.objectives)
@@ -256,10 +256,10 @@ class L2KRR(LpKRR):
             raise ValueError(f"radius must be positive and finite, got {self.radius}.")
         return Ball(center_weights(self.center, p, 2.0), float(self.radius), 2.0)
 
-    def minimise(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
+    def minimize(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
         """Return the weights in a ball, and their certificate."""
         if self.algorithm == "newton":
-            return super().minimise(problem, outer, start)
+            return super().minimize(problem, outer, start)
         return interpolated_iterations(problem, outer, self.tolerance, self.max_iterations)
 
 
@@ -281,8 +281,8 @@ class LpSVM(BallLearner):
 
     Notes
     -----
-    Newton's method over the weights (`kernels.solvers.minimax`), each machine solved to rounding by active sets from
-    its neighbour (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
+    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from
+    its neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
     On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, it learns on 5,000 of them, drawn at random,
     with C larger by the ratio of both numbers; the certificate reports it.
 
@@ -299,7 +299,7 @@ class LpSVM(BallLearner):
     predictor = "svm"
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the machines, of more rows than a matrix of all pairs fits on a sample, with C times as many."""
+        """Return the SVMs, of more rows than a matrix of all pairs fits on a sample, with C times as many."""
         m = grams.n_rows
         if not has_room(m) and not isinstance(grams, StackedGrams):
             grams, target = on_drawn_rows(grams, target, SVM_SAMPLE)
@@ -323,12 +323,12 @@ class L1SVM(LpSVM):
 
     Notes
     -----
-    Newton's method over the weights (`kernels.solvers.minimax`), each machine solved to rounding by active sets from
-    its neighbour (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
+    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from
+    its neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
     The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the learned kernel.
     On more than some 11,600 rows it learns on a sample, as `LpSVM` does.
 
-    Two classes on more rank-one kernels than Newton's method looks at are a linear machine with the squared 1-norm as
+    Two classes on more rank-one kernels than Newton's method looks at are a linear SVM with the squared 1-norm as
     penalty, solved by an interior-point method (`kernels.solvers.lasso`): twenty to forty factors of size m for any C.
 
     References
@@ -432,7 +432,7 @@ class SingleStage(JointLearner):
                     f"of these base kernels, got {self.least_alignment}."
                 )
         begin = outer.start(grams.n_kernels) if start is None else start
-        mu, certificate, _ = minimise(problem, outer, begin, self.tolerance, self.max_iterations)
+        mu, certificate, _ = solve_minimax(problem, outer, begin, self.tolerance, self.max_iterations)
         return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
 
 

@@ -16,7 +16,7 @@ from learnkernels.kernels.engine.combination import CombinedGram
 from learnkernels.kernels.engine.workers import RowSource, Threads, Workers
 from learnkernels.kernels.families.base import Rows, move
 from learnkernels.kernels.learned import LearnedKernel, LinearScores, checked_rows
-from learnkernels.kernels.parameters import Parameterised, positive
+from learnkernels.kernels.parameters import Parameterized, positive
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, class_scores, pair_votes
 from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions
 from learnkernels.kernels.targets import Target, Task
@@ -231,7 +231,7 @@ class RegularizationPath:
         return [class_scores(one, n_classes, self.pairs_of is not None) for one in self.scores(X_new)]
 
 
-class Predictor(Parameterised, ABC):
+class Predictor(Parameterized, ABC):
     """A predictor on a learned kernel; its parameters are its fields.
 
     Attributes

@@ -1,4 +1,4 @@
-"""Which predictor suits so many rows, and how regularised: what predicts best rows that it has not seen."""
+"""Which predictor suits so many rows, and how regularized: what predicts best rows that it has not seen."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
     errors : ndarray of shape (n_settings, L)
         A row a setting, along an ascending grid; NaN for what is not compared.
     smooth : bool, default False
-        Count each error half and its neighbours along the grid a quarter each, as few rows tell two values apart, and
-        take the middle one of equal ones: errors of machines whose every row is right go on to the end of the grid. By
+        Count each error half and its neighbors along the grid a quarter each, as few rows tell two values apart, and
+        take the middle one of equal ones: errors of SVMs whose every row is right go on to the end of the grid. By
         default the least error itself, and of equal ones the strongest regularization and then the first setting.
 
     Returns
@@ -247,12 +247,12 @@ class Auto(Predictor):
         matrices = (SINGLE_MATRICES if alone else EXACT_MATRICES) * 8 * m**2
         rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
         held = 8 * m * (2 * sketched(m) + 6 * problem.n_columns)
-        labelled = exact.one_vs_one and problem.own is None and problem.single and m > SINGLE_ROWS
+        labeled = exact.one_vs_one and problem.own is None and problem.single and m > SINGLE_ROWS
         asked = self.landmarks is not None or self.loss != "squared"  # of landmarks
         asked = asked and problem.task == "classification" and problem.own is None
-        conjugate = (exact.loss == "squared" or labelled) and held <= self.memory
+        conjugate = (exact.loss == "squared" or labeled) and held <= self.memory
         conjugate = conjugate and not (problem.indefinite or problem.power or asked)
-        most = SINGLE_ROWS if alone or labelled else ridge_rows if conjugate else EXACT_ROWS
+        most = SINGLE_ROWS if alone or labeled else ridge_rows if conjugate else EXACT_ROWS
         if m <= most and matrices <= self.memory:
             return PredictorChoice(exact, f"{own}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
         if problem.power:
@@ -260,7 +260,7 @@ class Auto(Predictor):
         too_large = (
             f"the matrices of {rows} would take {_size(matrices)}, with {room}"
             if matrices > self.memory
-            else f"{rows} are more than the {most:,} up to which their matrix is factorised"
+            else f"{rows} are more than the {most:,} up to which their matrix is factorized"
         )
         flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
         flops = problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))

@@ -1,4 +1,4 @@
-"""Kernel ridge regression: one factorisation, the whole regularization path."""
+"""Kernel ridge regression: one factorization, the whole regularization path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FACTORS = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KRR(ExactPredictor):
-    """Kernel ridge regression by one factorisation; classes as one column each.
+    """Kernel ridge regression by one factorization; classes as one column each.
 
     Notes
     -----

@@ -17,7 +17,7 @@ from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, Shi
 from learnkernels.kernels.targets import Target
 
 TOLERANCE = 1e-8
-"""Relative residual at which predictions agree with those of a factorisation to six digits."""
+"""Relative residual at which predictions agree with those of a factorization to six digits."""
 
 MOST_ITERATIONS = 1000
 

@@ -21,10 +21,10 @@ MAX_WEIGHTED_ITERATIONS = 10 * MAX_ITERATIONS
 """The same with sample weights, which the interior-point method does not support."""
 
 TOLERANCE = 1e-3
-"""Of a comparison's machines, scikit-learn's own."""
+"""Of a comparison's SVMs, scikit-learn's own."""
 
 FINE_TOLERANCE = 1e-9
-"""Of machines whose scores are shown: then they do not depend on the order of the rows in any digit that is read."""
+"""Of SVMs whose scores are shown: then they do not depend on the order of the rows in any digit that is read."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,12 +34,12 @@ class SVM(ExactPredictor):
     Parameters
     ----------
     tolerance : float or None, default None
-        Of the conditions of optimality, in units of the margin; None for 1e-3 where machines are compared, and 1e-9
+        Of the conditions of optimality, in units of the margin; None for 1e-3 where SVMs are compared, and 1e-9
         where their scores are shown.
 
     Notes
     -----
-    O(m^2) to O(m^3) time and O(m^2) memory for m training rows. A machine none of whose coefficients is at its bound is
+    O(m^2) to O(m^3) time and O(m^2) memory for m training rows. An SVM none of whose coefficients is at its bound is
     that of every larger C as well, and is not fitted again. One that scikit-learn's solver does not end for is the
     start of the next, which does without that solver. So do SVMs without intercept, which it does not support.
 
@@ -78,7 +78,7 @@ class SVM(ExactPredictor):
         sample_weight : ndarray of shape (m,), optional
             Positive; C of a row is multiplied by it. Not modified.
         centering : Centering, default "center"
-            Whether the matrix is centered, and machines have an intercept.
+            Whether the matrix is centered, and SVMs have an intercept.
         fine : bool, default False
             Whether scores are to have all digits that are read.
 
@@ -137,8 +137,8 @@ def _fit_exactly(
     for j, (rows, y) in enumerate(pairs):
         # What counts of a start is which rows are at a bound, and that moves with C.
         guess = None if start is None else np.abs(start.dual[rows, j]) * (C / start.C)
-        machine = solve_svm(K[np.ix_(rows, rows)], y, C, guess, intercept)
-        dual[rows, j], intercepts[j] = y * machine.coefficients, machine.intercept
+        svm = solve_svm(K[np.ix_(rows, rows)], y, C, guess, intercept)
+        dual[rows, j], intercepts[j] = y * svm.coefficients, svm.intercept
     return _PairwiseSVM(C, dual, intercepts, exact=True)
 
 
@@ -150,11 +150,11 @@ def _fit(
     from sklearn.svm import SVC  # here, because it brings pandas and pyarrow along where they are installed
 
     most = MAX_ITERATIONS if sample_weight is None else MAX_WEIGHTED_ITERATIONS
-    machine = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=most)
+    svm = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=most)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        machine.fit(K, labels, sample_weight=sample_weight)
-    if np.max(machine.n_iter_) >= most:
+        svm.fit(K, labels, sample_weight=sample_weight)
+    if np.max(svm.n_iter_) >= most:
         if sample_weight is None:
             return _fit_exactly(K, labels, C)
         warnings.warn(
@@ -163,15 +163,15 @@ def _fit(
             ConvergenceWarning,
             stacklevel=2,
         )
-    n_classes = len(machine.classes_)
+    n_classes = len(svm.classes_)
     pairs = list(combinations(range(n_classes), 2))
     # Support vectors lie class by class; row l of their coefficients is against class l, or l + 1 from their own on.
-    bounds = np.concatenate([[0], np.cumsum(machine.n_support_)])
+    bounds = np.concatenate([[0], np.cumsum(svm.n_support_)])
     dual = np.zeros((len(K), len(pairs)))
     for column, (first, second) in enumerate(pairs):
         for own, row in ((first, second - 1), (second, first)):
             held = slice(bounds[own], bounds[own + 1])
-            dual[machine.support_[held], column] = machine.dual_coef_[row, held]
+            dual[svm.support_[held], column] = svm.dual_coef_[row, held]
     # Two classes have the sign of the second one already.
     sign = 1.0 if n_classes == 2 else -1.0
-    return _PairwiseSVM(C, sign * dual, sign * machine.intercept_, exact=False)
+    return _PairwiseSVM(C, sign * dual, sign * svm.intercept_, exact=False)

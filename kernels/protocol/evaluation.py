@@ -239,8 +239,8 @@ class Selection:
         errors, at = self.errors[self.candidate], self.position
         if len(errors) < 2 or 0 < at < len(errors) - 1:
             return False
-        neighbour = errors[1 if at == 0 else -2]
-        return bool(neighbour - errors[at] > EDGE_GAIN * neighbour)
+        neighbor = errors[1 if at == 0 else -2]
+        return bool(neighbor - errors[at] > EDGE_GAIN * neighbor)
 
 
 @dataclass(frozen=True)

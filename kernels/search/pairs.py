@@ -29,7 +29,7 @@ CURVATURE_WIDTH = 1e-3
 """Of the difference quotient of a curvature, in log sigma."""
 
 POLISHED = 3
-"""Best candidates of a search that a local optimiser starts from."""
+"""Best candidates of a search that a local optimizer starts from."""
 
 NEWTON_STEPS = 20
 """Of a search from the best point on bins; two or three are usual."""
@@ -343,7 +343,7 @@ class FeaturePairs:
         """Return the u of the largest `shrunk` product with P that an ascent from `start` leads to."""
         low, high = self.bounds
         start = np.clip(start, low, high)
-        # The unit of the objective does not matter to where it is largest, but it does to when an optimiser stops.
+        # The unit of the objective does not matter to where it is largest, but it does to when an optimizer stops.
         unit = max(abs(self.shrunk(start, P, shrinkage)[0]), np.finfo(float).tiny)
         found = minimize(
             lambda u: tuple(-part / unit for part in self.shrunk(u, P, shrinkage)),

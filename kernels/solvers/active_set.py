@@ -25,8 +25,8 @@ MOST_PASSES = 20
 """Passes a variable; problems of thousands of kernels need about one, so more means that M is not what it should be."""
 
 
-def minimise_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
-    r"""Return the minimiser of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`.
+def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
+    r"""Return the minimizer of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`.
 
     Parameters
     ----------
@@ -93,9 +93,9 @@ def minimise_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
 def _settle(
     M: np.ndarray, a: np.ndarray, v: np.ndarray, free: np.ndarray, target: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimiser over a free set and that set, less the variables that reach zero on the way from `v`.
+    """Return the minimizer over a free set and that set, less the variables that reach zero on the way from `v`.
 
-    `target` is the minimiser over the whole free set without the constraint; where it is positive it is returned.
+    `target` is the minimizer over the whole free set without the constraint; where it is positive it is returned.
     """
     v, free = v.copy(), free.copy()
     while (target[free] <= 0).any():
@@ -109,7 +109,7 @@ def _settle(
 
 
 def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
-    r"""Return about the minimiser of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`, by cyclic descent.
+    r"""Return about the minimizer of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`, by cyclic descent.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 
 def _solve_free(M: np.ndarray, a: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Return the unconstrained minimiser over the free variables, zero elsewhere."""
+    """Return the unconstrained minimizer over the free variables, zero elsewhere."""
     solution = np.zeros_like(a)
     M_free = M[np.ix_(free, free)]
     try:
@@ -152,8 +152,8 @@ def _solve_free(M: np.ndarray, a: np.ndarray, free: np.ndarray) -> np.ndarray:
     return solution
 
 
-def minimise_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarray) -> np.ndarray:
-    r"""Return the minimiser of :math:`\tfrac12 x^\top H x + c^\top x` over :math:`x \ge 0`, :math:`\sum x = ` `total`.
+def minimize_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarray) -> np.ndarray:
+    r"""Return the minimizer of :math:`\tfrac12 x^\top H x + c^\top x` over :math:`x \ge 0`, :math:`\sum x = ` `total`.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def minimise_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarra
 
 
 def _solve_on_plane(H: np.ndarray, c: np.ndarray, total: float, free: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the minimiser over the free variables with the given sum, zero elsewhere, and the sum's multiplier."""
+    """Return the minimizer over the free variables with the given sum, zero elsewhere, and the sum's multiplier."""
     f = np.flatnonzero(free)
     unit = H[np.ix_(f, f)].diagonal().max()
     bordered = np.zeros((len(f) + 1, len(f) + 1))

@@ -35,7 +35,7 @@ class Certificate(Value):
     iterations : int
         Number of solutions of the inner problem, or of passes.
     objectives : tuple of float
-        Value of what is minimised after each iteration, in the units of its own problem.
+        Value of what is minimized after each iteration, in the units of its own problem.
     """
 
     measure: str

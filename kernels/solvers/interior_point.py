@@ -1,8 +1,8 @@
 r"""Interior-point method: one step for any problem, and the problem of SVMs with weights on a simplex.
 
-Active sets settle in a few passes where the free rows determine the machine. Kernels of low rank (a few linear
+Active sets settle in a few passes where the free rows determine the SVM. Kernels of low rank (a few linear
 features) with a large C do not let them, and the value is not differentiable in weights that are zero. A primal-dual
-method on the optimality conditions of machine and weights together does not depend on either: some twenty to forty
+method on the optimality conditions of SVM and weights together does not depend on either: some twenty to forty
 factors, whatever the rank and C.
 """
 
@@ -55,7 +55,7 @@ class InteriorPoint(ABC):
     free: np.ndarray
 
     @abstractmethod
-    def factorise(self) -> None:
+    def factorize(self) -> None:
         """Prepare the linear system of a step."""
 
     @abstractmethod
@@ -65,7 +65,7 @@ class InteriorPoint(ABC):
     def step(self) -> bool:
         """Take one step of predictor and corrector, and return whether rounding let it."""
         s, z = self.slacks, self.multipliers
-        self.factorise()
+        self.factorize()
         ds, dz, _ = self.direction(-s * z)
         length, total = self._longest(ds, dz), float(s @ z)
         left = float((s + length * ds) @ (z + length * dz))
@@ -91,12 +91,12 @@ def balanced(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 class SimplexPath(InteriorPoint):
-    r"""Machines and weights on a simplex on the way to the solution of their minimax problem.
+    r"""SVMs and weights on a simplex on the way to the solution of their minimax problem.
 
     .. math:: \min_{0 \le x \le 1,\; y^\top x = 0,\; t} \; t\, \Lambda - 2\, \mathbf 1^\top x
               \quad \text{with } C\, (y \circ x)^\top K_k (y \circ x) \le t \text{ for each } k
 
-    The coefficients of all machines, as shares x of C, lie one after another, and those of an objective, the sum over
+    The coefficients of all SVMs, as shares x of C, lie one after another, and those of an objective, the sum over
     them. The multipliers of the base kernels' bounds are the weights; b, those of balanced signs, and t are free.
     """
 
@@ -112,7 +112,7 @@ class SimplexPath(InteriorPoint):
         self.intercept = grams.centering.intercept
         self.signs, sizes = np.concatenate([y for _, y in pairs]), [len(y) for _, y in pairs]
         ends = np.cumsum(sizes).tolist()
-        self._machines = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        self._svms = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         self._of_machine = np.repeat(np.arange(len(pairs)), sizes)
         n, w = len(self.signs), len(working)
         self.slacks = np.concatenate([np.full(2 * n, 0.5), np.zeros(w)])
@@ -135,16 +135,16 @@ class SimplexPath(InteriorPoint):
     def dual(self) -> np.ndarray:
         """Return feasible coefficients with their signs, shape (m, n_pairs)."""
         x, beta = self._parts(self.slacks)[0], np.zeros((self.grams.n_rows, len(self.pairs)))
-        for j, ((rows, y), machine) in enumerate(zip(self.pairs, self._machines, strict=True)):
-            beta[rows, j] = self.C * y * (balanced(x[machine], y) if self.intercept else x[machine])
+        for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
+            beta[rows, j] = self.C * y * (balanced(x[svm], y) if self.intercept else x[svm])
         return beta
 
     def measure(self) -> float:
         """Compute what the optimality conditions are short of, and return the most, relative to the problem's size."""
         (x, _, slack), (lower, upper, mu) = self._parts(self.slacks), self._parts(self.multipliers)
         beta = np.zeros((self.grams.n_rows, len(self.pairs)))
-        for j, ((rows, y), machine) in enumerate(zip(self.pairs, self._machines, strict=True)):
-            beta[rows, j] = y * x[machine]
+        for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
+            beta[rows, j] = y * x[svm]
         products = self.grams.products(beta)[self.working]
         gradients = np.concatenate([products[:, rows, j].T for j, (rows, _) in enumerate(self.pairs)])
         # The gradients of the forms, a column each.
@@ -159,8 +159,8 @@ class SimplexPath(InteriorPoint):
             float(np.abs(self._open).max()) * self.total / self.grams.n_rows,
         )
 
-    def factorise(self) -> None:
-        """Factorise each machine's system, and form that of the weights, the intercepts and t that is left."""
+    def factorize(self) -> None:
+        """Factorize each SVM's system, and form that of the weights, the intercepts and t that is left."""
         (x, rest, slack), (lower, upper, mu) = self._parts(self.slacks), self._parts(self.multipliers)
         all_weights, barrier, w = np.zeros(self.grams.n_kernels), lower / x + upper / rest, len(mu)
         all_weights[self.working] = mu
@@ -169,15 +169,15 @@ class SimplexPath(InteriorPoint):
         self._system = np.zeros((w + len(self.pairs) + 1,) * 2)
         self._system[:w, :w] = np.diag(slack / mu)
         self._system[:w, -1] = self._system[-1, :w] = 1.0
-        for j, ((rows, y), machine) in enumerate(zip(self.pairs, self._machines, strict=True)):
+        for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
             A = 2 * self.C * (K if len(rows) == len(K) else K[np.ix_(rows, rows)])
             A *= y
             A *= y[:, None]
-            A.flat[:: len(A) + 1] += barrier[machine]
+            A.flat[:: len(A) + 1] += barrier[svm]
             self._factors.append(factored(A))
-            gradients = self._gradients[machine]
+            gradients = self._gradients[svm]
             solved = cho_solve(self._factors[-1], np.column_stack([gradients, y]), check_finite=False)
-            self._solved[machine] = solved
+            self._solved[svm] = solved
             self._system[:w, :w] += gradients.T @ solved[:, :-1]
             if not self.intercept:
                 self._system[w + j, w + j] = 1.0  # its change is zero
@@ -192,10 +192,10 @@ class SimplexPath(InteriorPoint):
         low, high, short = self._parts(right)
         dx, w = self._missing + low / x - high / rest, len(mu)
         small = np.zeros(len(self._system))
-        for j, (factor, machine) in enumerate(zip(self._factors, self._machines, strict=True)):
-            y = self.signs[machine]
-            dx[machine] = cho_solve(factor, dx[machine], check_finite=False)
-            small[w + j] = y @ (dx[machine] + x[machine]) if self.intercept else 0.0
+        for j, (factor, svm) in enumerate(zip(self._factors, self._svms, strict=True)):
+            y = self.signs[svm]
+            dx[svm] = cho_solve(factor, dx[svm], check_finite=False)
+            small[w + j] = y @ (dx[svm] + x[svm]) if self.intercept else 0.0
         small[:w] = self._open + short / mu + self._gradients.T @ dx
         small[-1] = self.total - mu.sum()
         small[:] = np.linalg.solve(self._system, small)
@@ -213,7 +213,7 @@ def weights_by_interior_point(
     working: np.ndarray,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    r"""Return the weights on a simplex and the machines that solve the minimax problem together.
+    r"""Return the weights on a simplex and the SVMs that solve the minimax problem together.
 
     .. math:: \min_{\mu \ge 0,\; \sum \mu_k = \Lambda} \; \max_{0 \le a \le C,\; y^\top a = 0}
               \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
@@ -223,7 +223,7 @@ def weights_by_interior_point(
     grams : GramOperator
         p base kernels over m rows.
     pairs : list of (ndarray, ndarray)
-        Rows and signs of each binary machine; the objective is their sum.
+        Rows and signs of each binary SVM; the objective is their sum.
     C : float
         Bound of the coefficients.
     total : float
@@ -269,7 +269,7 @@ class FeaturePath(InteriorPoint):
     .. math:: \min_{x,\, s} \; \delta \lVert x \rVert^2 - 2 c^\top x + \kappa s^2
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
 
-    and, for a machine, :math:`0 \le x \le 1` and, where it has an intercept, :math:`y^\top x = 0`. The multipliers
+    and, for an SVM, :math:`0 \le x \le 1` and, where it has an intercept, :math:`y^\top x = 0`. The multipliers
     :math:`\pi_k, \nu_k \ge 0` of the two sides of each bound give the primal solution, :math:`w = (\pi - \nu) / 2`;
     that of s says :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
 
@@ -295,7 +295,7 @@ class FeaturePath(InteriorPoint):
     def __init__(
         self, grams: FeatureGrams, linear: np.ndarray, quadratic: float, weight: float, signs: np.ndarray | None = None
     ) -> None:
-        """Take rank-one kernels, c of shape (m,), delta, kappa and, for a machine, its signs y."""
+        """Take rank-one kernels, c of shape (m,), delta, kappa and, for an SVM, its signs y."""
         self._grams, self._linear, self._quadratic, self._weight = grams, linear, quadratic, weight
         self._boxed = 0 if signs is None else len(linear)  # rows between bounds
         self._y = np.ones(len(linear)) if signs is None else signs
@@ -343,7 +343,7 @@ class FeaturePath(InteriorPoint):
         """Return V' v, shape (m,)."""
         return self._y * self._grams.scores(v)
 
-    def factorise(self) -> None:
+    def factorize(self) -> None:
         """Compute what the optimality conditions are short of, and factor the system of x, s and b."""
         (x, rest, slack), (lower, upper, multipliers) = self._parts(self.slacks), self._parts(self.multipliers)
         self._x, (s, b) = x if self._boxed else self.free[2:], self.free[:2]

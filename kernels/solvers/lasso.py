@@ -40,7 +40,7 @@ from learnkernels.kernels.solvers.interior_point import FeaturePath
 from learnkernels.kernels.solvers.svm import best_intercept
 
 FEW_PASSES = 20
-"""Passes of active sets before the central path takes over; from a neighbouring solution some ten are enough."""
+"""Passes of active sets before the central path takes over; from a neighboring solution some ten are enough."""
 
 FEW_ACTIVE = 0.75
 """Share of the rows; beyond it products of active features are near singular, and the central path takes over."""
@@ -312,7 +312,7 @@ def _along_path(problem: SquaredLasso, record: _Record, aim: float, max_iteratio
     r"""Follow the central path of the dual, and return the fit of few features from which active sets finish.
 
     In units of the target's root mean square r and of lambda, :math:`\alpha = r x / \lambda`, the dual is
-    :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2` to be minimised, and w is r times its w.
+    :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2` to be minimized, and w is r times its w.
     """
     size = float(np.sqrt(np.mean(problem.y**2)))
     path = FeaturePath(problem.grams, problem.y / size, 1.0, problem.radius / problem.ridge)
@@ -329,7 +329,7 @@ def _along_path(problem: SquaredLasso, record: _Record, aim: float, max_iteratio
 def svm_weights(
     grams: FeatureGrams, signs: np.ndarray, C: float, radius: float, tolerance: float, max_iterations: int
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return the weights that a binary machine on rank-one kernels separates best with, and their certificate.
+    r"""Return the weights that a binary SVM on rank-one kernels separates best with, and their certificate.
 
     .. math:: \min_{w, b} P(w, b) = 2 C \sum_i \max(0, 1 - y_i (z_i^\top w + b)) + \frac1\Lambda \lVert w \rVert_1^2
               = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - \Lambda \max_k \big(z_k^\top (y \circ
@@ -356,9 +356,9 @@ def svm_weights(
 
     Notes
     -----
-    At given weights the machine's value is that of its primal problem, :math:`J(\mu) = \min_{w, b} 2 C \sum_i \max(0,
+    At given weights the SVM's value is that of its primal problem, :math:`J(\mu) = \min_{w, b} 2 C \sum_i \max(0,
     1 - y_i (z_i^\top w + b)) + \sum_k w_k^2 / \mu_k`, and the weights are eliminated. The central path (`FeaturePath`)
-    of the dual, with :math:`a = C x` and after division by C, minimises :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x`
+    of the dual, with :math:`a = C x` and after division by C, minimizes :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x`
     with :math:`|z_k^\top (y \circ x)| \le s`. Each step gives a w, for which the best b is found among the kinks of the
     hinge, and an x, moved into its constraints and scaled to the best bound on its ray. Memory is O(nnz + m^2).
     """

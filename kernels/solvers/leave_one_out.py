@@ -99,7 +99,7 @@ class LeaveOneOut:
 
     References
     ----------
-    Cawley, Talbot (2003), Neural Networks 16:467-475, for the least-squares machine; the bordered inverse is derived
+    Cawley, Talbot (2003), Neural Networks 16:467-475, for the least-squares SVM; the bordered inverse is derived
     in the formula above.
     """
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.solvers.active_set import minimise_nonnegative, minimise_on_simplex
+from learnkernels.kernels.solvers.active_set import minimize_nonnegative, minimize_on_simplex
 from learnkernels.kernels.solvers.certificate import Certificate
 
 WORKING_SET = 256
@@ -98,7 +98,7 @@ class Ball:
     Cortes, Mohri, Rostamizadeh (2009), UAI, Theorem 1 (s = 2); Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR
     12:953-997, section 3 (any s, mu_0 = 0). For s > 1 the step is Newton's on ``nu = Lambda T(v(nu))``, whose Jacobian
     is I plus a product of two positive semi-definite matrices, so never singular; for s = 1 a quadratic model is
-    minimised on the simplex.
+    minimized on the simplex.
     """
 
     center: np.ndarray
@@ -124,7 +124,7 @@ class Ball:
         return float(inner.forms @ (mu - towards))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield Newton's weights, those of the closed-form update that never ascends, and the linear minimiser."""
+        """Yield Newton's weights, those of the closed-form update that never ascends, and the linear minimizer."""
         v, nu = np.maximum(inner.forms, 0.0), mu - self.center
         if self.norm == 1:
             yield self.center + self._simplex_newton(nu, v, inner)
@@ -133,7 +133,7 @@ class Ball:
             yield self.center + vertex
             return
         powers = (v / v.max()) ** (1 / (self.norm - 1)) if v.any() else np.ones_like(v)
-        T = np.asarray(powers / np.linalg.norm(powers, self.norm))  # what minimises the linear part
+        T = np.asarray(powers / np.linalg.norm(powers, self.norm))  # what minimizes the linear part
         if not np.isinf(self.norm):
             if len(mu) <= WORKING_SET:
                 yield self.center + self._newton(nu, v, T, inner)
@@ -170,10 +170,10 @@ class Ball:
         ridge = RELATIVE_RIDGE * max(float(H.diagonal().max()), float(v.max()) / self.radius)
         H.flat[:: len(H) + 1] += ridge
         s, Q = np.linalg.eigh(H)
-        if s[0] <= 0:  # of machines on kernels of low rank it has fewer digits than the ridge
+        if s[0] <= 0:  # of SVMs on kernels of low rank it has fewer digits than the ridge
             H = (Q * np.maximum(s, ridge)) @ Q.T
         new = np.zeros_like(nu)
-        new[kernels] = minimise_on_simplex(H, -v[kernels] - H @ nu[kernels], self.radius, nu[kernels])
+        new[kernels] = minimize_on_simplex(H, -v[kernels] - H @ nu[kernels], self.radius, nu[kernels])
         return new
 
 
@@ -196,13 +196,13 @@ class Orthant:
     Q: np.ndarray
     c: np.ndarray
 
-    def _minimiser(self, A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def _minimizer(self, A: np.ndarray, b: np.ndarray) -> np.ndarray:
         scale = 1.0 / np.sqrt(A.diagonal())
-        return minimise_nonnegative(scale[:, None] * A * scale, scale * b) * scale
+        return minimize_nonnegative(scale[:, None] * A * scale, scale * b) * scale
 
     def start(self, p: int) -> np.ndarray:
-        """Return the minimiser of R alone; uniform weights where that is zero."""
-        mu = self._minimiser(self.Q, self.c / 2)
+        """Return the minimizer of R alone; uniform weights where that is zero."""
+        mu = self._minimizer(self.Q, self.c / 2)
         return mu if mu.any() else np.full(p, 1 / p)
 
     def penalty(self, mu: np.ndarray) -> float:
@@ -211,8 +211,8 @@ class Orthant:
 
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return the minimum over mu >= 0 of ``constant + mu' Q mu - mu . (v + c)``."""
-        mu = self._minimiser(self.Q, (inner.forms + self.c) / 2)
-        # At the minimiser mu' Q mu = mu . (v + c) / 2; the smaller of two expressions of the value stays a bound.
+        mu = self._minimizer(self.Q, (inner.forms + self.c) / 2)
+        # At the minimizer mu' Q mu = mu . (v + c) / 2; the smaller of two expressions of the value stays a bound.
         value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
         return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
 
@@ -221,11 +221,11 @@ class Orthant:
         return float((2 * self.Q @ mu - self.c - inner.forms) @ (towards - mu))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield the minimiser over the orthant of the quadratic model."""
+        """Yield the minimizer over the orthant of the quadratic model."""
         H = inner.hessian(np.arange(len(mu)))
         A = self.Q + H / 2
         A.flat[:: len(A) + 1] += RELATIVE_RIDGE * A.diagonal().max()
-        yield self._minimiser(A, (self.c + inner.forms + H @ mu) / 2)
+        yield self._minimizer(A, (self.c + inner.forms + H @ mu) / 2)
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class AlignedBall:
     def _derivative(self, mu: np.ndarray) -> np.ndarray:
         return np.asarray(self.a - self.least * (self.M @ mu) / np.sqrt(mu @ self.M @ mu))
 
-    def _minimiser(self, start: np.ndarray, value: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> np.ndarray:
+    def _minimizer(self, start: np.ndarray, value: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> np.ndarray:
         """Return feasible weights of a small value; `value` gives it and its gradient."""
         r = self.radius
         norm = {"type": "ineq", "fun": lambda u: 1 - u @ u, "jac": lambda u: -2 * u}
@@ -303,14 +303,14 @@ class AlignedBall:
                 break
         return mu + high * (top - mu) if self.slack(mu) < 0 else mu
 
-    def _linear_minimiser(self, v: np.ndarray) -> np.ndarray:
+    def _linear_minimizer(self, v: np.ndarray) -> np.ndarray:
         unit = self.radius * float(np.abs(v).max())
-        return self._minimiser(self.start(len(v)), lambda mu: (-float(v @ mu) / unit, -v / unit))
+        return self._minimizer(self.start(len(v)), lambda mu: (-float(v @ mu) / unit, -v / unit))
 
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return ``constant - max mu . v`` over these weights, or less."""
         v = inner.forms
-        g = self._derivative(self._linear_minimiser(v))
+        g = self._derivative(self._linear_minimizer(v))
         scale = float(np.linalg.norm(v) / np.linalg.norm(g))
 
         def bound(t: float) -> float:
@@ -329,7 +329,7 @@ class AlignedBall:
         return float(inner.forms @ (mu - towards))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield the minimisers over these weights of the quadratic and of the linear model."""
+        """Yield the minimizers over these weights of the quadratic and of the linear model."""
         H, v = inner.hessian(np.arange(len(mu))), inner.forms
         unit = float(v @ mu)
 
@@ -337,8 +337,8 @@ class AlignedBall:
             step = other - mu
             return float(step @ H @ step / 2 - v @ step) / unit, (H @ step - v) / unit
 
-        yield self._minimiser(mu, model)
-        yield self._linear_minimiser(v)
+        yield self._minimizer(mu, model)
+        yield self._linear_minimizer(v)
 
 
 def interpolated_iterations(
@@ -378,10 +378,10 @@ def interpolated_iterations(
     return mu, Certificate("duality gap", residual, tolerance, len(objectives), tuple(objectives))
 
 
-def minimise(
+def solve_minimax(
     problem: InnerProblem, outer: Ball | Orthant | AlignedBall, start: np.ndarray, tolerance: float, max_iterations: int
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
-    """Return the weights that minimise a convex minimax problem, with their certificate and the inner solution.
+    """Return the weights that minimize a convex minimax problem, with their certificate and the inner solution.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ STEP_RANGE = (1e-3, 1e6)
 
 @dataclass(frozen=True)
 class ObjectiveAt:
-    """What is minimised, at some weights.
+    """What is minimized, at some weights.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Descent:
 
 @dataclass(frozen=True)
 class ProjectedGradient:
-    """Spectral projected gradient on the part of the ball above its centre."""
+    """Spectral projected gradient on the part of the ball above its center."""
 
     objective: Callable[[np.ndarray], ObjectiveAt]
     mu_0: np.ndarray
@@ -69,7 +69,7 @@ class ProjectedGradient:
     max_evaluations: int
 
     def to_boundary(self, mu: np.ndarray) -> np.ndarray:
-        """Return weights raised to the centre, their distance from it scaled to the radius; neither raises F."""
+        """Return weights raised to the center, their distance from it scaled to the radius; neither raises F."""
         nu = np.maximum(mu - self.mu_0, 0.0)
         if not nu.any():
             nu = np.ones_like(nu)
@@ -133,7 +133,7 @@ class ProjectedGradient:
         self, at: ObjectiveAt, g: np.ndarray, step: float, values: list[float], most: int
     ) -> tuple[ObjectiveAt | None, int]:
         """Return the first point towards the projected step that is low enough, or None, and how many were tried."""
-        nu = at.mu - self.mu_0  # the gradient is never positive: a step along it stays above the centre
+        nu = at.mu - self.mu_0  # the gradient is never positive: a step along it stays above the center
         towards = project(nu - step * g, self.radius, self.norm) - nu
         slope, share = float(g @ towards), 1.0
         for tried in range(1, most + 1):
@@ -186,7 +186,7 @@ def minimize_linear(g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int) -
     .. math:: \mu_0 + \Lambda \, {-g} / \lVert g \rVert_2 \quad (s = 2), \qquad
               \mu_0 + \Lambda \, e_k, \; k \in \arg\min_l g_l \quad (s = 1)
 
-    Of several for norm 1 it is the first; the centre where `g` is zero.
+    Of several for norm 1 it is the first; the center where `g` is zero.
     """
     mu = np.array(mu_0, dtype=np.float64)
     size = float(-g.min())

@@ -67,7 +67,7 @@ class SupportVectorProblem:
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
     Several classes are handled one-vs-one; J is then the sum over their pairs. On base kernels that are not centered
-    machines have no intercept, and coefficients need not be in balance.
+    SVMs have no intercept, and coefficients need not be in balance.
 
     Attributes
     ----------
@@ -115,15 +115,15 @@ class SupportVectorProblem:
         solved: list[tuple[int, np.ndarray, Factor]] = []
         for j, (rows, y) in enumerate(self.pairs):
             K_pair = _among(K, rows)
-            machine = solve_svm(K_pair, y, self.C, self._coefficients[j], self._intercept)
-            self._coefficients[j] = machine.coefficients
-            beta = y * machine.coefficients
+            svm = solve_svm(K_pair, y, self.C, self._coefficients[j], self._intercept)
+            self._coefficients[j] = svm.coefficients
+            beta = y * svm.coefficients
             dual[rows, j] = beta
             scores = K_pair @ beta
-            loss = np.maximum(0.0, 1.0 - y * (scores + machine.intercept)).sum()
+            loss = np.maximum(0.0, 1.0 - y * (scores + svm.intercept)).sum()
             primal += float(beta @ scores + 2 * self.C * loss)
-            if len(machine.free) > int(self._intercept):
-                solved.append((j, rows[machine.free], _factored(_among(K_pair, machine.free))))
+            if len(svm.free) > int(self._intercept):
+                solved.append((j, rows[svm.free], _factored(_among(K_pair, svm.free))))
         products = self.grams.products(dual)
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
@@ -154,7 +154,7 @@ def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 def solve_svm(
     K: np.ndarray, y: np.ndarray, C: float, start: np.ndarray | None = None, intercept: bool = True
 ) -> SVMSolution:
-    """Return the solution of a binary machine, from the coefficients of a neighbouring one where they are given.
+    """Return the solution of a binary SVM, from the coefficients of a neighboring one where they are given.
 
     Parameters
     ----------
@@ -167,12 +167,12 @@ def solve_svm(
     start : ndarray of shape (n,), optional
         Coefficients of a like problem over the same rows.
     intercept : bool, default True
-        Whether the machine has one.
+        Whether the SVM has one.
 
     Notes
     -----
     Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
-    strictly between the bounds, a handful of passes from a neighbouring solution, and then exact to rounding. Where it
+    strictly between the bounds, a handful of passes from a neighboring solution, and then exact to rounding. Where it
     does not settle, scikit-learn's solver gives a better start, and then an interior-point method, whose solution
     holds in any case. Without intercept coefficients are moved one by one for the first guess.
     """
@@ -265,7 +265,7 @@ def _solved(factor: Factor, G: np.ndarray, total: float, intercept: bool) -> tup
 
 
 def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
-    """Return the b that minimises the sum of ``max(0, 1 - y (scores + b))``, a piecewise linear function."""
+    """Return the b that minimizes the sum of ``max(0, 1 - y (scores + b))``, a piecewise linear function."""
     kinks = y - scores
     order = np.argsort(kinks, kind="stable")
     # Left of all kinks every positive row loses: the slope is minus their number, and each kink adds one.

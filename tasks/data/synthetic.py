@@ -13,7 +13,7 @@ from learnkernels.conf.errors import InputError, did_you_mean
 FEWEST_ROWS = 10
 
 FREQUENCIES = (2.0**0.5, 12.0**0.5, 60.0**0.5)
-"""Of the sines whose sum has the sign that `three_sines` is labelled with."""
+"""Of the sines whose sum has the sign that `three_sines` is labeled with."""
 
 DISTANCE = 1.75
 """Of the mean of each class of `relevance` from zero."""

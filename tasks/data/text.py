@@ -156,10 +156,10 @@ def _count_texts(columns: list[pa.Array], config: NgramsConfig) -> tuple[sparse.
     """Count with scikit-learn's rules of what a word is; no n-gram reaches from one column into the next."""
     ngrams_of = CountVectorizer(ngram_range=config.size).build_analyzer()
 
-    def analyse(parts: tuple[Any, ...]) -> list[str]:
+    def analyze(parts: tuple[Any, ...]) -> list[str]:
         return [ngram for part in parts if part is not None for ngram in ngrams_of(part)]
 
-    vectorizer = CountVectorizer(analyzer=analyse, dtype=np.float64)
+    vectorizer = CountVectorizer(analyzer=analyze, dtype=np.float64)
     texts = list(zip(*(column.to_pylist() for column in columns), strict=True))
     try:
         counts = sparse.csr_matrix(vectorizer.fit_transform(texts))

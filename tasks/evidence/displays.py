@@ -218,7 +218,7 @@ class RelevanceDisplay(_Display):
 
 @dataclass
 class LearningHistoryDisplay(_Display):
-    """How a kernel was found: its alignment round by round, or what is minimised iteration by iteration.
+    """How a kernel was found: its alignment round by round, or what is minimized iteration by iteration.
 
     Build it with `from_estimator`.
 
@@ -292,7 +292,7 @@ class RegularizationDisplay(_Display):
     Attributes
     ----------
     parameter : {"C", "alpha"}
-        What regularises.
+        What regularizes.
     grid : ndarray of shape (g,)
         Its values.
     names : sequence of str

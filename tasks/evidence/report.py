@@ -223,7 +223,7 @@ def write_results(
     `rows` are those of `folds_of_rows`, and `skipped` says which learners do not serve a data set.
     """
     folds = tables.read_folds(refs)
-    summary, about = tables.summarise(folds), environment(refs)
+    summary, about = tables.summarize(folds), environment(refs)
     ranked, pairs = tables.ranks(folds), tables.pairwise(folds)
     target = Path("results") / config.name / run_id
     links, earlier = {"results": str(target), **links}, about.get("earlier", [])

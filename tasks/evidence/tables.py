@@ -84,7 +84,7 @@ def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
     return pa.concat_tables(tables).to_pandas()
 
 
-def summarise(folds: pd.DataFrame) -> pd.DataFrame:
+def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row per (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
@@ -262,7 +262,7 @@ def stored_line(summary: pd.DataFrame) -> str:
 
 
 def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per (data set, learner) that solves an optimisation problem."""
+    """Return one row per (data set, learner) that solves an optimization problem."""
     return [
         {
             "dataset": row.dataset,

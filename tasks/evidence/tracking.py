@@ -221,7 +221,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     """Log one (data set, learner) as one flat MLflow run and return its id."""
     client = MlflowClient()
     table = tables.read_folds([folds])
-    summary = tables.summarise(table)
+    summary = tables.summarize(table)
     row, (shown,) = summary.iloc[0], tables.display_table(summary)
     aligned = "".join(f", {name} {shown[name]}" for name in ("alignment", "weights from") if name in shown)
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."

@@ -178,7 +178,7 @@ def _fitted(
         for at, score in zip(found.cv_results_["params"], found.cv_results_["mean_test_score"], strict=True):
             errors[tuple(of.index(at[name]) for name, of in values.items())] = -score
         errors = np.atleast_2d(errors)
-        # As for the learners; of a few rates no one is like its neighbours.
+        # As for the learners; of a few rates no one is like its neighbors.
         candidate, position = best_on_grid(errors, smooth=job.trial.refit and job.kind == GRID_SEARCH)
         chosen = {name: of[at] for (name, of), at in zip(values.items(), (candidate, position), strict=False)}
         best, sigmoid = estimator.set_params(**chosen), None

@@ -120,8 +120,8 @@ def track_model(
             **facts,
         }
         version = register(uri, name, run.run_id, tags=tags, description=plain(_in_one_line(choice, about)))
-    colour = learner_colors({choice.learner.title: choice.learner.name})[choice.learner.title]
-    shown = {"mlflow.runName": f"{name} v{version.version} {choice.learner.title}", "mlflow.runColor": colour}
+    color = learner_colors({choice.learner.title: choice.learner.name})[choice.learner.title]
+    shown = {"mlflow.runName": f"{name} v{version.version} {choice.learner.title}", "mlflow.runColor": color}
     log_run(run, tags={"model_version": str(version.version), **shown})
     return version
 

@@ -33,7 +33,7 @@ from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.report import as_sentence
-from learnkernels.tasks.evidence.tables import read_folds, summarise
+from learnkernels.tasks.evidence.tables import read_folds, summarize
 from learnkernels.tasks.measure.evaluation import (
     PARALLEL_ROWS,
     FoldsRef,
@@ -179,7 +179,7 @@ def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> SelectedLearne
         folds = read_folds([of])
         errors = _mean_errors(folds)
         position, candidate = divmod(int(errors.T.argmin()), len(errors))
-        setting, summary = learner.settings()[candidate], summarise(folds).iloc[0]
+        setting, summary = learner.settings()[candidate], summarize(folds).iloc[0]
         chosen = learner.model_copy(update={"params": setting, "tune": {}, "tune_by": "error"})
         about = {
             "metric": str(summary.metric),

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from learnkernels.conf.papers.item import FigureConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.evidence.figures import MARKERS, add_legend, alignment_figure, by_learner, colors_of, panels
-from learnkernels.tasks.evidence.tables import mean_shares, summarise
+from learnkernels.tasks.evidence.tables import mean_shares, summarize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ def figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
         elif folds["dataset"].nunique() > WITH_TRIALS:
             drawn["alignment"] = _mean_alignment_figure(folds.assign(place=0.0), colors_of(folds))
         else:
-            drawn["alignment"] = alignment_figure(folds, summarise(folds))
+            drawn["alignment"] = alignment_figure(folds, summarize(folds))
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 

@@ -13,7 +13,7 @@ from learnkernels.flows.cli import _show, app
 from learnkernels.flows.functions import TABLES, is_table
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.data.tables import FORMATS
-from learnkernels.tasks.evidence.tables import display_table, summarise
+from learnkernels.tasks.evidence.tables import display_table, summarize
 from tests.unit.tasks.test_report import folds
 from tests.user import ROOT
 
@@ -125,7 +125,7 @@ def test_learners_lists_every_learner_with_its_parameters(here: Path):
 
 def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_are(tmp_path, capsys):
     errors = {"unif": [0.3, 0.2, 0.4], "lp-svm with a norm of two and a half": [0.2, 0.15, 0.28]}
-    summary = summarise(folds(errors, "iris [/raw]"))
+    summary = summarize(folds(errors, "iris [/raw]"))
     summary.to_parquet(tmp_path / "summary.parquet")
     _show(load_config(Path(CONF)), tmp_path, "chart")
     said = capsys.readouterr().out

@@ -17,7 +17,7 @@ from learnkernels.conf.papers.item import item_names, load_item
 from learnkernels.flows.cli import app
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.kernels.learners import table as table_of_learners
-from learnkernels.tasks.evidence.tables import display_table, summarise
+from learnkernels.tasks.evidence.tables import display_table, summarize
 from learnkernels.tasks.measure.evaluation import COLUMNS as COLUMNS_OF_FOLDS
 from tests.unit.tasks.test_judge import UNIF, table
 
@@ -66,7 +66,7 @@ def named(page: str, title: str = "") -> set[str]:
 
 def test_the_reference_has_every_column_of_the_results():
     folds = table({("d", "unif"): UNIF, ("d", "alignf"): UNIF / 2})
-    summary = summarise(folds.assign(stored=None, n_sampled=10.0, alignment=0.5))
+    summary = summarize(folds.assign(stored=None, n_sampled=10.0, alignment=0.5))
     assert named("results", "`folds.parquet`") == set(COLUMNS_OF_FOLDS.names)
     assert named("results", "`summary.parquet`") == set(summary.columns)
     assert named("results", "The report's table") == set(display_table(summary)[0])

@@ -117,7 +117,7 @@ def test_an_item_leaves_its_trials_judgement_section_and_figures(finished: Repro
     aligned = folds.query("learner == 'alignf'")
     assert error["here"] == pytest.approx(aligned["error"].mean())
     assert alignment["apart"] == pytest.approx((aligned["alignment"].mean() - 0.2) / 0.01)
-    assert stored["claims"][0]["word"] in ("holds", "not significant")  # alignf maximises alignment
+    assert stored["claims"][0]["word"] in ("holds", "not significant")  # alignf maximizes alignment
     section = (folder / "section.md").read_text()
     assert "![Table 1: alignment](alignment.png)" in section
     assert "data from scikit-learn." in section

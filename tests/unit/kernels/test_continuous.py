@@ -213,7 +213,7 @@ def test_the_gradient_is_the_growth_of_the_alignment_and_no_direction_is_steeper
     assert ascent.alignment == pytest.approx(centered_alignment(ascent.K, Y @ Y.T), rel=1e-10)
 
 
-def test_the_step_is_that_of_a_bounded_optimiser():
+def test_the_step_is_that_of_a_bounded_optimizer():
     rng = np.random.default_rng(2)
     for _ in range(200):
         a, b, c, e = rng.uniform(0.1, 3, 4)

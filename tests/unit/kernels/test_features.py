@@ -11,7 +11,7 @@ from scipy import sparse
 from learnkernels import FeatureFamily, gram_statistics, learn_kernel
 from learnkernels.kernels.learners import Alignf, as_learner
 from learnkernels.kernels.learning import learn_from_statistics
-from learnkernels.kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
+from learnkernels.kernels.solvers.active_set import coordinate_descent, minimize_nonnegative
 from learnkernels.kernels.statistics.base import NORMALIZATIONS
 from learnkernels.kernels.statistics.features import FeatureStatistics
 from tests import reference
@@ -295,7 +295,7 @@ def test_warm_and_cold_starts_end_at_the_same_optimum(p, rank, copies, monkeypat
         values = []
         for kernels in (1, 10**9):
             monkeypatch.setattr(module, "WARM_START", kernels)
-            v = minimise_nonnegative(M, a)
+            v = minimize_nonnegative(M, a)
             assert (v >= 0).all()
             gradient = M @ v - a
             assert gradient.min() >= -1e-11 * np.abs(a).max()
@@ -308,7 +308,7 @@ def test_coordinate_descent_lowers_the_objective_to_the_optimum_of_well_conditio
     for seed in range(3):
         M, a = random_problem(seed, 50, 400)
         M = 0.9 * M + 0.1 * np.eye(50)
-        v, exact = coordinate_descent(M, a), minimise_nonnegative(M, a)
+        v, exact = coordinate_descent(M, a), minimize_nonnegative(M, a)
         assert (v >= 0).all()
         # It ends when a sweep moves less than a millionth.
         np.testing.assert_allclose(v, exact, rtol=0, atol=1e-4 * exact.max())

@@ -9,13 +9,13 @@ from scipy import sparse
 from sklearn.base import clone
 
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.parameters import Parameterised
+from learnkernels.kernels.parameters import Parameterized
 from learnkernels.kernels.predictors import PREDICTORS
 from tests.refusals import require_refusals
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Learner(Parameterised):
+class Learner(Parameterized):
     """A frozen dataclass."""
 
     norm: int = 2
@@ -31,7 +31,7 @@ class Learner(Parameterised):
         return np.inf if self.norm == 1 else self.norm / (self.norm - 1)
 
 
-class Several(Parameterised):
+class Several(Parameterized):
     """A plain class around others."""
 
     def __init__(self, learners, shift=0.0) -> None:

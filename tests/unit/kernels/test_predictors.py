@@ -31,7 +31,7 @@ from tests.refusals import require_refusals
 
 GRID = [1e-3, 0.1, 1.0, 30.0, 1e4]
 
-# One factorisation against a solve each: rounding times the condition of K + I / C, at most 1e6 here.
+# One factorization against a solve each: rounding times the condition of K + I / C, at most 1e6 here.
 SOLVES = 1e-9
 
 

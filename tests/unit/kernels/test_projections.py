@@ -14,7 +14,7 @@ ROUNDING = 1e-12
 
 @st.composite
 def problems(draw):
-    """Return a point, a centre and a radius; entries repeat, vanish, and differ by orders of magnitude."""
+    """Return a point, a center and a radius; entries repeat, vanish, and differ by orders of magnitude."""
     p = draw(st.integers(1, 8))
     size = draw(st.sampled_from([1.0, 1e-3, 1e4]))
     entry = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-3, 3, allow_subnormal=False))

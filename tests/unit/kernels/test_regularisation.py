@@ -94,7 +94,7 @@ def test_an_automatic_c_errs_no_more_than_most_of_the_grid(predictor: str):
 def test_the_least_error_is_looked_for_among_neighbours():
     table = [
         ([9, 5, 2, 4, 9], 2),
-        ([9, 5, 1, 9, 9, 3, 3, 3, 9], 6),  # neighbours speak against one that was lucky
+        ([9, 5, 1, 9, 9, 3, 3, 3, 9], 6),  # neighbors speak against one that was lucky
         ([9, 5, 1, 1, 1, 1, 1, 1, 1], 6),  # of equal ones, which stand beside others no more, that in the middle
         ([0, 0, 0, 0], 2),
         ([0.1 * 3, 0.3, 0.3, 9], 1),  # equal but for rounding

@@ -1,4 +1,4 @@
-"""Predictors that never form the matrix of all rows: against factorisations of it, and what they say of themselves."""
+"""Predictors that never form the matrix of all rows: against factorizations of it, and what they say of themselves."""
 
 import pickle
 import warnings
@@ -29,7 +29,7 @@ from tests.refusals import require_refusals
 FAMILY = GaussianFamily([2.0**g for g in range(-5, 2)])
 GRID = [0.25, 4.0, 64.0, 1024.0]
 
-# Predictions against those of a factorisation, in units of the target's deviation of about one.
+# Predictions against those of a factorization, in units of the target's deviation of about one.
 ITERATED = 1e-6
 
 ON_ROWS = [ConjugateGradients(tolerance=1e-10), Nystrom(landmarks=1000, tolerance=1e-10)]

@@ -29,7 +29,7 @@ from learnkernels.tasks.evidence import progress as progressing
 from learnkernels.tasks.evidence.comparison import SEARCHES, work
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import markdown_report
-from learnkernels.tasks.evidence.tables import read_folds, summarise
+from learnkernels.tasks.evidence.tables import read_folds, summarize
 from learnkernels.tasks.measure.baseline import settings_of
 from learnkernels.tasks.measure.evaluation import training_rows
 from learnkernels.tasks.measure.statistics import fold_seed
@@ -79,7 +79,7 @@ def compared(config: CompareConfig) -> tuple[pd.DataFrame, str]:
     with DaskPool(config.dask) as pool:
         prepared = comparison.prepare(config, pool, PROGRESS)
         folds = read_folds(comparison.measure(prepared, Mock(), "run", pool, PROGRESS))
-    return folds, markdown_report(config, folds, summarise(folds), {})
+    return folds, markdown_report(config, folds, summarize(folds), {})
 
 
 # What is refused, and what there is to do -----------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_baselines_follow_all_learners_the_slowest_last_and_stand_in_the_tables(
     # The tables are in the order of the data sets.
     shown = list(dict.fromkeys(zip(folds["dataset"], folds["learner"], strict=True)))
     assert shown == [(dataset, learner) for dataset in ("wine", "diabetes") for learner in ["unif", *baselines]]
-    assert summarise(folds).set_index("learner").loc["best constant", "relative_error"].tolist() == [1.0, 1.0]
+    assert summarize(folds).set_index("learner").loc["best constant", "relative_error"].tolist() == [1.0, 1.0]
     assert all(f"| diabetes | {learner}" in report for learner in baselines)
 
 
@@ -560,7 +560,7 @@ def test_ionosphere_is_the_row_of_the_paper(shared_data: Path):
     """ICML 2010, Table 1, column ionosphere: printed RMSE .467, .445, .442 and alignment .242, .257, .273."""
     changes = [f"data_dir={shared_data}", "dask.workers=0"]
     folds, _ = compared(load_config(ROOT / "conf" / "ionosphere.yaml", changes))
-    summary = summarise(folds).set_index("learner")
+    summary = summarize(folds).set_index("learner")
     # The folds of the paper are not known; its deviations over folds are .085 and .02-.03.
     for learner, error, alignment in [("unif", 0.467, 0.242), ("align", 0.445, 0.257), ("alignf", 0.442, 0.273)]:
         assert summary.loc[learner, "error_mean"] == pytest.approx(error, abs=0.03)

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from learnkernels.conf.loading import load_config
 from learnkernels.tasks.evidence.markdown import Markdown, code, code_block, link, markdown_table, plain
 from learnkernels.tasks.evidence.report import markdown_report
-from learnkernels.tasks.evidence.tables import summarise
+from learnkernels.tasks.evidence.tables import summarize
 from tests.unit.tasks.test_report import folds
 from tests.user import ROOT
 
@@ -100,7 +100,7 @@ def test_a_report_holds_no_markup_of_a_data_set():
 
     def shape(dataset: str) -> list[str]:
         table = folds({"unif": [0.3, 0.2, 0.4], "alignf": [0.2, 0.1, 0.2]}, dataset)
-        report = markdown_report(config, table, summarise(table), {"results": "results/x"})
+        report = markdown_report(config, table, summarize(table), {"results": "results/x"})
         found = [leaf.type for token in RENDERER.parse(report) for leaf in (token, *(token.children or ()))]
         return [kind for kind in found if kind not in ("text", "softbreak", "html_inline")]
 

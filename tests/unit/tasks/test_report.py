@@ -15,7 +15,7 @@ from learnkernels.tasks.evidence.figures import alignment_figure, history_figure
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, cut, experiment_note, sweep_note
 from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
-from learnkernels.tasks.evidence.tables import display_table, relevance_table, stored_line, summarise
+from learnkernels.tasks.evidence.tables import display_table, relevance_table, stored_line, summarize
 from learnkernels.tasks.evidence.tracking import _metrics, metric_name
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
@@ -48,7 +48,7 @@ def report_of(
 ) -> str:
     keys = {"name": "small", "datasets": "wine", "kernels": "linear", "learners": ["unif", "alignf"]}
     config = CompareConfig.model_validate(keys | {"baseline": baseline, "protocol": protocol})
-    return markdown_report(config, table, summarise(table), links or {}, *figure)
+    return markdown_report(config, table, summarize(table), links or {}, *figure)
 
 
 def labels(figure: Figure | None, axis: str = "y") -> list[str]:
@@ -59,7 +59,7 @@ def labels(figure: Figure | None, axis: str = "y") -> list[str]:
 
 
 def test_a_summary_is_mean_and_deviation_over_folds_with_the_corrected_and_the_plain_test():
-    rows = summarise(folds()).set_index("learner")
+    rows = summarize(folds()).set_index("learner")
     row = rows.loc["alignf"]
     assert row.error_mean == pytest.approx(0.21)
     assert row.error_sd == pytest.approx(np.std([0.20, 0.15, 0.28], ddof=1))
@@ -79,26 +79,26 @@ def test_a_summary_is_mean_and_deviation_over_folds_with_the_corrected_and_the_p
 
 def test_seconds_of_results_from_the_store_say_since_when():
     table = folds().assign(stored=None)
-    assert stored_line(summarise(table)) == ""
+    assert stored_line(summarize(table)) == ""
     table.loc[table["learner"] == "alignf", "stored"] = "2026-05-01 17:30"
-    summary = summarise(table)
+    summary = summarize(table)
     seconds = {row["method"].removesuffix(" *"): row["seconds"] for row in display_table(summary)}
     assert seconds == {"unif": "0.90", "alignf": "0.90 †", "single": "0.90"}
     assert stored_line(summary) == "† from the store: computed, and its seconds measured, 2026-05-01 17:30"
     table.loc[table["learner"] == "unif", "stored"] = "2026-05-02 09:00"
-    assert stored_line(summarise(table)).endswith("between 2026-05-01 17:30 and 2026-05-02 09:00")
+    assert stored_line(summarize(table)).endswith("between 2026-05-01 17:30 and 2026-05-02 09:00")
 
 
 def test_a_result_is_told_beside_the_best_of_its_own_data_set():
     easy, hard = folds(), folds({"unif": [0.5], "alignf": [0.4]}, "hard")
     hard["alignment"] = [0.1, 0.2]
-    summary = summarise(pd.concat([easy, hard.assign(metric="rmse")]))
+    summary = summarize(pd.concat([easy, hard.assign(metric="rmse")]))
     assert describe_measures(summary) == "misclassification rate (d); root mean squared error (hard)"
     rows = summary.set_index(["dataset", "learner"])
     assert rows["percent_above_best"]["hard"].to_dict() == {"unif": pytest.approx(25.0), "alignf": 0.0}
     assert rows["alignment_over_best"]["hard"].to_dict() == {"unif": 0.5, "alignf": 1.0}
     assert rows["percent_above_best"]["d"]["alignf"] == 0.0
-    perfect = summarise(folds({"unif": [0.1], "alignf": [0.0]})).set_index("learner")["percent_above_best"]
+    perfect = summarize(folds({"unif": [0.1], "alignf": [0.0]})).set_index("learner")["percent_above_best"]
     assert perfect["alignf"] == 0.0
     assert np.isnan(perfect["unif"])  # no percent of nothing
 
@@ -106,19 +106,19 @@ def test_a_result_is_told_beside_the_best_of_its_own_data_set():
 def test_verdicts_compare_the_best_two_and_say_whether_to_use_the_learned_kernel():
     lowest = "d: alignf has the lowest misclassification rate, 0.210 ± 0.066"
     tested = "(0.210 ± 0.066 against 0.30 ± 0.10; corrected p = 0.04)."
-    assert verdicts(summarise(folds())) == [
+    assert verdicts(summarize(folds())) == [
         f"{lowest}, significantly lower than that of unif, 0.30 ± 0.10 (corrected p = 0.04).",
         f"d: use the learned kernel? Yes: alignf is significantly better than unif {tested}",
     ]
-    named = verdicts(summarise(folds().assign(learner=lambda table: table["learner"].replace("unif", "DU"))))
+    named = verdicts(summarize(folds().assign(learner=lambda table: table["learner"].replace("unif", "DU"))))
     assert named[1].endswith(f"better than DU {tested}")
-    alone = summarise(folds({"alignf": ERRORS["alignf"]}))
+    alone = summarize(folds({"alignf": ERRORS["alignf"]}))
     assert alone["p_better_than_unif"].isna().all()
     unknown = "d: use the learned kernel? Unknown: no baseline took part; add 'baseline: {}'."
     assert verdicts(alone) == [f"{lowest}.", unknown]
-    assert len(verdicts(summarise(folds({"unif": [0.1, 0.2]})))) == 1  # no kernel is learned
+    assert len(verdicts(summarize(folds({"unif": [0.1, 0.2]})))) == 1  # no kernel is learned
     # What the uncorrected test alone calls significant is not.
-    summary = summarise(folds({"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.19, 0.30]}))
+    summary = summarize(folds({"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.19, 0.30]}))
     row = summary.set_index("learner").loc["alignf"]
     assert row.plain_p_better_than_unif < SIGNIFICANCE < row.p_better_than_unif
     won, use = verdicts(summary)
@@ -141,19 +141,19 @@ def among(**errors: list[float]) -> pd.DataFrame:
     ],
 )
 def test_a_baseline_of_the_lowest_error_wins_and_says_what_to_use_instead(name: str, what: str, instead: str):
-    won, use = verdicts(summarise(among(**{name: [0.1, 0.1, 0.2]})))
+    won, use = verdicts(summarize(among(**{name: [0.1, 0.1, 0.2]})))
     assert won.startswith(f"d: {what} has the lowest misclassification rate, 0.133 ± 0.058, significantly lower than")
     assert f"kernel? No: alignf is significantly worse than {what} (0.210 ± 0.066 against 0.133" in use
     assert f"; {instead}" in use
-    won, use = verdicts(summarise(among(**{name: [0.2, 0.1, 0.28]})))
+    won, use = verdicts(summarize(among(**{name: [0.2, 0.1, 0.28]})))
     assert f"kernel? Not needed: alignf is not better than {what} (" in use
-    won, use = verdicts(summarise(among(**{name: ERRORS["alignf"]})))
+    won, use = verdicts(summarize(among(**{name: ERRORS["alignf"]})))
     assert f"d: alignf has the lowest misclassification rate, 0.210 ± 0.066, equal to that of {what}" in won
     assert use.endswith("corrected p = 1.00).")
 
 
 def test_each_method_is_tested_against_every_other():
-    rows = summarise(among(constant=ERRORS["unif"], linear=ERRORS["unif"])).set_index("learner")
+    rows = summarize(among(constant=ERRORS["unif"], linear=ERRORS["unif"])).set_index("learner")
     of = rows.loc["alignf"]
     assert of.p_better_than_constant == of.p_better_than_linear == of.p_better_than_unif < 0.05
     assert rows[["p_better_than_grid_search", "p_better_than_boosting"]].isna().all(axis=None)
@@ -163,11 +163,11 @@ def test_each_method_is_tested_against_every_other():
 
 
 def test_the_table_begins_with_the_best_and_has_no_empty_column():
-    table = display_table(summarise(folds({"unif": [54.1, 50.2, 58.9], "align": [0.1, 0.1, 0.1]})))
+    table = display_table(summarize(folds({"unif": [54.1, 50.2, 58.9], "align": [0.1, 0.1, 0.1]})))
     assert [row["method"] for row in table] == ["align *", "unif"]
     assert [row["test error"] for row in table] == ["0.1000 ± 0.0000", "54.4 ± 4.4"]
     assert [row["p"] for row in table] == ["", "< 0.01"]
-    (row,) = display_table(summarise(folds({"unif": [0.1, 0.2]}).assign(alignment=np.nan)))
+    (row,) = display_table(summarize(folds({"unif": [0.1, 0.2]}).assign(alignment=np.nan)))
     assert [*row] == ["dataset", "method", "test error", "seconds"]
 
 
@@ -189,12 +189,12 @@ def test_a_report_says_what_its_means_are_over():
     assert "corrected p (Nadeau-Bengio)" in of_split
     assert "in 3 of 9 repeats: extend" in of_split
     assert "fold" not in of_split.replace("folds.parquet", "")
-    assert summarise(repeats)["p_better_than_unif"].tolist() == summarise(table)["p_better_than_unif"].tolist()
+    assert summarize(repeats)["p_better_than_unif"].tolist() == summarize(table)["p_better_than_unif"].tolist()
 
 
 def test_one_trial_has_a_mean_and_no_deviation_and_no_test():
     once = as_repeats(folds({"unif": [0.3], "alignf": [0.2]}))
-    assert verdicts(summarise(once)) == [
+    assert verdicts(summarize(once)) == [
         "d: alignf has the lowest misclassification rate, 0.2000, lower than that of unif, 0.3000 (one trial, no "
         "test).",
         "d: use the learned kernel? Optional: alignf is not significantly better than unif (0.2000 against 0.3000; one "
@@ -234,14 +234,14 @@ def test_a_learner_has_its_own_color_in_every_run():
 def test_the_first_figure_has_a_panel_a_data_set_that_names_who_wins():
     for datasets, shape in {1: (1, 1), 2: (1, 2), 3: (1, 3), 7: (3, 3)}.items():
         table = pd.concat([folds(dataset=f"d{i}") for i in range(datasets)])
-        figure = alignment_figure(table, summarise(table))
+        figure = alignment_figure(table, summarize(table))
         titles = [axis.get_title() for axis in figure.axes]
         assert [title.splitlines()[0] for title in titles if title] == [f"d{i}" for i in range(datasets)]
         grid = figure.axes[0].get_subplotspec().get_gridspec()
         assert (grid.nrows, grid.ncols) == shape
     turned = folds({"unif": ERRORS["alignf"], "alignf": ERRORS["unif"]}, dataset="b $x$")
     table = pd.concat([folds(dataset="a"), turned])
-    summary = summarise(table)
+    summary = summarize(table)
     figure = alignment_figure(table, summary)
     for axis, (dataset, group) in zip(figure.axes, summary.groupby("dataset"), strict=True):
         best = group.loc[group["error_mean"].idxmin()]
@@ -264,10 +264,10 @@ def test_alignments_on_the_way_to_base_kernels_are_a_figure_of_those_that_tell()
 
 def test_a_sample_is_reported_next_to_the_alignment():
     table = folds({name: ERRORS[name] for name in ("unif", "alignf")}).assign(n_train=6000, n_sampled=900)
-    (row, _) = display_table(summarise(table))
+    (row, _) = display_table(summarize(table))
     assert (row["alignment"], row["weights from"]) == ("0.600", "900 of 6,000 rows")
     assert "are estimated on a sample of the training rows" in report_of(table)
-    assert "weights from" not in display_table(summarise(folds()))[0]
+    assert "weights from" not in display_table(summarize(folds()))[0]
     assert "sample" not in report_of(folds()).lower()
 
 
@@ -302,7 +302,7 @@ def test_features_that_count_are_in_table_figure_and_metrics():
     report = report_of(table)
     assert "over folds" in report.partition("## Feature relevance")[2]
     rows = table[:2].assign(regularisation=1.0, parameters=None)
-    (summary,) = summarise(rows).itertuples()
+    (summary,) = summarize(rows).itertuples()
     logged = {one.key: one.value for one in _metrics(summary, rows, 2) if one.key.startswith("relevance/")}
     assert logged == {"relevance/a": 0.6, "relevance/price in _": 0.3, "relevance/b": 0.1}
     table["relevance"] = None

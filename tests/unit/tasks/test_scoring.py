@@ -297,7 +297,7 @@ def test_pieces_have_the_rows_asked_for(tmp_path: Path, ending: str, monkeypatch
     assert shares[-1] == 1.0
 
 
-def test_numbers_are_summarised_as_if_at_once():
+def test_numbers_are_summarized_as_if_at_once():
     values = np.random.default_rng(0).normal(size=1000) + 1e6
     one, parts = Distribution(), Distribution()
     one += Distribution.of(values, numbers=True)

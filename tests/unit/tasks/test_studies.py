@@ -83,7 +83,7 @@ def test_base_kernels_alone_are_measured_in_every_trial(shared_data: Path):
     rows = pd.DataFrame(measure_base_kernels(dataset, "ionosphere", part.kernels, study.protocol, 0))
     assert rows.groupby("kernel")["fold"].apply(list).tolist() == [[0, 1, 2, 3, 4]] * 2
     of = rows.groupby("kernel", sort=False)[["accuracy", "rho", "A"]].mean()
-    assert of["accuracy"].iloc[0] > of["accuracy"].iloc[1]  # a bandwidth that is too narrow sees no neighbour
+    assert of["accuracy"].iloc[0] > of["accuracy"].iloc[1]  # a bandwidth that is too narrow sees no neighbor
     assert of["rho"].iloc[0] > of["rho"].iloc[1]
     # By the definition, on the rows that the first trial trains on.
     folds = assign_folds(dataset.target, 5, fold_seed(0, 0))
