@@ -138,11 +138,9 @@ def compare(
     again = ""
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
         if is_table(conf):
-            sample_columns = {"groups": group, "time": time}
+            roles = {"groups": group, "time": time}
             left_out = _separate(without)
-            config = config_of_table(
-                conf, target, sample_columns, metric, left_out, minutes, changes or (), verbose, _report
-            )
+            config = config_of_table(conf, target, roles, metric, left_out, minutes, changes or (), verbose, _report)
             again = shlex.join(["learnkernels", "init", *conf, *(part for pair in given for part in pair)])
         else:
             refuse_options(conf, options)

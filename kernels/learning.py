@@ -201,9 +201,8 @@ def learn_path(
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     with blas_threads_for(statistics.n_rows):  # whose number would show in the last bits
-        kernels: tuple[LearnedKernel, ...] = learner.learn(
-            LearningProblem(family, X, statistics, target, grid, normalize, seen)
-        )
+        problem = LearningProblem(family, X, statistics, target, grid, normalize, seen)
+        kernels: tuple[LearnedKernel, ...] = learner.learn(problem)
     if isinstance(statistics, SampledStatistics):
         sampling = Sampling(statistics.n_rows, statistics.total_rows)
         kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)

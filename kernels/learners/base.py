@@ -438,9 +438,8 @@ class JointLearner(Learner):
             raise ValueError(f"{self.name} learns weights and predictor together and needs the target; give target.")
         training, kernels, start = problem.target.take(statistics.rows), [], None
         # One number for all: the mean diagonals of the normalized base kernels get mean one.
-        diagonals = (
-            statistics.traces(problem.centering.subtracts)[usable] / problem.scales[usable] / statistics.total_weight
-        )
+        traces = statistics.traces(problem.centering.subtracts)[usable]
+        diagonals = traces / problem.scales[usable] / statistics.total_weight
         scales = problem.scales * diagonals.mean()
         with blas_threads_for(statistics.n_rows):
             grams = gram_operator(

@@ -15,7 +15,7 @@ from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
-from learnkernels.kernels.solvers.projected_gradient import ObjectiveAt, ProjectedGradient, minimize_linear
+from learnkernels.kernels.solvers.projected_gradient import Iterate, ProjectedGradient, minimize_linear
 from learnkernels.kernels.targets import Target
 
 HIGHEST_DEGREE = 4
@@ -66,7 +66,7 @@ class PolynomialRidge:
         self.degree = int(degree)
         self.offset = float(offset)
 
-    def at(self, mu: np.ndarray) -> ObjectiveAt:
+    def at(self, mu: np.ndarray) -> Iterate:
         r"""Return the fit at the weights mu, shape (p,): one combination and one Cholesky factor, O(m^3 / 3).
 
         .. math:: \partial_k F(\mu) = -d \, \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle_F
@@ -93,9 +93,9 @@ class PolynomialRidge:
             W *= entrywise_power(K, self.degree - 1)
             return -self.degree * np.maximum(self.grams.inner_products(W), 0.0)
 
-        return ObjectiveAt(mu, float(np.vdot(alpha, self.Y)), gradient)
+        return Iterate(mu, float(np.vdot(alpha, self.Y)), gradient)
 
-    def objective(self) -> Callable[[np.ndarray], ObjectiveAt]:
+    def objective(self) -> Callable[[np.ndarray], Iterate]:
         """Return the fit as a function of the weights: on the monomials of rank-one kernels where these are few."""
         if isinstance(self.grams, FeatureGrams) and has_few_monomials(self.grams, self.degree, self.offset):
             return monomial_ridge(self.grams, self.Y, self.ridge, self.degree, self.offset)

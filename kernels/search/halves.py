@@ -13,15 +13,7 @@ from learnkernels.kernels.centering import center_gram, grand_mean, mean_over, w
 from learnkernels.kernels.families.base import KernelFamily, distinct_rows
 from learnkernels.kernels.families.composed import FamilyUnion
 from learnkernels.kernels.families.distances import CategoricalFamily
-from learnkernels.kernels.search.metric import (
-    KINDS,
-    UNSUPERVISED,
-    LearnedMetric,
-    Round,
-    ridges_of,
-    summed,
-    unit_weights,
-)
+from learnkernels.kernels.search.metric import KINDS, UNSUPERVISED, RfmMetric, Round, ridges_of, summed, unit_weights
 from learnkernels.kernels.solvers.factor import cholesky
 from learnkernels.kernels.solvers.leave_one_out import least_along
 
@@ -55,7 +47,7 @@ class KernelChoice:
         """Whether a target has shaped the metrics."""
         return max(self.rounds) > 0
 
-    def metrics(self, rounds: Iterable[Round]) -> list[LearnedMetric]:
+    def metrics(self, rounds: Iterable[Round]) -> list[RfmMetric]:
         """Return the metrics that are taken of some rounds."""
         return [metric for one in rounds if one.number in self.rounds for metric in one.metrics]
 
@@ -96,7 +88,7 @@ class FeatureColumns:
             raise ValueError(f"code_names must have one entry a code, got {len(names)} for {len(codes)}.")
         return cls(codes, others, tuple(names or (f"column {code}" for code in codes.tolist())))
 
-    def union(self, metrics: Sequence[LearnedMetric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
+    def union(self, metrics: Sequence[RfmMetric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
         """Return base kernels of a kind in some metrics, then one a code, and the sigma of each for every column."""
         X = examples.X
         found = [metric.base_kernels(X[:, self.others], examples.w, KINDS[kind]) for metric in metrics]

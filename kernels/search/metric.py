@@ -57,7 +57,7 @@ LEAST = 1e-6
 
 
 @dataclass(frozen=True)
-class LearnedMetric:
+class RfmMetric:
     """A linear map of the features, and what it is called.
 
     Attributes
@@ -133,7 +133,7 @@ class Round:
     """
 
     number: int
-    metrics: tuple[LearnedMetric, ...]
+    metrics: tuple[RfmMetric, ...]
     ridge: float | None = None
 
     def alignment(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None) -> float:
@@ -170,28 +170,28 @@ def median_distance(
     return float(D[apart][order[list(middle)]].mean())
 
 
-def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> LearnedMetric:
+def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
     """Return the metric in which each feature has a standard deviation of one; features that do not vary count zero."""
     largest = np.abs(X).max(axis=0, initial=0.0)
     unit = np.where(largest > 0, largest, 1.0)  # in which squares neither overflow nor vanish
     spread = unit * np.sqrt(mean_over(np.square((X - mean_over(X, w)) / unit), w))
     varies = spread > 1e-12 * largest
-    return LearnedMetric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
+    return RfmMetric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
 
 
-def components_of(X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS) -> LearnedMetric:
+def components_of(X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS) -> RfmMetric:
     """Return the metric of the directions in which rows vary most, features in the units that they come in."""
     unit = np.abs(X).max(initial=0.0) or 1.0  # in which squares neither overflow nor vanish
     Z = (X - mean_over(X, w)) / unit
     _, spreads, directions = np.linalg.svd(Z if w is None else Z * np.sqrt(w)[:, None], full_matrices=False)
     kept = np.square(spreads) > LEAST * np.square(spreads[0])
-    return LearnedMetric(directions[kept][:most].T / unit, "principal components")
+    return RfmMetric(directions[kept][:most].T / unit, "principal components")
 
 
-def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> LearnedMetric:
+def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> RfmMetric:
     """Return the metric to begin with: features as they are where they are scaled, but for those that do not vary."""
     spread = spread_of(X, w)
-    return LearnedMetric((spread.map > 0).astype(np.float64), "units") if scaled else spread
+    return RfmMetric((spread.map > 0).astype(np.float64), "units") if scaled else spread
 
 
 def learned_metrics(
@@ -201,7 +201,7 @@ def learned_metrics(
     rounds: int,
     rank: int,
     sample_weight: np.ndarray | None = None,
-    start: LearnedMetric | None = None,
+    start: RfmMetric | None = None,
     near: float | None = None,
 ) -> Iterator[Round]:
     r"""Give the metrics after each round: of the gradients of a ridge regression in the metric of the round before.
@@ -263,7 +263,7 @@ def learned_metrics(
             mapped = np.zeros((len(start.map), *A.shape[1:]))
             mapped[varying] = (start.map[varying] * A.T).T
             maps.append(A)
-            metrics.append(LearnedMetric(mapped, f"{kind} metric {number}"))
+            metrics.append(RfmMetric(mapped, f"{kind} metric {number}"))
         yield Round(number, tuple(metrics), ridge)
 
 

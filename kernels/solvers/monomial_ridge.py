@@ -20,7 +20,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.factor import factored_with_ridge
-from learnkernels.kernels.solvers.projected_gradient import ObjectiveAt
+from learnkernels.kernels.solvers.projected_gradient import Iterate
 
 FEW = 0.5
 """Monomials, as a share of the rows, up to which they take less time than the power."""
@@ -127,7 +127,7 @@ def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
 
 def monomial_ridge(
     grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float
-) -> Callable[[np.ndarray], ObjectiveAt]:
+) -> Callable[[np.ndarray], Iterate]:
     r"""Return the objective of `nkrr` on rank-one kernels of few monomials.
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top + \lambda I)^{-1} Y
@@ -155,7 +155,7 @@ def monomial_ridge(
     Phi = monomials.Phi
     right, gram = Phi.T @ Y, Phi.T @ Phi
 
-    def at(mu: np.ndarray) -> ObjectiveAt:
+    def at(mu: np.ndarray) -> Iterate:
         roots = np.sqrt(monomials.scales(mu))
         A = gram * roots[:, None]
         A *= roots
@@ -166,6 +166,6 @@ def monomial_ridge(
         residual = Y - Phi @ (roots[:, None] * U)
         value = float(np.vdot(residual, residual)) / ridge + float(np.vdot(U, U))
         squares = ((Phi.T @ residual / ridge) ** 2).sum(axis=1)
-        return ObjectiveAt(mu, value, lambda: -monomials.slopes(mu, squares))
+        return Iterate(mu, value, lambda: -monomials.slopes(mu, squares))
 
     return at

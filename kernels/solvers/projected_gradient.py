@@ -27,7 +27,7 @@ STEP_RANGE = (1e-3, 1e6)
 
 
 @dataclass(frozen=True)
-class ObjectiveAt:
+class Iterate:
     """What is minimized, at some weights.
 
     Attributes
@@ -61,7 +61,7 @@ class Descent:
 class ProjectedGradient:
     """Spectral projected gradient on the part of the ball above its center."""
 
-    objective: Callable[[np.ndarray], ObjectiveAt]
+    objective: Callable[[np.ndarray], Iterate]
     mu_0: np.ndarray
     radius: float
     norm: int
@@ -124,14 +124,14 @@ class ProjectedGradient:
             point, g = new, new.gradient()
             values.append(point.value)
 
-    def _gap(self, at: ObjectiveAt, g: np.ndarray) -> float:
+    def _gap(self, at: Iterate, g: np.ndarray) -> float:
         """Return how far the linear model falls within the ball, relative to the value."""
         lowest = minimize_linear(g, self.mu_0, self.radius, self.norm)
         return max(float(g @ (at.mu - lowest)), 0.0) / at.value
 
     def _search(
-        self, at: ObjectiveAt, g: np.ndarray, step: float, values: list[float], most: int
-    ) -> tuple[ObjectiveAt | None, int]:
+        self, at: Iterate, g: np.ndarray, step: float, values: list[float], most: int
+    ) -> tuple[Iterate | None, int]:
         """Return the first point towards the projected step that is low enough, or None, and how many were tried."""
         nu = at.mu - self.mu_0  # the gradient is never positive: a step along it stays above the center
         towards = project(nu - step * g, self.radius, self.norm) - nu

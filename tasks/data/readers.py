@@ -67,7 +67,7 @@ def sample_columns_of(
         if _is_text(column.type):
             column = held_texts(column)
         found = f"{where}: column {name!r} of {key!r}"
-        numbers = _SAMPLE_COLUMNS[key](column, found)
+        numbers = _PARSERS[key](column, found)
         lacking = int((~(numbers >= 0)).sum())
         if lacking and config.missing != "drop":
             raise InputError(f"{found} is missing in {lacking} of {len(numbers)} rows; set 'missing: drop'.")
@@ -164,11 +164,7 @@ def _weights(column: pa.Array, found: str) -> np.ndarray:
     return weights
 
 
-_SAMPLE_COLUMNS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {
-    "groups": _groups,
-    "time": _times,
-    "weights": _weights,
-}
+_PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {"groups": _groups, "time": _times, "weights": _weights}
 
 
 def _is_text(kind: pa.DataType) -> bool:

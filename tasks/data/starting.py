@@ -244,10 +244,8 @@ def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
     lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
     if lacking := [column.name for column in table.columns if column.has_gaps]:
         lines.append(f"gaps, filled and told by a feature of their own: {_some(lacking)}")
-    left_out = {
-        name or "the column without a name": why for name, why in table.left_out.items() if why != DROPPED_BY_USER
-    }
-    return [*lines, *(f"left out: {name}, as {why}" for name, why in left_out.items())]
+    drop = {name or "the column without a name": why for name, why in table.left_out.items() if why != DROPPED_BY_USER}
+    return [*lines, *(f"left out: {name}, as {why}" for name, why in drop.items())]
 
 
 def _taken_for(column: ColumnEncoding) -> tuple[str, str | tuple[str, ...]]:

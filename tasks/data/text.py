@@ -113,23 +113,21 @@ def _count_tokens(
     lengths = _lengths(tokens)
     counts = np.ones(int(lengths.sum()))
     if config.counts is not None:
-        sample_columns = _plain(table[config.counts])
-        kind = sample_columns.type.value_type if _is_list(sample_columns.type) else None
+        column = _plain(table[config.counts])
+        kind = column.type.value_type if _is_list(column.type) else None
         if kind is None or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise InputError(
                 f"{where}: 'counts' of 'ngrams', column {config.counts!r}, must hold lists of numbers, got "
-                f"{sample_columns.type}."
+                f"{column.type}."
             )
-        different = np.flatnonzero(_lengths(sample_columns) != lengths)
+        different = np.flatnonzero(_lengths(column) != lengths)
         if len(different):
             row = different[0]
             raise InputError(
                 f"{where}: columns {name!r} and {config.counts!r} must be lists of one length in every row; row {row} "
-                f"of those that are read has {lengths[row]} and {_lengths(sample_columns)[row]}."
+                f"of those that are read has {lengths[row]} and {_lengths(column)[row]}."
             )
-        counts = np.asarray(
-            sample_columns.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64
-        )
+        counts = np.asarray(column.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
         if not (counts >= 0).all():  # a missing count is NaN here
             raise InputError(f"{where}: column {config.counts!r} has a count that is missing or negative; correct it.")
     flat = tokens.flatten().dictionary_encode()

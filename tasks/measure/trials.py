@@ -98,10 +98,8 @@ class Held:
     @classmethod
     def of(cls, jobs: Sequence[TrialJob], folder: str = "") -> Held:
         """Return what some trials read; copies of tables in parts lie in a folder, which goes with the run."""
-        refs, statistics = (
-            {job.ref.path: job.ref for job in jobs},
-            {job.statistics.path: job.statistics for job in jobs},
-        )
+        refs = {job.ref.path: job.ref for job in jobs}
+        statistics = {job.statistics.path: job.statistics for job in jobs}
         loaded = {path: load_dataset(ref) for path, ref in refs.items()}
         return cls(
             {

@@ -58,7 +58,7 @@ OF_THE_PLACE = {"data_dir", "dask", "tracking", "promotion_margin", "drift"}
 
 
 @dataclass(frozen=True)
-class SelectedLearner:
+class ModelChoice:
     """What the protocol chose.
 
     Attributes
@@ -157,7 +157,7 @@ def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
         )
 
 
-def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> SelectedLearner:
+def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> ModelChoice:
     """Return the learner, its parameters and C of the lowest validation error, the mean over all trials.
 
     Parameters
@@ -188,7 +188,7 @@ def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> SelectedLearne
             "relative_error": float(summary.relative_error),
         }
         error = float(errors[candidate, position])
-        found.append(SelectedLearner(chosen, of.predictor, float(grid[position]), error, (), about))
+        found.append(ModelChoice(chosen, of.predictor, float(grid[position]), error, (), about))
         rows.append(
             {
                 "learner": learner.title,
@@ -201,7 +201,7 @@ def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> SelectedLearne
         )
     best = min(range(len(found)), key=lambda i: found[i].validation_error)
     rows[best]["learner"] += " *"
-    return SelectedLearner(**{**vars(found[best]), "candidates": tuple(rows)})
+    return ModelChoice(**{**vars(found[best]), "candidates": tuple(rows)})
 
 
 def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
@@ -219,7 +219,7 @@ def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
 def fit_on_all_rows(
     ref: DatasetRef,
     statistics: StatisticsRef,
-    choice: SelectedLearner,
+    choice: ModelChoice,
     config: CompareConfig,
     pool: DaskPool,
     advance: Advance,
@@ -286,12 +286,7 @@ def fit_on_all_rows(
 
 
 def _kernel_of_all_rows(
-    name: str,
-    dataset: Dataset,
-    statistics: StatisticsRef,
-    choice: SelectedLearner,
-    config: CompareConfig,
-    pool: DaskPool,
+    name: str, dataset: Dataset, statistics: StatisticsRef, choice: ModelChoice, config: CompareConfig, pool: DaskPool
 ) -> LearnedKernel:
     family = build_family(config.kernels, dataset.features)
     try:
@@ -330,7 +325,7 @@ def _fitted(
     kernel: LearnedKernel,
     dataset: Dataset,
     name: str,
-    choice: SelectedLearner,
+    choice: ModelChoice,
     config: CompareConfig,
     predictor: Predictor,
     pool: DaskPool,
@@ -391,9 +386,7 @@ def _of_a_sample(about: Mapping[str, Any]) -> str:
     return "" if of is None else f", from {of['n_rows']:,} of {of['of_rows']:,} rows"
 
 
-def describe_training(
-    choice: SelectedLearner, model: ModelRef, name: str, version: int, links: Mapping[str, str]
-) -> str:
+def describe_training(choice: ModelChoice, model: ModelRef, name: str, version: int, links: Mapping[str, str]) -> str:
     """Return the report of a training."""
     about = model.about
     sd = "" if about["test_error_sd"] is None else f" ± {about['test_error_sd']:.2g}"

@@ -20,7 +20,7 @@ from learnkernels.kernels.search.metric import (
     LAPLACIANS,
     LEAST,
     RIDGES,
-    LearnedMetric,
+    RfmMetric,
     components_of,
     gradient_outer_product,
     learned_metrics,
@@ -71,7 +71,7 @@ def bordered(K: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np
     return solution[:m], solution[m]
 
 
-def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[LearnedMetric]:
+def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[RfmMetric]:
     """The metrics of one kind, that to begin with first."""
     return [of.metrics[0] for of in learned_metrics(X, Y, [kind], rounds, 100)]
 

@@ -281,7 +281,7 @@ CHANGED = [
     ({"version": True}, "version"),
     ({"version": ...}, "got nothing"),
     ({"learner": 3}, "learner"),
-    ({"normalize": "length"}, "trace, frobenius, none"),
+    ({"normalise": "length"}, "trace, frobenius, none"),
     ({"alignment": "high"}, "alignment"),
     ({"degree": 0}, "degree"),
     ({"degree": 1.5}, "degree"),
