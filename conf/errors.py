@@ -29,8 +29,8 @@ class InputError(ValueError):
 
 
 WAYS_OUT = {
-    errno.ENOSPC: "make room on that disk",
-    errno.EDQUOT: "make room, or have the quota raised",
+    errno.ENOSPC: "free up space on that disk",
+    errno.EDQUOT: "free up disk space, or have the quota raised",
     errno.EFBIG: "raise the limit of a file's length (ulimit -f)",
     errno.EROFS: "give a place that can be written to",
     errno.EACCES: "change its permissions, or give another place",

@@ -1,4 +1,4 @@
-"""Which files a path stands for: one file, a folder or a pattern, of this machine or of an S3 server."""
+"""Files of a path: one file, a folder or a pattern, of this machine or of an S3 server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WILDCARD = re.compile(r"[*?\[]")
 """What makes a path a pattern."""
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""What stands for a missing value in the name of a folder."""
+"""What denotes a missing value in the name of a folder."""
 
 
 def is_remote(path: str) -> bool:
@@ -60,17 +60,17 @@ def require_place(path: str) -> None:
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether an address stands for several files by its form alone: a pattern, or a folder's with a slash."""
+    """Return whether an address refers to several files by its form alone: a pattern, or a folder's with a slash."""
     return WILDCARD.search(path) is not None or path.endswith("/")
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files that a path stands for, by name; None where there is nothing of that name.
+    """Return the files that a path refers to, by name; None where there is nothing of that name.
 
     Parameters
     ----------
     path : str
-        A file; a folder, for all tables in it and in the folders below; or a pattern, in which ``*`` stands for part
+        A file; a folder, for all tables in it and in the folders below; or a pattern, in which ``*`` matches part
         of a name and ``**`` for any folders.
 
     Raises
@@ -141,7 +141,7 @@ def folder_of(path: str) -> str:
 
 
 def matching(files: Sequence[str], pattern: str) -> list[str]:
-    """Return the names that a pattern stands for, in which ``*`` goes over no folder, and ``**`` over any."""
+    """Return the names that a pattern matches, in which ``*`` goes over no folder, and ``**`` over any."""
     forms = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*/|\*|\?)", pattern)
     expression = re.compile("".join(forms.get(part, re.escape(part)) for part in parts))

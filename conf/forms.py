@@ -41,7 +41,7 @@ WholeConfig = Annotated[
         "The whole configuration, with the keys of a YAML file; what is filled in above goes first.", type="object"
     ),
 ]
-"""A configuration that a form shows as one field of JSON: its schema would be some 240 controls."""
+"""A configuration that a form shows as one field of JSON: its schema would be about 240 controls."""
 
 AS_CONFIGURED: Final = "as configured"
 """The choice that changes nothing."""

@@ -89,7 +89,7 @@ class Loader(yaml.SafeLoader):
         self._depth -= 1
         if isinstance(event, yaml.AliasEvent):
             if id(node) not in self._size:
-                raise ComposerError(None, None, "an alias stands within what it stands for", mark)
+                raise ComposerError(None, None, "an alias contains itself", mark)
             return node
         below = node.value if isinstance(node, yaml.CollectionNode) else []
         parts = [part for pair in below for part in pair] if isinstance(node, yaml.MappingNode) else below

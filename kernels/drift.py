@@ -155,7 +155,7 @@ def kernel_test(K: np.ndarray, n: int, permutations: int = PERMUTATIONS, seed: i
     References
     ----------
     Gretton, Borgwardt, Rasch, Schölkopf, Smola (2012), A kernel two-sample test, JMLR 13:723-773, equation (3); the
-    permutations stand for its bootstrap of the null distribution, section 5.
+    permutations replace its bootstrap of the null distribution, section 5.
     """
     N = len(K)
     m = N - n

@@ -91,7 +91,7 @@ class LearnedKernel(Value):
         Weight of each training row, one of weight w counting as w copies; None where each counts once.
     history : tuple of float
         Of a kernel that was found, alignments on the way: after each addition, or of each round of learned metrics on
-        rows that did not teach it.
+        rows that were not used to learn it.
     sampling : Sampling or None
         Where the training rows are a sample of more: how many rows. Weights, alignments and scales of a two-stage
         learner are then estimates for all rows; the centering is the sample's.

@@ -152,9 +152,9 @@ def learn_from_statistics(
 
     Notes
     -----
-    For a two-stage learner O(p^3 + p m): no tile is computed, and M is formed for a learner that asks for more of it
+    For a two-stage learner O(p^3 + p m): no tile is computed, and M is formed for a learner that needs more of it
     than its diagonal. For a one-stage learner see its own cost; base kernels are held where they fit into memory. A
-    rank-one feature that is constant on these rows gets weight zero, without a word: n-grams that no training text
+    rank-one feature that is constant on these rows gets weight zero, without a warning: n-grams that no training text
     holds are normal. Any other base kernel that is constant is refused.
     """
     grid = [C]

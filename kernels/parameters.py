@@ -17,7 +17,7 @@ from scipy import sparse
 from learnkernels.kernels.registry import require_one_of
 
 SHOWN = 24
-"""Most values that `repr` shows; of more it tells the number."""
+"""Most values that `repr` shows; of more it shows the number."""
 
 Class = TypeVar("Class", bound=type)
 
@@ -46,7 +46,7 @@ class Value:
             ) from None
 
     def _values(self) -> Hashable:
-        """Return what tells objects of this class apart."""
+        """Return the values that distinguish objects of this class."""
         return content(self._parameters())
 
     def __eq__(self, other: object) -> bool:

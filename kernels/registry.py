@@ -19,7 +19,7 @@ class LearnerEntry(NamedTuple):
     path : str
         ``module:Class`` within `kernels.learners`.
     takes_family : bool
-        Whether it weighs base kernels that are given, or finds its own.
+        Whether it weights given base kernels, or finds its own.
     takes_uncentered : bool
         Whether it can do with base kernels that are not centered.
     """

@@ -20,7 +20,7 @@ RUN = 1 << 16
 """Rows that are looked at at a time."""
 
 FEW_VALUES = 20
-"""Distinct whole numbers up to which a target is taken for labels."""
+"""Distinct whole numbers up to which a target is treated as labels."""
 
 _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 """What labels of a kind of dtype are; all others are text."""

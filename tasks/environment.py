@@ -80,7 +80,7 @@ PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 PLAIN = {"±": "+-", "–": "-", "—": "-", "·": "-", "×": "x", "→": "->", "≤": "<=", "≥": ">=", "ß": "ss"}
 PLAIN |= {"‘": "'", "’": "'", "“": '"', "”": '"', "─": "-", "│": "|"}
-"""What stands for characters that a terminal or a file lacks; others lose their accents, or are a question mark."""
+"""Replacements for characters that a terminal or a file lacks; others lose their accents, or are a question mark."""
 
 AS_SHOWN = "learnkernels.shown"
 """Name of the handler of errors that does so."""

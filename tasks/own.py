@@ -163,7 +163,7 @@ def _file(name: str, content: Sequence[Any], write: Callable[[Path], object]) ->
 
 
 def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
-    """Return the base kernels of a family of one's own.
+    """Return the base kernels of a custom family.
 
     Raises
     ------
@@ -217,5 +217,5 @@ def _source(owner: type) -> str:
     except (OSError, TypeError):
         raise InputError(
             f"{owner.__module__}:{owner.__qualname__}: its source cannot be read, so results of another version could "
-            "be taken for its own; put it into a file."
+            "be treated as its own; put it into a file."
         ) from None

@@ -540,7 +540,7 @@ def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
         _require_known(str(other), item_names(folder))
         origin = read_item(folder / f"{other}.yaml")
         if other == name or "same_as" in origin:
-            raise InputError(f"{path}: same_as must name an item that stands for itself, got {other!r}.")
+            raise InputError(f"{path}: same_as must name an item without same_as, got {other!r}.")
         data = {**{key: origin[key] for key in INHERITED if key in origin}, **data}
     item = validated(PaperItem.model_validate, data, path)
     if item.name != name:

@@ -104,7 +104,7 @@ def several(value: Any) -> Any:
 
 
 def as_mapping(key: str, value: Any) -> Any:
-    """Return the mapping that a text stands for, the value of its first key; anything else as it is."""
+    """Return the mapping that a text represents, the value of its first key; anything else as it is."""
     return {key: value} if isinstance(value, str) else value
 
 
@@ -119,7 +119,7 @@ def as_number(value: Any) -> Any:
 
 
 Parameter = Annotated[Any, BeforeValidator(as_number)]
-"""Value of a parameter of a learner, a family of one's own or a synthetic data set."""
+"""Value of a parameter of a learner, a custom family or a synthetic data set."""
 
 OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
@@ -134,7 +134,7 @@ OwnName = Annotated[str, AfterValidator(_module_and_class), Field(json_schema_ex
 """A class of a user's own: ``module:Class``, from a file in the working directory or from what is installed."""
 
 MOST_VALUES = 1000
-"""Numbers that a grid stands for which is not written out."""
+"""Numbers that a grid represents which is not written out."""
 
 GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
 

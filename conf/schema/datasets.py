@@ -25,7 +25,7 @@ def _as_plain_text(value: Any) -> Any:
 def name_of_files(paths: Sequence[str]) -> str:
     """Return what files are called by default: the first one's name without its ending, a pattern's without the rest.
 
-    A pattern that begins a name stands for the folder around it.
+    A pattern that begins a name refers to the folder around it.
     """
     for part in reversed(
         [part for part in (*paths, "")[0].replace("\\", "/").split("/") if part not in ("", ".", "..")]
@@ -62,7 +62,7 @@ class NgramsConfig(Strict):
         "one column of lists of tokens."
     )
     counts: str | None = Field(
-        None, min_length=1, description="Column of lists: how often each token occurs. By default each stands for one."
+        None, min_length=1, description="Column of lists: how often each token occurs. By default each counts once."
     )
     size: Annotated[tuple[Words, Words], BeforeValidator(_from_to)] = Field(
         (1, 1), description="Words of an n-gram: 2 takes bigrams alone, [1, 2] single words too."
@@ -99,7 +99,7 @@ ABSENT: dict[str, Any] = {
     "seed": 0,
     "features": (),
 }
-"""Keys of some sources, and what stands for them in data sets of the others."""
+"""Keys of some sources, and what replaces them in data sets of the others."""
 
 
 class DatasetConfig(Strict):
@@ -332,7 +332,7 @@ SOURCES: dict[str, type[DatasetConfig]] = {
 
 
 def _from_text(data: Any) -> Any:
-    """Return the keys that a name, or a path, alone stands for."""
+    """Return the keys that a name, or a path, alone sets."""
     if isinstance(data, dict) and data.get("source") is None:
         raise ValueError(f"needs 'source', one of: {', '.join(SOURCES)}")
     if isinstance(data, dict | DatasetConfig):

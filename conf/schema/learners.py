@@ -40,7 +40,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "D2": {"name": "lp-svm", "params": {"norm": 2}},
     "DU": {"name": "unif"},
 }
-"""The methods of AFK 2013, Table 1: names that stand for a learner, its label and its parameters."""
+"""The methods of AFK 2013, Table 1: names that represent a learner, its label and its parameters."""
 
 
 MOST_TUNED = 10_000

@@ -70,7 +70,7 @@ def emitted(write: Callable[..., None]) -> Callable[..., None]:
 
 
 def _awaiting(function: Function, make: Callable[[], Any]) -> Function:
-    """Return what stands for a function until one of its module is called."""
+    """Return a stub of a function, compiled when one of its module is called."""
     _waiting.setdefault(function.__module__, {})[function.__name__] = make
     made: Any = None
 

@@ -311,7 +311,7 @@ def compile_combinations() -> None:
 
 
 def _weights(of: Combination, dtype: np.dtype[Any]) -> Weights:
-    """Return how the kernels of a combination are made and weighed, in a precision."""
+    """Return how the kernels of a combination are made and weighted, in a precision."""
     coefficients, plan = of.evaluated[1], of.plan
     chains = Chains.of(plan, ())
     constant = dtype.type(coefficients @ plan.offset)
@@ -498,7 +498,7 @@ class Expansion:
     -----
     O(n s (d + p + q)) time for n rows and O(q n) memory plus one tile per thread; the kernel between the
     rows is formed a tile at a time. What of a tile depends on X alone is formed once, and left out of pickles. Features
-    that are kernels of rank one are weighed once and for all: O(n d q).
+    that are kernels of rank one are weighted once and for all: O(n d q).
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class StackedGrams:
     Attributes
     ----------
     grams : ndarray of shape (p, m, m)
-        Centered where `centering` asks for it, and scaled; each exactly symmetric.
+        Centered if `centering` subtracts, and scaled; each exactly symmetric.
     centering : Centering
     """
 

@@ -278,7 +278,7 @@ class TilePass:
     def part(self, _: object, pairs: Sequence[Pair]) -> StatisticsPart:
         """Return the sums over the tiles of some block pairs, the first not above the second.
 
-        A pair off the diagonal also stands for its transpose. The firsts and the seconds are a run of rows each, which
+        A pair off the diagonal also represents its transpose. The firsts and the seconds are a run of rows each, which
         is read once.
         """
         family, blocks, shift = self.family, self.blocks, self.shift

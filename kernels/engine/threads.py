@@ -129,7 +129,7 @@ def at_most_threads(n_jobs: int | None) -> Iterator[None]:
         So many; -1 for all, -2 for all but one; None sets no limit. Of contexts around each other the least counts.
     """
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or not n_jobs):
-        raise ValueError(f"n_jobs must be a whole number but 0, or None, got {n_jobs!r}; -1 stands for all cores.")
+        raise ValueError(f"n_jobs must be a whole number but 0, or None, got {n_jobs!r}; -1 means all cores.")
     most = inf if n_jobs is None else n_jobs if n_jobs > 0 else max(1, _cores() + 1 + n_jobs)
     token = _most.set(min(_most.get(), most))
     try:

@@ -195,7 +195,7 @@ class TileSums:
         across = vectors * width
         firsts = range(0, b, across)
         add([(first, 0, first if mirrored else a, first * p) for first in firsts], columns)
-        if mirrored:  # what stands above the squares on the diagonal stands for what is below them, too
+        if mirrored:  # what stands above the squares on the diagonal represents what is below them, too
             G *= 2
             T *= 2
             add([(first, first, min(first + across, a), 0) for first in firsts], aside)

@@ -72,7 +72,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """Some rows of a data set, less one row, taken a run at a time; nothing is copied until it is asked for.
+    """Some rows of a data set, less one row, taken a run at a time; nothing is copied until it is requested.
 
     Attributes
     ----------

@@ -38,7 +38,7 @@ from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
 
 MOST_ROWS = 20_000
-"""Rows up to which a pass over all pairs of them is made without a word: ten seconds or so."""
+"""Rows up to which a pass over all pairs of them is made without a warning: ten seconds or so."""
 
 SEARCHED_ROWS = 5_000
 """Default number of rows for finding base kernels: of rfm where there are more rows, of others by `MOST_ROWS`."""
@@ -132,7 +132,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         counts = self.kernel_.relevance
         if counts is None:
             raise AttributeError(
-                f"{type(self).__name__} has relevance_ where its learner weighs features, as rfm does."
+                f"{type(self).__name__} has relevance_ where its learner weights features, as rfm does."
             )
         if self.table_ is not None:
             names: Sequence[str] = self.table_.features

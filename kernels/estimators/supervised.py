@@ -170,7 +170,7 @@ class SupervisedLearner(KernelLearner):
     @property
     @abstractmethod
     def _holds_out(self) -> bool:
-        """Whether scores of rows that a predictor has not seen are asked for."""
+        """Whether scores of rows that a predictor has not seen are requested."""
 
     @abstractmethod
     def _take_held_out(
@@ -338,7 +338,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         the matrix fits the memory, and for more krr-cg or what suits the memory.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
-        of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
+        of float32 differ by about 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
         cancel, and take about half the time.
     time_limit : float or None, default None
         Seconds that `fit` may take, about: it fits samples of more and more of the rows while the next one is expected
@@ -386,7 +386,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     calibration_ : ndarray of shape (2,)
         Slope and offset of the sigmoid, with ``probability=True``; of more than two classes all share it.
     table_ : TableEncoding or None
-        What the columns of a table were taken for, with the features that they became; None for rows of numbers.
+        Inferred column types of a table, with the features that they became; None for rows of numbers.
     relevance_ : dict of str to float
         How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
     n_samples_fit_ : int
@@ -607,7 +607,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         them and the memory.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
-        of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
+        of float32 differ by about 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
         cancel, and take about half the time.
     time_limit : float or None, default None
         Seconds that `fit` may take, about: it fits samples of more and more of the rows while the next one is expected
@@ -650,7 +650,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Absolute residuals of rows that the predictor had not seen, ascending for each output, with ``intervals=True``;
         of more than 999 those at even steps of rank.
     table_ : TableEncoding or None
-        What the columns of a table were taken for, with the features that they became; None for rows of numbers.
+        Inferred column types of a table, with the features that they became; None for rows of numbers.
     relevance_ : dict of str to float
         How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
     n_samples_fit_ : int

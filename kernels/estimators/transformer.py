@@ -92,7 +92,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         The mean over the training rows before it is subtracted: features are centered on all of these. Zero where
         nothing is centered.
     table_ : TableEncoding or None
-        What the columns of a table were taken for, with the features that they became; None for rows of numbers.
+        Inferred column types of a table, with the features that they became; None for rows of numbers.
     n_features_in_ : int
         Number of features of the rows.
     feature_names_in_ : ndarray of shape (d,)

@@ -223,7 +223,7 @@ class MappedFamily(ComposedFamily):
 
 
 class MetricFamily(MappedFamily):
-    r"""Base kernels in a metric of their own: of features that are weighed, or mapped by a matrix.
+    r"""Base kernels in a metric of their own: of features that are weighted, or mapped by a matrix.
 
     .. math:: K_k(x, x') = K^0_k(A^\top x, \, A^\top x'), \qquad
               \lVert A^\top (x - x') \rVert^2 = (x - x')^\top A A^\top (x - x')

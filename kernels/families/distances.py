@@ -166,7 +166,7 @@ class LaplacianFamily(ExponentialFamily):
     Of the sum of absolute differences a pair costs ``3 d`` flops for its distance, more than a Gaussian's,
     whose distances are a matrix product, as those of `norm` 2 are. One exponential serves a whole power-of-two grid.
     Values are formed as ``K - 1``, so that a nearly constant kernel loses no precision under a shift. Euclidean
-    distances below the rounding of that product, some 1e-8 of the rows' lengths, count as zero. Of sparse rows the
+    distances below the rounding of that product, about 1e-8 of the rows' lengths, count as zero. Of sparse rows the
     columns that a tile uses are filled for `norm` 1.
 
     References

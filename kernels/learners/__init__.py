@@ -109,7 +109,7 @@ def learner_class(name: str) -> type[Learner]:
 
 
 def table() -> list[list[str]]:
-    """Return the table of learners as people read it, one row each, in Markdown."""
+    """Return the table of learners in Markdown, one row per learner."""
     return [
         [
             f"`{name}`",

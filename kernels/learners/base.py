@@ -34,7 +34,7 @@ def require_family(family: object) -> None:
 
 
 class Products(Protocol):
-    """The matrix M of products of base kernels: an array, or formed when its entries are asked for.
+    """The matrix M of products of base kernels: an array, or formed when its entries are requested.
 
     A learner that calls `diagonal` alone costs no p by p matrix; one that needs the entries takes ``np.asarray(M)``.
     """
@@ -226,7 +226,7 @@ class LearningProblem:
 
 
 class Learner(Parameterized, ABC):
-    """A way of learning how base kernels are weighed; its parameters are its fields.
+    """Algorithm that determines the weights of base kernels; its parameters are its fields.
 
     A learner of yours is a frozen data class below `AlignmentLearner`, `JointLearner` or `KernelSearchLearner`, with
     one method. It is used wherever the name of a built-in one is; configurations call it ``module:Class``.
@@ -258,7 +258,7 @@ class Learner(Parameterized, ABC):
     takes_weights : bool
         Whether rows may have weights.
     takes_family : bool
-        Whether it weighs base kernels that are given, or finds its own.
+        Whether it weights given base kernels, or finds its own.
     signed : bool
         Whether weights may be negative.
     learns_kernel : bool
@@ -532,7 +532,7 @@ class FoundKernels(Value):
         sigma of each.
     alignments : tuple of float
         Alignment after each addition, where it never falls; of learned metrics that of each round, from round 0 on, on
-        rows that did not teach it.
+        rows that were not used to learn it.
     certificate : Certificate or None
         Evidence of optimality, where there is any.
     """

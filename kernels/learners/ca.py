@@ -1,4 +1,4 @@
-"""ca: continuous alignment, base kernels found one by one and weighed by how much each adds to the alignment."""
+"""ca: continuous alignment, base kernels found one by one and weighted by how much each adds to the alignment."""
 
 from __future__ import annotations
 

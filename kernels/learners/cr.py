@@ -42,7 +42,7 @@ class CR(KernelSearchLearner):
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Of the base kernels; one bandwidth for all features.
     corrective : bool, default True
-        Weigh all kernels found so far again after each addition, by l1-krr; a handful of additions are then enough.
+        Update the weights of all kernels found so far after each addition, by l1-krr; a few additions are then enough.
         False is the papers' step towards the new kernel alone, whose gap falls like one over the number of additions.
     tolerance : float, default 1e-4
         What the objective may still fall by, relative to it, when the search ends.
@@ -54,11 +54,12 @@ class CR(KernelSearchLearner):
     With :math:`\alpha = (K + \lambda I)^{-1} Y` the objective falls fastest towards the kernel of the largest
     :math:`\alpha^\top K_\sigma \alpha`; how much that exceeds :math:`\alpha^\top K \alpha` bounds what is left. The
     step towards it minimizes the objective on the segment. O(m^3) a Cholesky factor, some eight an addition. Memory for
-    one m by m matrix a kernel found, up to 1 GiB, where all are weighed again, and for some eight others.
+    one m by m matrix a kernel found, up to 1 GiB, where all are weighted again, and for some eight others.
 
-    On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, bandwidths are searched on 2,000 rows drawn
-    at random, and kernels weighed on all of them by conjugate gradients over tiles, in memory that grows with the rows.
-    What a new kernel would gain is computed on all rows, too; the certificate says that it was searched on a sample.
+    On more rows than a matrix of their pairs fits into 1 GiB, about 11,600, bandwidths are searched on 2,000 rows drawn
+    at random, and kernels weighted on all of them by conjugate gradients over tiles, in memory that grows with the
+    rows. What a new kernel would gain is computed on all rows, too; the certificate says that it was searched on a
+    sample.
 
     References
     ----------

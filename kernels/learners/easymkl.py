@@ -102,7 +102,7 @@ class EasyMKL(JointLearner):
             residual, svms, values = max(residual, gap), svms + solved, values + value
         squared_distances = np.maximum(grams.quadratic_forms(signed), 0.0)
         if not squared_distances.sum() > 0:
-            raise ValueError("no base kernel tells the classes apart (all distances are zero); try other base kernels.")
+            raise ValueError("no base kernel separates the classes (all distances are zero); try other base kernels.")
         certificate = Certificate("duality gap", residual, self.tolerance, svms, (values,))
         certificate.warn_unless_converged("easymkl", "use a larger tradeoff")
         return Solution(squared_distances / squared_distances.sum(), certificate)

@@ -59,7 +59,7 @@ class KernelEnsemble(Value):
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i
               \Big\lVert Y_i - \bar Y^{(-i)} - \sum_k \mu_k f_k^{(-i)}(x_i) \Big\rVert^2
 
-    where :math:`\bar Y + f_k` is the kernel ridge regression of base kernel k alone, and :math:`(-i)` stands for the
+    where :math:`\bar Y + f_k` is the kernel ridge regression of base kernel k alone, and :math:`(-i)` denotes the
     same without row i.
 
     Attributes
@@ -154,7 +154,8 @@ class KernelEnsemble(Value):
         -----
         One kernel at a time, each O(m^3) for its eigenvectors and O(L m^2 q) for its hypotheses, then O(L m q p^2) for
         the weights; O(m^2 + L m q p) memory. Rank-one features are their own eigenvectors: O(L m p q) and no matrix,
-        for which sparse ones are made dense. A feature that is constant on these rows gets weight zero, without a word.
+        for which sparse ones are made dense. A feature that is constant on these rows gets weight zero, without a
+        warning.
         """
         require_normalization(normalize)
         C = np.asarray(grid, dtype=np.float64)

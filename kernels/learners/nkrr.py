@@ -119,13 +119,14 @@ class NKRR(JointLearner):
     norm : {1, 2}, default 2
         s, the norm of the ball.
     center : float or sequence of float of length p, default 1.0
-        mu_0, such as prior weights. A number stands for as many times the uniform vector of unit norm, whose entries
+        mu_0, such as prior weights. A number represents as many times the uniform vector of unit norm, whose entries
         are ``1 / sqrt(p)`` for norm 2 and ``1 / p`` for norm 1. Zero is the ball around the origin.
     radius : float, default 1.0
         Lambda, not negative, in the same units. Zero is the polynomial of the equal weights mu_0: nothing is learned.
     offset : float, default 0.0
-        c, not negative. Zero is the paper's homogeneous polynomial: of centered kernels an even power cannot tell x
-        from its mirror image. With an offset, in units of the mean diagonal, the lower powers are part of the kernel.
+        c, not negative. Zero is the paper's homogeneous polynomial: of centered kernels an even power cannot
+        distinguish x from its mirror image. With an offset, in units of the mean diagonal, the lower powers are part of
+        the kernel.
     starts : int, default 3
         Points that the descent begins from: the uniform weights of the boundary (or `start`), the boundary point
         against the gradient there, then random ones. For degree 1 the first is enough.
@@ -151,7 +152,7 @@ class NKRR(JointLearner):
 
     Algorithm 1 of the paper moves along the gradient with a step of one, reduced by 0.8 where that is too large, which
     depends on the units of the target. Here the first step is one radius long, later ones are Barzilai and Borwein's,
-    and a step that does not lower the largest of the last few objectives is reduced by 0.8 or more. Some 5 to 10
+    and a step that does not lower the largest of the last few objectives is reduced by 0.8 or more. About 5 to 10
     regressions a start are usual for norm 2, and 10 to 130 for norm 1, where the kernels that carry weight have to be
     found.
 

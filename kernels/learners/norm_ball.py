@@ -214,7 +214,7 @@ class L2KRR(LpKRR):
     Parameters
     ----------
     center : float or sequence of float of length p, default 0
-        mu_0, such as prior weights; a number stands for as many times the uniform weights of unit 2-norm.
+        mu_0, such as prior weights; a number represents as many times the uniform weights of unit 2-norm.
     radius : float, default 1
         Lambda.
     algorithm : {"newton", "as-printed"}, default "newton"
@@ -281,10 +281,10 @@ class LpSVM(BallLearner):
 
     Notes
     -----
-    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from
-    its neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
-    On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, it learns on 5,000 of them, drawn at random,
-    with C larger by the ratio of both numbers; the certificate reports it.
+    Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from its
+    neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs. On more
+    rows than a matrix of their pairs fits into 1 GiB, about 11,600, it learns on 5,000 of them, drawn at random, with C
+    larger by the ratio of both numbers; the certificate reports it.
 
     References
     ----------
@@ -326,7 +326,7 @@ class L1SVM(LpSVM):
     Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from
     its neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
     The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the learned kernel.
-    On more than some 11,600 rows it learns on a sample, as `LpSVM` does.
+    On more than about 11,600 rows it learns on a sample, as `LpSVM` does.
 
     Two classes on more rank-one kernels than Newton's method looks at are a linear SVM with the squared 1-norm as
     penalty, solved by an interior-point method (`kernels.solvers.lasso`): twenty to forty factors of size m for any C.

@@ -31,7 +31,7 @@ from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, AlignmentLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
-"""How base kernels in all metrics are weighed."""
+"""How base kernels in all metrics are weighted."""
 
 LAST = 3
 """Most rounds of "auto"."""
@@ -40,7 +40,7 @@ GAIN = 0.01
 """Share of the squared error of halves that a second round must save for a third to be learned."""
 
 LEAST_ROWS = 20
-"""Distinct rows from which on two halves of them tell what predicts best."""
+"""Distinct rows from which on two-fold cross-fitting selects the base kernels."""
 
 SEARCH_ROWS = 1500
 """Rows that metrics are learned on where there are more; weights and alignments always use all."""
@@ -54,12 +54,12 @@ class RFM(KernelSearchLearner):
     median distance, in the metric in which every feature has a standard deviation of one, and in metrics that are
     learned from it. Each round fits a ridge regression in the metric of the round before, and takes the average outer
     product of its gradients for the next one (`learned_metrics`). Base kernels of unit trace in all metrics at once are
-    then weighed together.
+    then weighted together.
 
     Parameters
     ----------
     metric : {"both", "diagonal", "full"}, default "both"
-        Whether features are weighed, mapped by a matrix, or the base kernels are taken in metrics of both kinds.
+        Whether features are weighted, mapped by a matrix, or the base kernels are taken in metrics of both kinds.
     rounds : int or "auto", default "auto"
         After how many rounds metrics are taken; 0 for no learned metric. With "auto" none, those of round 1, those of
         the last round or both are taken, whichever predicts best. The last round is the second, or the third where the
@@ -69,7 +69,7 @@ class RFM(KernelSearchLearner):
         Which base kernels are taken: Gaussians and Laplacians, either of them, or Gaussians of larger width; with
         "auto" those that predict best.
     weights : {"unif", "alignf"}, default "unif"
-        How base kernels are weighed.
+        How base kernels are weighted.
     rank : int, default 100
         Most new features of a full metric.
     search_rows : int, default 1500
@@ -82,12 +82,12 @@ class RFM(KernelSearchLearner):
         Whether features are in comparable units already, and are taken as they are in place of those of their spread.
     codes : tuple of int, default ()
         Columns of X that hold codes of levels, as tables have for categories of many levels. They have no part in the
-        metrics: next to the other base kernels stands one for each, which tells whether two rows have the same level.
+        metrics: next to the other base kernels stands one for each, which is one where two rows have the same level.
     code_names : tuple of str, default ()
         Names of these columns; by default their positions.
     scores : bool or "auto", default "auto"
-        Whether each feature of more than two values stands next to its normal score, which tells its rank, as another
-        one (`NormalScoresFamily`). With "auto" where there are no more than `COMPONENTS` of these.
+        Whether each feature of more than two values stands next to its normal score, which is a function of its rank,
+        as another one (`NormalScoresFamily`). With "auto" where there are no more than `COMPONENTS` of these.
 
     Notes
     -----
@@ -97,7 +97,7 @@ class RFM(KernelSearchLearner):
     on each half of base kernels in the metrics of the other, and the mean of the weights that follow and of equal ones.
     `FoundKernels.alignments` are those of each round on the test half.
 
-    Copies of a row with one target are taken for one row of their weights. Features need no scaling. A round costs
+    Copies of a row with one target are treated as one row of their weights. Features need no scaling. A round costs
     ``O(m^3 + m^2 d q)`` time on the search rows, and on the halves a quarter of that; a choice an eigenproblem of half
     of the rows. sigma of a found base kernel is, for each feature, the difference by which it falls to 1 / e where two
     rows differ in that feature alone.

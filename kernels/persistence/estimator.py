@@ -50,7 +50,7 @@ FITTED = {"regularisation": ("C_", number), "n_samples_fit": ("n_samples_fit_", 
 """Numbers of a fit in a file: the attribute that holds each, and how it is read; older files may lack them."""
 
 LEFT_OUT = ("calibration", "residuals")
-"""What scores of rows that were left out have told, where they were asked for."""
+"""Arrays fitted on held-out scores, where they were requested."""
 
 KERNEL = "kernel."
 """What the names of the kernel's arrays begin with."""

@@ -67,7 +67,7 @@ class Model(Value):
     low, spread : ndarray of shape (d,)
         A feature is (raw - low) / spread of its column; zero and one where nothing is scaled. In units of the column.
     about : mapping of str to plain data
-        How the model was made: anything that JSON can hold. Lists stand for tuples in what is read from a file.
+        How the model was made: anything that JSON can hold. Lists represent tuples in what is read from a file.
     reference : Reference, optional
         What is kept of the training rows to compare new rows with; None in files of older versions.
 
@@ -189,7 +189,7 @@ class Model(Value):
 
     @property
     def table(self) -> TableEncoding | None:
-        """What the columns of a table are taken for; None for a model of rows of numbers."""
+        """Column types of a table; None for a model of rows of numbers."""
         return getattr(self.estimator, "table_", None)
 
     def lacking(self, names: Sequence[str], others: Sequence[str] = ()) -> str:

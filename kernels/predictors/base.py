@@ -25,7 +25,7 @@ MOST_FOLD_ROWS = 10_000
 """Rows beyond which one fold of them is held out, and not each of five in turn."""
 
 DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
-"""What ``auto`` stands for, on few rows and for a learner without a predictor of its own."""
+"""What ``auto`` selects on few rows and for a learner without a predictor of its own."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class RegularizationPath:
         the second.
     intercept : ndarray of shape (L, q)
     kernel : LearnedKernel or None
-        Over all training rows, or over a few that stand for them: ``kernel.cross_gram(X) @ dual + intercept`` are the
+        Over all training rows, or over a few that represent them: ``kernel.cross_gram(X) @ dual + intercept`` are the
         scores. None where predictors are fitted on a matrix alone.
     pairs_of : ndarray of int or None
         Positions of the classes whose pairs have a column each; None where columns are those of the target.
@@ -262,7 +262,7 @@ class Predictor(Parameterized, ABC):
     loss: str
 
     def candidates(self) -> dict[str, Predictor]:
-        """Return the predictors that it may stand for, with their options, by name."""
+        """Return the predictors that it may select, with their options, by name."""
         return {self.name: self}
 
     def choose(self, problem: Any) -> PredictorChoice:
@@ -289,7 +289,7 @@ class Predictor(Parameterized, ABC):
             Values of C, ascending: C, or one over the ridge, for a kernel of mean diagonal one.
         fine : bool, default False
             Whether scores are to have all digits that are read, and those of rows that are held out are wanted of a
-            single regularization; a comparison asks for errors alone.
+            single regularization; a comparison needs errors alone.
         """
 
     def check(self, task: Task) -> None:

@@ -202,7 +202,7 @@ class Auto(Predictor):
     conjugate gradients on all rows, which give about the same numbers, to a residual of `ROUGH`: while the
     preconditioner fits the memory and the passes over the pairs of rows stay below `CONJUGATE_FLOPS`. For classes of
     more than `SINGLE_ROWS` rows, of a learner without a predictor of its own and of one regularization, the same, of
-    indicators, unless landmarks or another loss are asked for. Otherwise landmarks.
+    indicators, unless landmarks or another loss are requested. Otherwise landmarks.
     """
 
     name = "auto"
@@ -215,7 +215,7 @@ class Auto(Predictor):
     seed: int | None = None
 
     def candidates(self) -> dict[str, Predictor]:
-        """Return the predictors that it may stand for, with their options, by name."""
+        """Return the predictors that it may select, with their options, by name."""
         rough = ConjugateGradients(ROUGH if self.tolerance is None else self.tolerance, self.seed)
         return {one.name: one for one in (KRR(), SVM(), rough, Nystrom(**self.get_params()))}
 

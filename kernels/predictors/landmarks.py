@@ -146,7 +146,7 @@ class Subspace:
         used = s > DEPENDENT * len(s) * np.abs(s).max()
         if not used.any():
             raise ValueError(
-                f"the learned kernel does not tell the {len(s)} landmarks apart; take more, or other bandwidths."
+                f"the learned kernel does not distinguish the {len(s)} landmarks; take more, or other bandwidths."
             )
         s, U = s[used], U[:, used]
         U = kernel.centering.less_mean(U)
@@ -211,7 +211,7 @@ class KernelSums:
     targets : ndarray of shape (M, q)
         ``G' D Y``.
     products : ndarray of shape (r, r) or None
-        ``Phi' D Phi`` of the features, where it is asked for.
+        ``Phi' D Phi`` of the features, where it is requested.
     """
 
     weight: float

@@ -25,7 +25,7 @@ RUN = 1 << 16
 """Rows that are predicted at a time, and of a data set in files are read at a time."""
 
 EDGE_GAIN = 1e-3
-"""Relative gain over the next value from which a choice at the edge of the grid asks for a wider one."""
+"""Relative gain over the next value from which a choice at the edge of the grid needs a wider one."""
 
 
 class PredictorPath(Protocol):
@@ -318,7 +318,7 @@ class Evaluation:
         Raises
         ------
         ValueError
-            `by` is unknown, or asks for the alignment of candidates that have none.
+            `by` is unknown, or needs the alignment of candidates that have none.
 
         References
         ----------

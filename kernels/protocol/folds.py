@@ -401,7 +401,7 @@ def _drawn(
 
 
 def _require_sizes(target: Target, sizes: Mapping[str, int]) -> None:
-    """Raise ValueError if a part of fewer than two rows is asked for, or more rows than there are."""
+    """Raise ValueError if a part of fewer than two rows is requested, or more rows than there are."""
     for name, size in sizes.items():
         if size < 2:
             raise ValueError(f"{name} must be at least 2 rows, got {size}.")

@@ -31,7 +31,7 @@ class Metric:
     error : str
         What tables call the error.
     words : str
-        The same for people.
+        The same in reports.
     measure : callable
         Return the error; see `Measure`.
     positive : bool
@@ -282,7 +282,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
 def in_words(shown: str) -> str:
-    """Return the name of an error in tables for people."""
+    """Return the name of an error in reports."""
     error, _, positive = shown.partition(" of ")
     words = next((metric.words for metric in METRICS.values() if metric.error == error), error)
     return f"{words} of {positive}" if positive else words

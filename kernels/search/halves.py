@@ -177,7 +177,7 @@ class SplitHalf:
         return error(self._positions[kind])
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
-        """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""
+        """Return M and a of base kernels of unit trace on the rows that were not used to learn their metrics."""
         X, Y, w = self.test.X, self.test.Y, self.test.w
         family, _ = self.columns.union(choice.metrics(self.rounds.values()), self.test, choice.kind)
         rows = np.empty((family.n_kernels, len(X) ** 2))

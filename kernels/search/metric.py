@@ -1,4 +1,4 @@
-"""Metrics learned from a regression: features weighed, or mapped, by the average gradient outer product (AGOP)."""
+"""Metrics learned from a regression: features weighted, or mapped, by the average gradient outer product (AGOP)."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def learned_metrics(
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     kinds : sequence of {"diagonal", "full"}
-        Whether features are weighed, or mapped by a matrix; each kind goes its own way from round to round.
+        Whether features are weighted, or mapped by a matrix; each kind goes its own way from round to round.
     rounds : int
         How many there are after the metric to begin with, which comes first.
     rank : int
@@ -365,7 +365,7 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
 
 
 def _radial_family(Z: np.ndarray, w: np.ndarray | None) -> tuple[FamilyUnion, np.ndarray]:
-    """Return the base kernels of `radial_kernel`, and what each is weighed by."""
+    """Return the base kernels of `radial_kernel`, and what each is weighted by."""
     median = median_distance(Z, "sqeuclidean", w)
     gaussians = GaussianFamily([factor / median for factor in GAUSSIANS])
     laplacians = LaplacianFamily([factor / np.sqrt(median) for factor in LAPLACIANS], 2)

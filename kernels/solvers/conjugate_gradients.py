@@ -85,7 +85,7 @@ class ShiftedSolutions:
     iterations : int
         Products with A, without those for residuals.
     tolerance : float
-        What was asked for.
+        What was requested.
     """
 
     solutions: np.ndarray

@@ -9,7 +9,7 @@ SMALLEST_RIDGE = 1e-13
 """Added to a diagonal, relative to its largest entry, where rounding leaves a matrix indefinite."""
 
 LARGEST_RIDGE = 1e-3
-"""Relative to the same; a matrix that asks for more is not positive semi-definite, or not finite."""
+"""Relative to the same; a matrix that needs more is not positive semi-definite, or not finite."""
 
 
 Factor = tuple[np.ndarray, bool]

@@ -17,7 +17,7 @@ SUFFICIENT = 1e-4
 """Share of the decrease that the slope promises which a step must bring."""
 
 REDUCTION = 0.8
-"""Most that is kept of a step found too large, as in the paper; less where a parabola through both ends asks for it."""
+"""Most that is kept of a step found too large, as in the paper; less where a parabola through both ends needs it."""
 
 SHORTEST_STEP = 1e-10
 """A line search that is down to this share of a step has reached the rounding of the objective."""

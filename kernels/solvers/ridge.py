@@ -27,7 +27,7 @@ EXCESS = 1e-4
 """Share of the duality gap asked for that the residual of a solution may add to the objective."""
 
 FIRST, LEAST = 1e-2, 1e-12
-"""Residual, relative to the target, that tells the size of the objective, and the least that is asked for at all."""
+"""Residual, relative to the target, that tells the size of the objective, and the least that is requested at all."""
 
 CURVATURE = 1e-3
 """Relative residual of the solutions that make the Hessian, whose own error is of the order of its square."""
@@ -208,7 +208,7 @@ class StreamedRidge:
     def _corrected(
         self, mu: np.ndarray, alpha: np.ndarray, residual: np.ndarray | None, asked: float, precondition: Preconditioner
     ) -> np.ndarray:
-        """Return coefficients whose residual is about what is asked for, relative to the target."""
+        """Return coefficients whose residual is about what is requested, relative to the target."""
         if residual is None:
             residual = self.Y
             if alpha.any():

@@ -172,7 +172,7 @@ def solve_svm(
     Notes
     -----
     Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
-    strictly between the bounds, a handful of passes from a neighboring solution, and then exact to rounding. Where it
+    strictly between the bounds, a few passes from a neighboring solution, and then exact to rounding. Where it
     does not settle, scikit-learn's solver gives a better start, and then an interior-point method, whose solution
     holds in any case. Without intercept coefficients are moved one by one for the first guess.
     """

@@ -123,7 +123,7 @@ class AlignmentStatistics(Value, ABC):
         Raises
         ------
         ValueError
-            Kernels as given are asked for, but the pass moved the rows and that changes them; see `keep_origin` of
+            Kernels as given are requested, but the pass moved the rows and that changes them; see `keep_origin` of
             `gram_statistics`. So do all statistics of base kernels as given.
         """
         if centered not in self._formed:
@@ -298,7 +298,7 @@ class AlignmentStatistics(Value, ABC):
 
 @dataclass(frozen=True)
 class NormalizedProducts:
-    """M of some normalized base kernels, formed when its entries are asked for.
+    """M of some normalized base kernels, formed when its entries are requested.
 
     Attributes
     ----------

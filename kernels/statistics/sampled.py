@@ -32,7 +32,7 @@ class Sampling:
     Attributes
     ----------
     n_rows, of_rows : int
-        Sampled rows, and the rows they stand for.
+        Sampled rows, and the rows they represent.
     """
 
     n_rows: int
@@ -90,7 +90,7 @@ class SampledStatistics(AlignmentStatistics):
 
     @property
     def total_rows(self) -> int:
-        """m, the rows that the sampled ones stand for."""
+        """m, the rows that the sampled ones represent."""
         return int(self.population.sum())
 
     @property

@@ -1,4 +1,4 @@
-"""Tables as people have them, with categories, dates and missing values, as rows of numbers.
+"""Tables with categories, dates and missing values, as rows of numbers.
 
 Imports: families, fields, parameters.
 """

@@ -50,7 +50,7 @@ class EncodingReport:
     unread : dict of str to Cells
         Values that are taken as missing, as they are none of the kind that the column holds.
     limits : dict of str to Cells
-        Limits of detection, which are taken for the number that they name.
+        Limits of detection, which are treated as the number that they name.
     first : int
         Number of the first row of the next block.
     """
@@ -97,7 +97,7 @@ class EncodingReport:
 
 
 View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]
-"""What features tell of: magnitudes, which level, when, what is missing, or which of many levels."""
+"""Kinds of features: magnitudes, indicators of levels, dates, of missing values, codes of many levels."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,7 +113,7 @@ class ColumnEncoding(Value):
     name: str
 
     kind: ClassVar[str]
-    """What is written for the class, and said to people."""
+    """Name of the class, in files and in messages."""
 
     @property
     @abstractmethod
@@ -138,7 +138,7 @@ class ColumnEncoding(Value):
     @property
     @abstractmethod
     def assumed(self) -> str:
-        """What a missing value is taken for, in a few words."""
+        """How missing values are imputed, in a few words."""
 
     @property
     def is_coded(self) -> bool:
@@ -165,7 +165,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return values that become some features, shape (n, features); a gap is what stands for it."""
+        """Return values that become some features, shape (n, features); missing values are imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         """Return features as trees take them, which need no indicators: a gap is NaN, and a level a number."""
@@ -176,7 +176,7 @@ class ColumnEncoding(Value):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return in a few words what the column is taken for."""
+        """Return the column type in a few words."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that `column_from_dict` reads back."""
@@ -208,7 +208,7 @@ class NumberColumn(ColumnEncoding):
     Attributes
     ----------
     fill : float
-        What stands for a gap: the median of the training rows.
+        What replaces a missing value: the median of the training rows.
     gaps : bool
         Whether training rows had gaps, so that a feature says where.
     low, spread : float
@@ -317,7 +317,7 @@ class NumberColumn(ColumnEncoding):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """An indicator for each of the frequent levels, and a code that tells all levels apart where there are many.
+    """An indicator for each of the frequent levels, and a code that distinguishes all levels where there are many.
 
     A gap is a level of its own; a level that the training rows did not have is different from all.
 
@@ -326,7 +326,7 @@ class CategoryColumn(ColumnEncoding):
     levels : tuple of (str or None)
         That have an indicator, the most frequent first; None for a gap.
     many : bool
-        Whether there are more, so that a code tells all levels apart.
+        Whether there are more, so that a code distinguishes all levels.
     scales : tuple of float
         What the indicator of each level is where it holds; zero for a level that no training row had.
     numeric : bool
@@ -474,7 +474,7 @@ class DateColumn(ColumnEncoding):
     Attributes
     ----------
     fill : float
-        What stands for a gap, the median of the training rows; in days since 1970.
+        What replaces a missing value, the median of the training rows; in days since 1970.
     gaps : bool
         Whether training rows had gaps, so that a feature says where.
     low, spread : float

@@ -1,4 +1,4 @@
-"""What each column of a table is taken for, found out on the training rows, and the features it becomes."""
+"""Column types of a table, inferred on the training rows, and the features that columns become."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ UNDECIDED = (
 """Why a column of dates is left out that all can be read both ways."""
 
 FEW_ROWS = 20
-"""Rows from which on values that are all different are taken for identifiers."""
+"""Rows from which on values that are all different are treated as identifiers."""
 
 DIFFERENT = 0.9
-"""Share of values that must be different for them to be taken for identifiers or free text."""
+"""Share of values that must be different for them to be treated as identifiers or free text."""
 
 SAID = 0.5
 """Share of the values that must be of the kind that a column is said to be; the others are missing then."""
@@ -106,7 +106,7 @@ def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, f
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableEncoding(Value):
-    """The columns of a table, what each was taken for, and what was left out.
+    """Column types of a table, and the columns that were dropped.
 
     Attributes
     ----------
@@ -120,9 +120,9 @@ class TableEncoding(Value):
     Notes
     -----
     Rules, in this order; what `columns` says goes before all. A column without values or with a single one is left out.
-    Booleans and numbers are numbers, and so are texts that nearly all are numbers, as people write them: the others
-    are missing values. Whole numbers that nearly all differ are left out as identifiers where the name is one of these
-    or they count the rows. Texts that nearly all are dates are dates; where day and month cannot be told apart, the day
+    Booleans and numbers are numbers, and so are texts that nearly all are numbers, in common notations: the others are
+    missing values. Whole numbers that nearly all differ are left out as identifiers where the name is one of these or
+    they count the rows. Texts that nearly all are dates are dates; where day and month cannot be distinguished, the day
     stands first between dots, and other columns are left out, unless they are said to be dates. Other strings are a
     category, but are left out where more than 90 % of them are different. Texts such as ``?``, ``NA`` and the empty one
     are missing values.
@@ -187,7 +187,7 @@ class TableEncoding(Value):
 
         Notes
         -----
-        What a column is taken for, which levels have an indicator and whether there is a feature for gaps stay as they
+        The type of a column, which levels have an indicator and whether there is a feature for gaps stay as they
         are, so that features have the same names whatever the rows.
         """
         held = read_columns(table, self.names)
@@ -320,7 +320,7 @@ def column_from_dict(data: object) -> ColumnEncoding:
 
 
 def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
-    """Return the name, what stands for gaps and whether there were some, and the scaling of a column."""
+    """Return the name, the imputed value, whether values were missing, and the scaling of a column."""
     low, spread = fields.get("low", number), fields.get("spread", number)
     return fields.get("name", text), fields.get("fill", number), fields.get("gaps", truth), low, spread
 
@@ -349,7 +349,7 @@ def _as_said(column: summary.ColumnSummary, said: str | Sequence[str], scale: su
         require_one_of(f"columns: {column.name!r}", said if isinstance(said, str) else [*said][:2], KINDS, levels)
     if gaps := [level for level in map(str, said) if level.strip().lower() in MISSING]:
         raise ValueError(
-            f"columns: {column.name!r} has the level {gaps[0]!r}, a text that stands for a gap; rename it in the table."
+            f"columns: {column.name!r} has the level {gaps[0]!r}, which denotes a missing value; rename it in the data."
         )
     return _ordered(column, tuple(map(str, said)), scale)
 

@@ -218,7 +218,7 @@ def days_of(dates: np.ndarray) -> np.ndarray:
 
 
 def without_placeholders(dates: np.ndarray) -> np.ndarray:
-    """Return moments with NaT where the year stands for a missing date, such as 9999."""
+    """Return moments with NaT where the year represents a missing date, such as 9999."""
     years = dates.astype("datetime64[Y]").astype(np.int64) + 1970
     return np.where(np.isin(years, NO_YEARS), np.datetime64("NaT", "us"), dates)
 
@@ -249,7 +249,7 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def first_of(texts: Iterable[str]) -> First | None:
-    """Return what the dates of a column begin with; None where day and month cannot be told apart.
+    """Return what the dates of a column begin with; None where day and month cannot be distinguished.
 
     A number above 12 is a day; between dots the day stands first, unless the second number is one. Where no date
     is written so, it is the year.
@@ -331,7 +331,7 @@ MISSING = frozenset(
         "#num!", "#name?",
     }
 )  # fmt: skip
-"""Texts, in small letters, that stand for a missing value: those of pandas, of databases and of Excel's errors."""
+"""Texts, in small letters, that represent a missing value: those of pandas, of databases and of Excel's errors."""
 
 LARGEST = 2**53
 """Whole numbers up to which each has a float64 of its own."""
@@ -436,7 +436,7 @@ def is_table(X: Any) -> bool:
 
 
 class Columns(Mapping[str, Column]):
-    """Columns of a table by name, each read when it is asked for; of texts, which take longest, what was read is kept.
+    """Columns of a table by name, each read when it is requested; of texts, which take longest, what was read is kept.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ def smallest(codes: np.ndarray) -> np.ndarray:
 
 
 def different(codes: np.ndarray) -> int:
-    """Return how many values have these smallest codes, which are even in [0, 1); of very many to some 2 %."""
+    """Return how many values have these smallest codes, which are even in [0, 1); of very many to about 2 %."""
     if len(codes) < SMALLEST:
         return len(codes)
     return round((SMALLEST - 1) / max(float(codes[-1]), 2.0**-53))
@@ -99,7 +99,7 @@ class NumberSummary:
         Of these: extremes, mean, and sum of squared differences from it.
     infinite : int
     points, weights : ndarray
-        Numbers that stand for all, and how many each stands for.
+        Numbers that represent all, and how many each represents.
     exact : bool
         Whether they are all numbers, with their counts.
     whole : bool
@@ -187,7 +187,7 @@ class NumberSummary:
 
     @property
     def fill(self) -> float:
-        """Their median, which stands for a gap; where not all are kept, close to it."""
+        """Their median, which replaces a missing value; where not all are kept, close to it."""
         n, ends = self.finite, np.cumsum(self.weights)
         middle = np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")
         return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
@@ -237,7 +237,7 @@ def _counted(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _fewer(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return n quantiles of points, ascending, at even steps, and what each stands for: all of them the same."""
+    """Return n quantiles of points, ascending, at even steps, and what each represents: all of them the same."""
     ends = np.cumsum(weights)
     even = (np.arange(n) + 0.5) / n * ends[-1]
     return points[np.searchsorted(ends, even)], np.full(n, ends[-1] / n)
@@ -442,7 +442,7 @@ class ColumnSummary:
 
     @property
     def different(self) -> int:
-        """How many different texts it has; where not all are counted, to some 2 %."""
+        """How many different texts it has; where not all are counted, to about 2 %."""
         return len(self.texts) if self.counted else different(self.codes)
 
     @property
@@ -485,7 +485,7 @@ class ColumnSummary:
         return (written, numbers) if enough else None
 
     def as_dates(self, least: float = NEARLY_ALL) -> tuple[reading.First | None, DaySummary] | None:
-        """Return what its dates begin with, None where day and month cannot be told apart, and what is known of them.
+        """Return what its dates begin with, None where day and month are ambiguous, and a summary of them.
 
         None where too many values are no dates.
         """

@@ -69,7 +69,7 @@ class Dataset:
     held_out : ndarray of bool of shape (n,) or None
         Rows that test and do nothing else; None where the data set does not say.
     table : TableEncoding or None
-        How columns that are not all numbers became the features, scaled where that is asked for.
+        How columns that are not all numbers became the features, scaled where that is requested.
     groups, times : ndarray of int of shape (n,) or None
         Numbers of the group and of the time of each row, of which rows of one number are never divided; None where
         the data set does not say.

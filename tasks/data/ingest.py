@@ -166,7 +166,7 @@ def load_source(
 
 @dataclass(frozen=True)
 class _Known:
-    """What is asked for, and what is known of m rows next to their features: target, groups and the like."""
+    """What is requested, and what is known of m rows next to their features: target, groups and the like."""
 
     config: DatasetConfig
     where: str
@@ -231,7 +231,7 @@ def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Column
     drawn, target, sample_columns = known.drawn(taken[distinct])
     fewer, anew = len(drawn) < len(taken), config.scale != "none" or any(one.has_gaps for one in encoding.columns)
     by_training = config.scale_on == "training" and anew
-    if isinstance(rows, HeldRows) and (fewer or by_training):  # of parts, no configuration asks for either
+    if isinstance(rows, HeldRows) and (fewer or by_training):  # of parts, no configuration needs either
         raw = rows.table.select(encoding.names).take(distinct[drawn])
         if fewer:
             encoding = encoding.learned_on(raw, config.scale)
@@ -394,7 +394,7 @@ def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[st
         held = y.cast(pa.string()).unique().to_pylist() if pa.types.is_string(y.type) else []
         if words := sorted(word.strip() for word in held if word and word.strip().lower() in MISSING - {""}):
             tell(
-                f"{where}: {listed(words)} in the target {config.target!r} stands for a missing value; give a class of "
+                f"{where}: {listed(words)} in the target {config.target!r} denotes a missing value; give a class of "
                 "that name another one."
             )
     present = _present(values)

@@ -374,7 +374,7 @@ class TableParts(RowsInFiles):
     Notes
     -----
     A copy is a `RowFile` on the machine's own disk, of features: rows cross the network once, and
-    take no memory but for those that were asked for.
+    take no memory but for those that were requested.
     """
 
     parts: tuple[Part, ...]
@@ -454,7 +454,7 @@ def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Tab
     Raises
     ------
     InputError
-        It is asked for, and the format, or another key, does not allow it.
+        It is requested, and the format, or another key, does not allow it.
     """
     if config.in_parts is False:
         return False

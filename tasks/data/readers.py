@@ -50,7 +50,7 @@ def sample_columns_of(
     -------
     sample_columns : dict of ndarray of shape (n,)
         ``groups``, the number of each row's group, ``times``, that of its time, ascending, ``weights``, and
-        ``held_out``, whether a row tests: those that the configuration asks for. -1, or NaN for a weight, where the
+        ``held_out``, whether a row tests: those that the configuration needs. -1, or NaN for a weight, where the
         column is missing.
 
     Raises
@@ -266,7 +266,7 @@ def target_column(table: Table, target: str, kept: np.ndarray | None, where: str
 
 
 def require_room(rows: int, columns: int, name: str, where: str) -> None:
-    """Refuse what a file states to hold, before memory is taken for it, where there is not so much."""
+    """Refuse what a file states to hold, before that memory is allocated, where there is not so much."""
     needed, free = 8 * rows * (columns + 1), psutil.virtual_memory().available
     if not 0 <= needed <= free:
         raise InputError(
@@ -308,7 +308,7 @@ def rows_with(
 ) -> np.ndarray | None:
     """Return which rows, of all or `among` some, have one of the values asked for in each column; None where all have.
 
-    Values are compared as text; `key` of the configuration asks for them.
+    Values are compared as text; `key` of the configuration needs them.
 
     Raises
     ------
@@ -393,7 +393,7 @@ def read_libsvm(files: Sequence[Location], config: DatasetConfig, where: str) ->
 
 
 class NumberedNames(Sequence[str]):
-    """The names f0, f1, ... of features that have none; each is made when it is asked for.
+    """The names f0, f1, ... of features that have none; each is made when it is requested.
 
     Parameters
     ----------

@@ -76,7 +76,7 @@ def locations_of(*addresses: str) -> tuple[Location, ...]:
 
 
 def _files_at(address: str) -> list[str]:
-    """Return the paths or addresses of the files that one stands for, by name."""
+    """Return the paths or addresses of the files that one refers to, by name."""
     if not is_remote(address):
         return files_of(address) or [address]
     if not is_pattern(address):
@@ -335,7 +335,7 @@ FORMATS: dict[str, type[TableFile]] = {
 
 
 class Table(AbstractContextManager["Table"]):
-    """A table of which columns, or rows piece by piece, are read when they are asked for.
+    """A table of which columns, or rows piece by piece, are read when they are requested.
 
     Parameters
     ----------
@@ -476,7 +476,7 @@ class Table(AbstractContextManager["Table"]):
 
 
 def held_texts(column: Any) -> Any:
-    """Return texts without spaces around them, None where one stands for a missing value."""
+    """Return texts without spaces around them, None where one denotes a missing value."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)), None, text)
 

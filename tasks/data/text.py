@@ -71,7 +71,7 @@ def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[spa
 def select_ngrams(
     counts: sparse.csr_matrix, ngrams: tuple[str, ...], config: NgramsConfig
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Return the most frequent n-grams, the most frequent first, and the constant feature where it is asked for.
+    """Return the most frequent n-grams, the most frequent first, and the constant feature where it is requested.
 
     Frequent is what has a large sum over the rows given; of equal sums the first n-gram in the order of the text goes
     first, so a smaller `most_frequent` takes the first of the columns of a larger one.

@@ -87,7 +87,7 @@ class SearchJob:
 
 
 def kinds_of(config: CompareConfig) -> list[BaselineName]:
-    """Return which baselines a configuration asks for, the slowest last."""
+    """Return which baselines a configuration needs, the slowest last."""
     return [] if config.baseline is None else config.baseline.kinds
 
 

@@ -97,12 +97,12 @@ kernels as normalized; `learner` is the name in reports and `algorithm` that of 
 is that of the learned kernel on the training rows, `test_alignment` on the test rows, at most a thousand of them.
 `candidate_errors` are validation errors, a row a combination of `tune`, along the grid. `parameters` holds the sigma of
 each base kernel that a continuous learner found. `certificate` is the relative residual of the measure next to it, null
-where nothing is iterated; for a learner that is solved for each C all belong to the chosen one. Where base kernels
-were measured on a sample, `n_sampled` are its rows among those that train. `predictor_reason` says why ``auto`` took
-that predictor, and `notes` what the predictor has to say of its solution. `relevance` is how much each of the
-`features` counts, null where base kernels have no sigma a feature. `history` holds alignments while base kernels were
-found: of a continuous family after each addition, of learned metrics of each round on rows that did not teach it.
-`seconds_pass` is what of the pass over the base kernels, which trials and learners share, one who asks for this trial
+where nothing is iterated; for a learner that is solved for each C all belong to the chosen one. Where base kernels were
+measured on a sample, `n_sampled` are its rows among those that train. `predictor_reason` says why ``auto`` took that
+predictor, and `notes` what the predictor has to say of its solution. `relevance` is how much each of the `features`
+counts, null where base kernels have no sigma a feature. `history` holds alignments while base kernels were found: of a
+continuous family after each addition, of learned metrics of each round on rows that were not used to learn it.
+`seconds_pass` is what of the pass over the base kernels, which trials and learners share, one who needs this trial
 alone pays for its training rows.
 """
 
@@ -130,7 +130,7 @@ def predictor_for(
     Parameters
     ----------
     config : CompareConfig
-        With the predictor that is asked for.
+        With the predictor that is requested.
     learner : LearnerConfig
         Whose own predictor goes before the task's.
     ref : DatasetRef
@@ -229,7 +229,7 @@ def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig,
 
 
 def configured_predictor(config: schema.CompareConfig) -> Predictor:
-    """Return the predictor that the configuration asks for, with the budget and the seed it needs."""
+    """Return the predictor that the configuration needs, with the budget and the seed it needs."""
     stage = config.predictor
     options = {"memory": predictor_memory(stage.memory), "seed": config.protocol.seed}
     options |= {name: value for name, value in stage.options().items() if name != "memory"}
@@ -238,7 +238,7 @@ def configured_predictor(config: schema.CompareConfig) -> Predictor:
 
 
 def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str, Any]:
-    """Return the options, less those as by default, of a predictor that the configuration asks for or chooses."""
+    """Return the options, less those as by default, of a predictor that the configuration needs or chooses."""
     one = configured_predictor(config).candidates().get(predictor)
     params = {} if one is None else one.get_params()  # none of a learner that brings its own predictor
     options = {name: value for name, value in params.items() if value != getattr(type(one), name)}

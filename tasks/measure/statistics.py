@@ -153,7 +153,7 @@ def compute_statistics(
 ) -> StatisticsRef:
     """Compute the statistics of a data set, unless the store has them, and return a reference.
 
-    Where the configuration asks for a sample, they are estimates from one; rank-one kernels are measured on all rows
+    Where the configuration needs a sample, they are estimates from one; rank-one kernels are measured on all rows
     all the same. Of a data set that is scaled by the training rows of one trial, only that trial is served.
 
     Raises
@@ -270,7 +270,7 @@ def measure_statistics(
     Parameters
     ----------
     family, X, Y, groups
-        As `gram_statistics` takes them; without groups the rows are asked for all together.
+        As `gram_statistics` takes them; without groups, statistics are of all rows.
     config : CompareConfig
         With learners, of which some may need statistics that are not centered.
     seed : int

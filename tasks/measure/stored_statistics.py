@@ -50,7 +50,7 @@ def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: 
 
 
 def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: AlignmentStatistics) -> float | None:
-    """Return what of a pass a user pays who asks for some training rows alone; None where its time is not known.
+    """Return what of a pass a user pays who needs some training rows alone; None where its time is not known.
 
     That of their pairs, where statistics are of pairs; of rank-one features that of the rows, and a sample whole.
     """

@@ -50,7 +50,7 @@ class Contender:
     stored : tuple of float
         The error of each trial when it was trained; empty where the evidence is gone.
     columns : mapping of str to str
-        Columns that it reads, and what each is taken for; empty where features have no columns of their own.
+        Columns that it reads, and what each is treated as; empty where features have no columns of their own.
     spreads : mapping of str to float
         Of those that are scaled.
     classes : tuple of str
@@ -302,7 +302,7 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
 
 
 def columns_of(model: Model, data: DatasetConfig) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the columns that a model reads, what each is taken for, and the spreads of those that are scaled.
+    """Return the columns that a model reads, what each is treated as, and the spreads of those that are scaled.
 
     N-grams, bytes and sparse rows have no columns of their own.
     """

@@ -248,7 +248,7 @@ def _count(file: str) -> int:
 
 
 def _inputs_of(source: str, wanted: set[str]) -> tuple[Location, ...]:
-    """Return the files that an input stands for, with those of some columns that all folders above them tell."""
+    """Return the files that an input refers to, with those of some columns that all folders above them tell."""
     locations = [table_location(one.text) for one in locations_of(source)]
     told = [told_by_folders(location.text) for location in locations]
     return telling(locations, [{name: of for name, of in one.items() if name in wanted} for one in told])

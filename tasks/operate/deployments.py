@@ -124,7 +124,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def printed(plan: Plan) -> str:
-    """Return the `prefect.yaml` of a plan; a server is asked for the type of a pool that is not this project's.
+    """Return the `prefect.yaml` of a plan; the server knows the type of a pool that is not this project's.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def answering() -> Iterator[None]:
     except httpx.HTTPStatusError as error:
         if error.response.status_code in (401, 403):
             raise InputError(
-                f"the Prefect server at {address} wants credentials; set PREFECT_API_AUTH_STRING to USER:PASSWORD."
+                f"the Prefect server at {address} requires authentication; set PREFECT_API_AUTH_STRING=USER:PASSWORD."
             ) from None
         raise InputError(
             f"the Prefect server at {address} answers with {error.response.status_code} "

@@ -21,7 +21,7 @@ LOG_BYTES = 8 << 20
 """A log that has become larger is begun again; what it held is kept next to it, once."""
 
 EVENT_DAYS = 1
-"""How long Prefect keeps its events, by far the most of its rows; nothing here asks for them later."""
+"""How long Prefect keeps its events, by far the most of its rows; nothing here needs them later."""
 
 PERIOD, FIRST_CLEANING = 60.0, 600.0
 """Seconds between two looks of `tend`, and before it first cleans."""

@@ -205,7 +205,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             with suppress(OSError):  # of a connection, or as no worker is up
                 return list(self.client.scatter(values, broadcast=True, hash=False))
         raise InputError(
-            "workers ended again and again while they were sent rows, probably for want of memory; set dask.memory "
+            "workers ended again and again while they were sent rows, probably out of memory; set dask.memory "
             "higher, or dask.workers to 1."
         )
 
@@ -244,8 +244,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 if isinstance(error, KilledWorker) or tries == 1:
                     break
         raise InputError(
-            f"{what} ended its worker process, probably for want of memory; set dask.memory higher, or dask.workers to "
-            "1."
+            f"{what} ended its worker process, probably out of memory; set dask.memory higher, or dask.workers to 1."
         )
 
     @contextmanager
@@ -314,7 +313,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         except OSError as error:
             raise InputError(
                 f"{path.parent}: {rows.shape[0]} rows for the workers cannot be written "
-                f"({error.strerror or type(error).__name__}); make room, or set dask.workers to 0."
+                f"({error.strerror or type(error).__name__}); free up disk space, or set dask.workers to 0."
             ) from None
         weakref.finalize(file, path.unlink, missing_ok=True)
         return file
@@ -368,7 +367,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 @dataclass(frozen=True)
 class PartsElsewhere:
-    """The rows of a table in parts, of which this process gets those that it asks for from workers on other machines.
+    """The rows of a table in parts, of which this process gets those that it needs from workers on other machines.
 
     Attributes
     ----------
@@ -390,7 +389,7 @@ class PartsElsewhere:
         return self.parts.dtype
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return a run of rows, or those at some positions, shape (a, d); each part is asked for by one task."""
+        """Return a run of rows, or those at some positions, shape (a, d); each part is requested by one task."""
         at = positions(rows, self.shape[0])
         taken, these = np.empty((len(at), self.shape[1])), [some for _, some, _ in by_chunk(at, self.parts.starts)]
         found = self.pool.map(_taken, [at[some] for some in these], X=self.parts)

@@ -40,7 +40,7 @@ CONTENTS = [
     (b"name: " + b"9" * 5000, r"'9+ \.\.\. 9+' is no int"),
     (b"name: !!int ''\n", r"\('' is no int"),
     (b"a: " + b"[" * 5000 + b"]" * 5000, rf"lists and mappings go more than {DEEPEST} levels deep"),
-    (b"a: &a [*a]\n", "an alias stands within what it stands for"),
+    (b"a: &a [*a]\n", "an alias contains itself"),
     (aliases(b"[x]", b"[%s]"), "there are more than 100,000 values and keys"),
     (aliases(b"{x: 1}", b"{<<: [%s]}"), "there are more than 100,000 values and keys"),
     (b"a: " + b"x" * MOST_BYTES, r"cannot be read \(more than 4 MiB\)"),

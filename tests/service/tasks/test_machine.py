@@ -46,7 +46,7 @@ def write(path: Path) -> None:
 
 def test_a_full_or_read_only_disk_is_one_sentence_and_leaves_nothing(small_disk: Path):
     for ending in (".parquet", ".csv", ".arrow"):
-        said = rf"out\{ending}: .*[Nn]o space left on device; make room on that disk"
+        said = rf"out\{ending}: .*[Nn]o space left on device; free up space on that disk"
         (sentence,) = require_refusals([(partial(write, small_disk / f"out{ending}"), said)], error=InputError)
         assert is_sentence(sentence)
         assert list(small_disk.iterdir()) == []
@@ -77,7 +77,9 @@ def test_a_limit_of_the_length_of_files_is_one_sentence(tmp_path: Path):
 
 def test_a_full_or_read_only_state_folder_is_refused_before_a_run(small_disk: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(small_disk / "state"))
-    with pytest.raises(InputError, match="MiB of its disk are free, and the databases of a run need 16; make room"):
+    with pytest.raises(
+        InputError, match="MiB of its disk are free, and the databases of a run need 16; free up disk space"
+    ):
         environment.prepare_environment()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(InputError, match=r"state: cannot be written to; change its permissions"):

@@ -90,7 +90,7 @@ def test_data_sets_come_from_the_catalogue_and_what_is_given_goes_first(folder: 
 def test_the_reduced_form_keeps_what_it_names_and_changes_what_it_sets(folder: Path):
     parts = [{"datasets": [{"use": "wine"}, {"use": "bio"}], "learners": ["unif", "alignf"], "baseline": {}}]
     parts.append({"datasets": [{"use": "geo"}]})
-    changes = {"shared.protocol.repeats": 1, "parts.0.normalise": "none"}
+    changes = {"shared.protocol.repeats": 1, "parts.0.normalize": "none"}
     quick = {"datasets": ["bio"], "learners": ["alignf"], "set": changes}
     found = loaded(folder, {"study": study(parts=parts), "quick": quick})
     (config,) = found.comparisons("data", True, folder)
@@ -127,7 +127,7 @@ def test_items_come_in_the_order_of_the_papers(folder: Path):
 
 
 def test_a_reading_is_the_item_with_some_keys_changed(folder: Path):
-    reading = {"says": "Kernels are scaled otherwise.", "set": {"shared.normalise": "none"}, "learners": ["alignf"]}
+    reading = {"says": "Kernels are scaled otherwise.", "set": {"shared.normalize": "none"}, "learners": ["alignf"]}
     flowers = {"source": "sklearn", "name": "iris", "label": "flowers"}
     parts = [{"datasets": [{"use": "wine"}], "learners": ["unif", "alignf"], "baseline": {}}, {"datasets": [flowers]}]
     write(folder, item(study=study(parts=parts), readings={"unscaled": reading}))
@@ -174,7 +174,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"quick": {"checks": [cell()]}}, "quick.checks.0: a cell needs one of: error"),
     ({"readings": {"w": {"says": "So.", "set": {"parts.3.x": 1}}}}, "readings.w.set: parts.3.x: parts holds entri"),
     ({"same_as": "jmlr2012-b"}, "there is no item 'jmlr2012-b'; did you mean 'jmlr2012-a'?"),
-    ({"same_as": "jmlr2012-a"}, "same_as must name an item that stands for itself"),
+    ({"same_as": "jmlr2012-a"}, "same_as must name an item without same_as"),
 ]
 
 

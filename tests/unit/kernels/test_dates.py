@@ -61,7 +61,7 @@ def test_what_new_rows_and_levels_cannot_be_is_refused():
         [
             (lambda: day_first.encode(other), "column 'when' must hold dates with the day first, as the training rows"),
             (lambda: iso.encode(other), "column 'when' must hold dates, as the training rows did, got text"),
-            (lambda: TableEncoding.of(levels, {"x": texts[:3]}), "'x' has the level 'none', a text that stands for"),
+            (lambda: TableEncoding.of(levels, {"x": texts[:3]}), "'x' has the level 'none', which denotes"),
         ]
     )
     ordered = pd.Categorical(texts, categories=texts[:3], ordered=True)

@@ -190,7 +190,7 @@ def test_what_cannot_be_solved_is_refused():
         *((partial(solved, Ks, target, tradeoff), between) for tradeoff in (-0.1, 1.01, np.nan)),
         (partial(solved, Ks, Target.of(np.arange(21.0))), "classes, got a regression"),
         (partial(solved, Ks, one_class), "at least two classes, got 1"),
-        (partial(solved, np.zeros_like(Ks), target), "no base kernel tells the classes apart"),
+        (partial(solved, np.zeros_like(Ks), target), "no base kernel separates the classes"),
     ]
     require_refusals(table)
 

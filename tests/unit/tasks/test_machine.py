@@ -36,13 +36,16 @@ def wrapped(error: Exception) -> Exception:
 FULL = OSError(errno.ENOSPC, "No space left on device")
 UNWRITTEN = OSError("128 requested and 64 written")
 ERRORS = [
-    (OSError(errno.ENOSPC, "No space left on device", "results/x"), "results/x: No space left on device; make room"),
-    (FULL, "No space left on device; make room on that disk."),
-    (UNWRITTEN, "No space left on device; make room on that disk."),
+    (
+        OSError(errno.ENOSPC, "No space left on device", "results/x"),
+        "results/x: No space left on device; free up space",
+    ),
+    (FULL, "No space left on device; free up space on that disk."),
+    (UNWRITTEN, "No space left on device; free up space on that disk."),
     (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied; change its permissions"),
     (OSError(errno.EROFS, "Read-only file system", "/x"), "/x: Read-only file system; give a place"),
     (OSError(errno.EMFILE, "Too many open files"), "Too many open files; raise the limit of open files"),
-    (sqlite3.OperationalError("database or disk is full"), "database or disk is full; make room"),
+    (sqlite3.OperationalError("database or disk is full"), "database or disk is full; free up space"),
     (sqlite3.OperationalError("attempt to write a readonly database"), "readonly database; change its permissions"),
     (MemoryError(), "there is not enough memory"),
 ]
@@ -69,7 +72,7 @@ def test_an_error_that_nobody_expected_is_one_sentence_and_a_traceback_in_a_file
     assert log.stat().st_mode & 0o777 == 0o600
     monkeypatch.setattr(environment.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     code, text = said(capsys, RuntimeError("timed out"))
-    assert (code, "its disk is full; make room" in text) == (BAD_INPUT, True)
+    assert (code, "its disk is full; free up space" in text) == (BAD_INPUT, True)
 
 
 def test_only_what_may_go_away_is_tried_again():
