@@ -14,7 +14,7 @@ ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlig
 """Of the files that can be read, in lower case."""
 
 ARRAYS = (".npz", ".npy")
-"""Of NumPy's files: matrices of base kernels, folds; one with a target is a data set."""
+"""Of NumPy's files: matrices of base kernels, or folds. A file that has a target is a data set."""
 
 WILDCARD = re.compile(r"[*?\[]")
 """What makes a path a pattern."""

@@ -86,7 +86,7 @@ def permutation_test(
     statistic : callable
         Returns the statistic, shape (..., r), of r orders of the rows, shape (r, m).
     n_rows, n_permutations : int
-        m, and how many random orders there are besides the given one.
+        m, and the number of random orders in addition to the given one.
     rng : Generator
         Draws the orders.
     magnitude : float or ndarray of shape (...)

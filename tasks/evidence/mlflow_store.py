@@ -16,7 +16,7 @@ from learnkernels.tasks.environment import running_server
 from learnkernels.tasks.evidence.databases import prepare_mlflow
 
 UI = "http://127.0.0.1:5000"
-"""Where `learnkernels ui` shows the store of the working directory, unless it is told otherwise."""
+"""Where `learnkernels ui` shows the store of the working directory, by default."""
 
 
 def mlflow_ui() -> str:

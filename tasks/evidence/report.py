@@ -46,7 +46,7 @@ SHOWN_NOTES = 2
 """Remarks of a predictor in the report: one that is fitted for each C has some for each."""
 
 LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
-"""Whose versions are told next to those that numbers depend on."""
+"""Libraries whose versions are listed in addition to those that affect the numbers."""
 
 UNLEARNED = {
     CONSTANT: ("the best constant", "look for features that say more about the target"),
@@ -182,7 +182,7 @@ def markdown_report(
 
 
 def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
-    """Return a line a (data set, learner) whose predictor has something to say: why it was taken, how it was solved."""
+    """Return a line per data set and learner with notes on the predictor: why it was selected, how it was solved."""
     lines = []
     for row in summary.itertuples() if "notes" in folds else ():
         of = folds[(folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)]

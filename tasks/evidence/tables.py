@@ -70,7 +70,7 @@ SHOWN_KERNELS = 24
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
     """Return the fold results of references, one row per fold.
 
-    Beside the columns of the store, `stored` says when an earlier run computed them; null where this one has.
+    In addition to the columns of the store, `stored` says when an earlier run computed them; null where this one has.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def pairwise_tables(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return the rank of each learner by mean error, a row a data set, a column a learner; ties take their average.
+    """Return the rank of each learner by mean error, one row per data set, one column per learner; ties share their mean.
 
     By default of all methods that were measured on every data set, less the constant.
     """
@@ -166,7 +166,7 @@ def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.Data
 
 
 def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
-    """Return errors as a LaTeX table (booktabs), a row a data set, a column a method; the lowest errors are bold."""
+    """Return errors as a LaTeX table (booktabs), one row per data set, one column per method; the lowest errors are bold."""
     cells = [mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$") for row in summary.itertuples()]
     cells = [rf"\textbf{{{of}}}" if best else of for of, best in zip(cells, summary["best"], strict=True)]
     table = summary.assign(cell=cells).pivot(index="dataset", columns="learner", values="cell")
@@ -353,7 +353,7 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def share_tables(summary: pd.DataFrame, folds: pd.DataFrame) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return for each data set one row a base kernel, one column a learner; of many kernels those of largest shares."""
+    """Return a table per data set: a row per base kernel, a column per learner; of many kernels those of largest weights."""
     tables = []
     weighed = summary[[len(weights) > 0 for weights in summary["weights"]]]
     for dataset, group in weighed.groupby("dataset", sort=False):

@@ -82,7 +82,7 @@ TRIES = 5
 """How often what two runs add at once is tried."""
 ABANDONED = "The process of this run ended without a word; start the same command again and it resumes from there."
 PREFECT_UI = "http://127.0.0.1:4200"
-"""Where `learnkernels ui` shows the flow runs of the working directory, unless it is told otherwise."""
+"""Where `learnkernels ui` shows the flow runs of the working directory, by default."""
 
 
 class Tracked(Protocol):
@@ -406,7 +406,7 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
 def forgettable_runs(days: float) -> dict[str, str]:
     """Return the runs that deployments have made and ended more than so many days ago, each with its results folder.
 
-    Not those that a version of a registered model refers to, as what it was trained by or was decided on.
+    Not those that a version of a registered model refers to, as its training run or the run that decided on it.
     """
     ended = f"attributes.end_time < {int((time.time() - days * 86_400) * 1000)}"
     with mlflow_store() as client:

@@ -49,8 +49,8 @@ from learnkernels.tasks.models.registry import (
     tag_version,
 )
 from learnkernels.tasks.models.training import (
+    ModelChoice,
     ModelRef,
-    SelectedLearner,
     describe_training,
     place_of,
     raw_example,
@@ -73,7 +73,7 @@ def require_model_name(name: str) -> None:
 
 @step("register {name}")
 def track_model(
-    run: TrackedRun, config: CompareConfig, name: str, ref: DatasetRef, choice: SelectedLearner, model: ModelRef
+    run: TrackedRun, config: CompareConfig, name: str, ref: DatasetRef, choice: ModelChoice, model: ModelRef
 ) -> ModelVersion:
     """Log a trained model to its run and register a version of it, unless the newest one is this very model."""
     about, path = model.about, Path(model.path)
@@ -126,7 +126,7 @@ def track_model(
     return version
 
 
-def _in_one_line(choice: SelectedLearner, about: dict[str, object]) -> str:
+def _in_one_line(choice: ModelChoice, about: dict[str, object]) -> str:
     return (
         f"{choice.learner.title} with {about['predictor']}, C = {choice.C:g}, on "
         f"{about['n_rows']:,} rows of {about['dataset']}: expected {about['metric']} {about['test_error']:.4g}, "
@@ -137,7 +137,7 @@ def _in_one_line(choice: SelectedLearner, about: dict[str, object]) -> str:
 @step("write the training of {version.name}")
 def write_training(
     version: ModelVersion,
-    choice: SelectedLearner,
+    choice: ModelChoice,
     model: ModelRef,
     results: Sequence[FoldsRef],
     run: TrackedRun,

@@ -24,7 +24,7 @@ from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictor
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
 from learnkernels.kernels.search.pairs import RadialPairs
 from learnkernels.kernels.solvers.factor import factored_with_ridge
-from learnkernels.kernels.solvers.projected_gradient import ObjectiveAt
+from learnkernels.kernels.solvers.projected_gradient import Iterate
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.tasks.data.dataset import Dataset, load_dataset
@@ -386,7 +386,7 @@ def _surface_figure(
     return figure
 
 
-def bend(objective: PolynomialRidge, at: ObjectiveAt) -> np.ndarray:
+def bend(objective: PolynomialRidge, at: Iterate) -> np.ndarray:
     r"""Return how the objective of `nkrr` for degree 2, without an offset, bends at some weights.
 
     .. math:: \partial_k \partial_l F(\mu) =

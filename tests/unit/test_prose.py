@@ -30,10 +30,8 @@ ON_PAGES = re.compile(
 LONGEST, MEAN = 40, 20
 """Most words of a sentence, and of the mean sentence of a page."""
 
-ALLOWED = {
-    "tasks": 11, "flows": 6,
-}  # fmt: skip
-"""Offenses of each page and package. A number may only fall: lower it to what the test says."""
+ALLOWED: dict[str, int] = {}
+"""Offenses of each page and package that are still to be mended."""
 
 
 def phrases(text: str) -> int:
