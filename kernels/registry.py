@@ -114,4 +114,5 @@ def require_one_of(what: str, given: object, known: Iterable[str], others: str =
     names = [*known]
     if not (isinstance(given, str) and given in names):
         meant = f" ({question.strip()})" if (question := did_you_mean(given, names)) else ""
-        raise ValueError(f"{what} must be one of {', '.join(names) or 'none'}{others}, got {given!r:.60}{meant}.")
+        allowed = f"one of {', '.join(names)}" if names else "left out"
+        raise ValueError(f"{what} must be {allowed}{others}, got {given!r:.60}{meant}.")

@@ -176,7 +176,7 @@ class DatasetConfig(Strict):
     @classmethod
     def _place_of(cls, key: Any) -> str:
         if key == "class_weight":
-            return "give weights of rows as a column 'weights', or use class_weight of KernelLearningClassifier; "
+            return "use a column 'weights', or class_weight of KernelLearningClassifier; "
         owners = [source for source, config in SOURCES.items() if key in config.model_fields]
         named = f"source {owners[0]!r}" if len(owners) == 1 else f"sources {' and '.join(map(repr, owners))}"
         return f"it goes with {named}; " if owners else ""

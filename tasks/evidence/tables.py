@@ -154,7 +154,7 @@ def pairwise_tables(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return the rank of each learner by mean error, one row per data set, one column per learner; ties share their mean.
+    """Return ranks of learners by mean error, one row per data set, one column per learner; ties share their mean.
 
     By default of all methods that were measured on every data set, less the constant.
     """
@@ -166,7 +166,7 @@ def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.Data
 
 
 def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
-    """Return errors as a LaTeX table (booktabs), one row per data set, one column per method; the lowest errors are bold."""
+    """Return errors as a LaTeX table: one row per data set, one column per method, the lowest errors in bold."""
     cells = [mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$") for row in summary.itertuples()]
     cells = [rf"\textbf{{{of}}}" if best else of for of, best in zip(cells, summary["best"], strict=True)]
     table = summary.assign(cell=cells).pivot(index="dataset", columns="learner", values="cell")
@@ -353,7 +353,7 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def share_tables(summary: pd.DataFrame, folds: pd.DataFrame) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return a table per data set: a row per base kernel, a column per learner; of many kernels those of largest weights."""
+    """Return a table per data set: a row per base kernel, a column per learner; those of the largest weights."""
     tables = []
     weighed = summary[[len(weights) > 0 for weights in summary["weights"]]]
     for dataset, group in weighed.groupby("dataset", sort=False):

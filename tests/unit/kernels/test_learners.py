@@ -177,10 +177,10 @@ NO_LEARNERS = [
     ("own_learners:Demanding", {}, "own_learners:Demanding cannot be made .*; give each parameter a default"),
     (Alignf, {}, r"learner must be a name such as 'alignf' or a Learner such as Alignf\(\), got"),
     (None, {}, "learner must be a name such as 'alignf' or a Learner"),
-    ("lq", {"learner": 2.0}, "parameters of Lq must be among its own, q, got 'learner'"),
-    ("lq", {"r": 2.0}, "parameters of Lq must be among its own, q, got 'r'"),
-    ("alignf", {"q": 2.0}, "parameters of Alignf must be among its own, none, got 'q'"),
-    (Lq(), {"r": 2.0}, "parameters of Lq must be among its own, q, got 'r'"),
+    ("lq", {"learner": 2.0}, "parameters of Lq must be one of q, got 'learner'"),
+    ("lq", {"r": 2.0}, "parameters of Lq must be one of q, got 'r'"),
+    ("alignf", {"q": 2.0}, "parameters of Alignf must be left out, got 'q'"),
+    (Lq(), {"r": 2.0}, "parameters of Lq must be one of q, got 'r'"),
 ]
 
 

@@ -211,9 +211,9 @@ def test_what_is_no_predictor_of_the_task_or_has_options_out_of_range_is_refused
     ]
     named = [
         ("forest", {}, "predictor must be one of auto, krr, krr-cg, nystrom, svm, got 'forest'"),
-        ("nystrom", {"landmark": 3}, "parameters of Nystrom must be among its own, landmarks, .*got 'landmark'"),
-        ("krr", {"predictor": 0}, "parameters of KRR must be among its own, none, got 'predictor'"),
-        ("krr", {"seed": 0}, "parameters of KRR must be among its own, none, got 'seed'"),
+        ("nystrom", {"landmark": 3}, "parameters of Nystrom must be one of landmarks, .*got 'landmark'"),
+        ("krr", {"predictor": 0}, "parameters of KRR must be left out, got 'predictor'"),
+        ("krr", {"seed": 0}, "parameters of KRR must be left out, got 'seed'"),
         (TrainingSet, {}, r"must be a name such as 'auto' or a Predictor such as Nystrom\(landmarks=1000\)"),
     ]
     require_refusals((partial(choice, 100, task, own, one), said) for one, task, own, said in table)

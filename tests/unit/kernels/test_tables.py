@@ -103,7 +103,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame):
     said: list[tuple[Any, str]] = [
         (
             {"colour": "categorical"},
-            "columns: 'colour' is not a column of the table; did you mean 'color'? it has",
+            "columns: 'colour' is not a column of the table; did you mean 'color'\\? it has",
         ),
         ({"color": "number"}, "columns: 'color' is said to be a number, but holds '(red|green|blue)'; correct it"),
         ({"shop": "date"}, "columns: 'shop' is said to be a date, but holds 'shop"),
