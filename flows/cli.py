@@ -276,7 +276,7 @@ def gram(
     """
     with _user_errors(f"finished strips are kept, {GOES_ON}"):
         config = prepare(conf, changes or (), verbose)
-        if "kernels" not in config.model_fields_set:
+        if "kernels" not in config.model_fields_set and not all(of.kernels for of in config.datasets):
             raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")
         err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.gram import gram as flow

@@ -46,16 +46,16 @@ def gram(
         jobs = []
         for dataset in config.datasets:
             progress.start(f"reading {dataset.label}")
-            ref = ingest(dataset, config.data_dir, config.protocol.seed)
-            matrices.require_matrices(ref, config)
-            family = build_family(config.kernels, load_dataset(ref).features, f"data set {ref.name}")
+            ref, local = ingest(dataset, config.data_dir, config.protocol.seed), config.on(dataset)
+            matrices.require_matrices(ref, local)
+            family = build_family(local.kernels, load_dataset(ref).features, f"data set {ref.name}")
             folder = matrices.matrix_folder(output, ref.name)
             jobs.append(
                 (
                     ref,
                     family,
                     folder,
-                    matrices.begun(folder, matrices.index_of(ref, config, family, dtype, strip_bytes)),
+                    matrices.begun(folder, matrices.index_of(ref, local, family, dtype, strip_bytes)),
                 )
             )
             progress.advance()

@@ -403,7 +403,8 @@ class CompareConfig(Strict):
 
     def on(self, dataset: DatasetConfig) -> CompareConfig:
         """Return the configuration of one of its data sets alone, with the base kernels of that one."""
-        return self.model_copy(update={"datasets": (dataset,), "kernels": dataset.kernels or self.kernels})
+        alone = dataset.model_copy(update={"kernels": None})
+        return self.model_copy(update={"datasets": (alone,), "kernels": dataset.kernels or self.kernels})
 
     def _complaints(self) -> Iterator[str]:
         weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]

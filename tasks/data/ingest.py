@@ -30,6 +30,7 @@ from learnkernels.tasks.data.locations import TRIED_AGAIN, Location
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, ThisProcess, parts_of, wanted_in_parts
 from learnkernels.tasks.data.readers import (
+    arrays_of,
     features_among,
     folds_of,
     is_number,
@@ -302,9 +303,9 @@ def _opened(
         )
         yield _Source(Table.of(pa.table(dict(zip(names, X.T, strict=True)))), str(config.name), y=y)
     elif files[0].suffix == ARRAYS[0]:
-        with np.load(files[0].path, allow_pickle=False) as arrays:
-            held = {name: array for name in arrays if (array := arrays[name]).ndim == 1}
-        yield _Source(Table.of(pa.table(held)), joint_name(files), config.target)
+        arrays = arrays_of(files[0].path, f"{where}: {joint_name(files)}")
+        columns = {name: array for name, array in arrays.items() if array.ndim == 1}
+        yield _Source(Table.of(pa.table(columns)), joint_name(files), config.target)
     elif files[0].suffix not in FORMATS:
         X, y, numbered = read_libsvm(files, config, where)
         yield _Source(None, y=y, matrix=(X, numbered))

@@ -6,7 +6,9 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import psutil
@@ -15,10 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
+from numpy.lib.npyio import NpzFile
 from scipy import sparse
 from sklearn import datasets as bundled
 
 from learnkernels.conf.errors import InputError, cut, did_you_mean, listed, one_line
+from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables.reading import POINT, Column, as_texts, column_of, moment_of
 from learnkernels.kernels.tables.summary import ColumnSummary
@@ -80,6 +84,15 @@ def sample_columns_of(
     return sample_columns
 
 
+def arrays_of(path: str, found: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a NumPy file by name; of an ``.npy`` file by that of the file. `found` begins a sentence."""
+    try:
+        read = np.load(path, allow_pickle=False)
+        return {name: read[name] for name in read} if isinstance(read, NpzFile) else {Path(path).stem: read}
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise InputError(f"{found} cannot be read ({one_line(str(error))}); write it by numpy.save, savez.") from None
+
+
 def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
     """Return the fold of each row of a source in each repeat from a file, numbered from 0, shape (n, repeats).
 
@@ -90,15 +103,14 @@ def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
     """
     found = f"{where}: 'folds' {path}"
     try:
-        if path.lower().endswith(".npy"):
-            given = np.load(path, allow_pickle=False).astype(np.float64)
-            given = given.reshape(len(given), -1)
+        if path.lower().endswith(ARRAYS):
+            columns = [pa.array(one) for of in arrays_of(path, found).values() for one in np.atleast_2d(of.T)]
         else:
             with Table(locations_of(path), found) as table:
-                read = table.in_memory().select(table.schema.names)
-            given = np.column_stack([to_numbers(column) for column in read.columns])
-    except (OSError, ValueError, LookupError) as error:
-        raise InputError(f"{found} cannot be read ({one_line(str(error))}); give numbers of folds.") from None
+                columns = table.in_memory().select(table.schema.names).columns
+        given = np.column_stack([to_numbers(column) for column in columns])
+    except (LookupError, pa.ArrowInvalid) as error:
+        raise InputError(f"{found} must be a table or an array of numbers alone ({one_line(str(error))}).") from None
     numbered = [np.unique(column, return_inverse=True) for column in given.T]
     counts = sorted({len(numbers) for numbers, _ in numbered})
     if len(given) != n_rows or len(counts) != 1 or counts[0] < 3 or not np.isfinite(given).all():

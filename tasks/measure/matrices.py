@@ -27,6 +27,7 @@ from learnkernels.kernels.families import KernelFamily, PrecomputedFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import warn
+from learnkernels.tasks.data.readers import arrays_of
 from learnkernels.tasks.own import described
 from learnkernels.tasks.store import atomic_path, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
@@ -250,17 +251,11 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
         The file cannot be read, or a matrix is not symmetric or finite, or has not a row for each of the data set.
     """
     found = f"data set {ref.name}: the matrices in {path}"
-    try:
-        read = np.load(path, allow_pickle=False)
-        given = (
-            {name: array for name in read if (array := read[name]).ndim > 1} if path.suffix == ".npz" else {"": read}
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{found} cannot be read ({one_line(str(error))}); write them with numpy.save.") from None
+    given = {name: array for name, array in arrays_of(str(path), found).items() if array.ndim > 1}
     named: dict[str, np.ndarray] = {}
     for name, array in given.items():
         several = array if array.ndim == 3 else array[None]
-        named |= {f"{name or path.stem}{f' {k}' if array.ndim == 3 else ''}": one for k, one in enumerate(several)}
+        named |= {f"{name} {k}" if array.ndim == 3 else name: one for k, one in enumerate(several)}
     for name, K in named.items():
         if K.shape != (ref.n_rows, ref.n_rows):
             raise InputError(

@@ -167,6 +167,7 @@ def test_folds_and_matrices_that_do_not_fit_are_refused_with_one_sentence(folder
     pd.DataFrame({"a": np.arange(178) % 5, "b": np.arange(178) % 4}).to_csv("uneven.csv", index=False)
     pd.DataFrame({"a": ["x"] * 178}).to_csv("text.csv", index=False)
     K = wine.data @ wine.data.T
+    Path("torn.npz").write_bytes(b"PK\x03\x04")
     np.save("small.npy", K[:100, :100])
     np.save("uneven.npy", K + np.triu(K))
 
@@ -181,8 +182,9 @@ def test_folds_and_matrices_that_do_not_fit_are_refused_with_one_sentence(folder
         ({"folds": "two.npy"}, "at least 3; got 178 rows with 2 folds"),
         ({"folds": "classes.npy"}, "each class must have at least one training row where fold 0 tests"),
         ({"folds": "uneven.csv"}, "equally many folds in each column, at least 3; got 178 rows with 4 and 5 folds"),
-        ({"folds": "text.csv"}, "'folds' text.csv cannot be read"),
+        ({"folds": "text.csv"}, "'folds' text.csv must be a table or an array of numbers alone"),
         ({"path": "small.npy"}, "must have a row and a column for each of the 178 rows that are used, got 'small' of"),
+        ({"path": "torn.npz"}, "the matrices in torn.npz cannot be read (File is not a zip file); write it by"),
         ({"path": "uneven.npy"}, "must be symmetric and finite, and 'uneven' is not"),
     ]
     require_refusals(((partial(prepare, **keys), said) for keys, said in refused), literal=True, error=InputError)
