@@ -247,9 +247,10 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows = display_table(summary)
-    _say(f"{config.name}: comparison of methods", "", *verdicts(summary))
+    _say(f"{config.name}: comparison of methods", "", *verdicts(summary), "")
     _show_table(rows, folded=("dataset", "method"), numbers=True)
     _say(
+        "",
         f"test error: {measures(summary)}; * marks the lowest",
         *([P_VALUES] if "p" in rows[0] else []),
         *([said] if (said := stored_line(summary)) else []),

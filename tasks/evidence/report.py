@@ -97,8 +97,7 @@ def _advice(learned: pd.Series, other: pd.Series) -> str:
     ahead = learned.error_mean <= other.error_mean
     p = learned.p_better_than_each[other.name] if ahead else other.p_better_than_each[learned.name]
     answer = ANSWERS[bool(ahead), bool(p < SIGNIFICANCE)].format(learned.learner, _named(other))
-    said = f"{answer} ({_error(learned)} against {_error(other)}; {_tested(p)})"
-    return said if ahead else f"{said}; {UNLEARNED[other.algorithm][1]}"
+    return f"{answer} ({_tested(p)})" + ("" if ahead else f"; {UNLEARNED[other.algorithm][1]}")
 
 
 def _tested(p: float) -> str:
