@@ -107,7 +107,7 @@ print(f"on landmarks: {model.predictor_}, {len(model.landmarks_):,} rows are kep
 # On a cluster, and beyond memory
 # -------------------------------
 # In a configuration ``statistics: {sample: auto}`` and ``predictor: auto`` do the same;
-# tiles go to Dask workers of this machine or of a cluster, which read rows from disk as
+# tiles go to Dask workers of this computer or of a cluster, which read rows from disk as
 # they need them (:doc:`/configurations`, :doc:`/operations`). :doc:`/performance` has
 # what 100,000 and a million rows take.
 #

@@ -213,12 +213,12 @@ def tool(name: str) -> str:
 @pytest.mark.slow(90)
 def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect_server: None):
     tool("sqlite3")
-    assert "train-kernel-model/demo" in operator.follow("On one machine")
+    assert "train-kernel-model/demo" in operator.follow("On one computer")
     with receiving() as (host, received):
         operator.env["ADDRESS"] = f"json://{host}/hook"
         operator.follow("Notifications")
         assert within(operator.is_through, 240, 0.2), operator.ask("flow_runs/filter").text
-        (listing,) = (one for one in SECTIONS["On one machine"] if one.startswith("prefect flow-run ls"))
+        (listing,) = (one for one in SECTIONS["On one computer"] if one.startswith("prefect flow-run ls"))
         assert "Scheduled" not in operator.run(listing)
         operator.follow("What a night may bring")
         operator.run("head -n 1 new.csv > none.csv")
