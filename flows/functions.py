@@ -218,8 +218,8 @@ def refuse_options(conf: Sequence[str], options: Mapping[str, object]) -> None:
         raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
     if given := [option for option, value in options.items() if value]:
         raise InputError(
-            f"{conf[0]}: {given[0]} is for tables ({', '.join(TABLES)}); a configuration says such things itself, in "
-            "its data sets, 'protocol' and 'baseline'."
+            f"{conf[0]}: {given[0]} only applies to data files ({', '.join(TABLES)}); in a configuration, change its "
+            "data sets, 'protocol' or 'baseline', as with --set protocol.metric=NAME."
         )
 
 

@@ -72,8 +72,8 @@ MANY = 10
 
 
 SAMPLE_COLUMNS = {
-    "groups": "rows of one {column} stay together: none is divided between training and test",
-    "time": "rows in the order of {column}: earlier ones train, later ones test",
+    "groups": "grouped split: the rows of one {column} stay together",
+    "time": "split by time: earlier rows of {column} are for training, later ones for testing",
 }
 """What is said of columns next to features and target."""
 
@@ -140,7 +140,7 @@ def start(
     unknown = [one for one in targets if one not in names]
     if not targets or unknown:
         shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-        said = f"it has no column {short(unknown[0])}" if unknown else "say which column to predict with --target"
+        said = f"it has no column {short(unknown[0])}" if unknown else "name the column to predict with --target"
         raise InputError(
             f"{shown_as}: {said}; {did_you_mean(unknown[0] if unknown else '', names)}its columns are {shown}."
         )
@@ -171,7 +171,7 @@ def start(
     lines += [one.removeprefix(f"data set {label}: ") for one in told if " is left out, as " not in one]
     if rare:
         rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
-        lines.append(f"left out: rows of {targets[0]} {rows}, of which there are too few to train, choose and test on")
+        lines.append(f"dropped: rows of {targets[0]} {rows}, too few for training, validation and test")
     lines += [line for of, one in zip(datasets, targets, strict=True) for line in _oddities(of, one)]
     lines += [SAMPLE_COLUMNS[key].format(column=column) for key, column in keys.items()]
     protocol, why = _protocol(drawn, "time" in keys)
@@ -243,9 +243,9 @@ def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
         )
     lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
     if lacking := [column.name for column in table.columns if column.has_gaps]:
-        lines.append(f"gaps, filled and told by a feature of their own: {_some(lacking)}")
+        lines.append(f"missing values, imputed, with an indicator feature: {_some(lacking)}")
     drop = {name or "the column without a name": why for name, why in table.left_out.items() if why != DROPPED_BY_USER}
-    return [*lines, *(f"left out: {name}, as {why}" for name, why in drop.items())]
+    return [*lines, *(f"dropped: {name}, as {why}" for name, why in drop.items())]
 
 
 def _taken_for(column: ColumnEncoding) -> tuple[str, str | tuple[str, ...]]:
@@ -270,11 +270,11 @@ def _oddities(dataset: Dataset, target: str) -> list[str]:
             found.append(column.name)
     lines = []
     if found:
-        tell = "tells" if len(found) == 1 else "tell"
-        lines = [f"odd: {_some(found)} alone {tell} {target}; leave out what is not known when it is predicted"]
+        tell = "determines" if len(found) == 1 else "each determine"
+        lines = [f"check: {_some(found)} alone {tell} {target}; drop columns that are unknown at prediction time"]
     if copies := len(y) - len(np.unique(np.column_stack([X, y]), axis=0)):
         rows = "1 row repeats another" if copies == 1 else f"{copies:,} rows repeat others"
-        lines.append(f"odd: {rows}, with the same {target}; 'distinct: true' keeps one of each")
+        lines.append(f"check: {rows}, with the same {target}; 'distinct: true' keeps one of each")
     return lines
 
 
@@ -304,10 +304,10 @@ def _task(dataset: Dataset, target: str, metric: str | None) -> str:
     by = metric or ("root mean squared error" if of.task == "regression" else "misclassification rate")
     if of.task == "regression":
         values = of.values
-        return f"regression of {target}, from {values.min():g} to {values.max():g}, measured by: {by}"
+        return f"regression of {target}, from {values.min():g} to {values.max():g}, metric: {by}"
     shares = np.bincount(of.values) / len(of)
     named = [f"{label} ({100 * share:.0f} %)" for label, share in zip(of.classes, shares, strict=True)]
-    return f"classification of {target}, {listed(named, show=str)}, measured by: {by}"
+    return f"classification of {target}, {listed(named, show=str)}, metric: {by}"
 
 
 def _protocol(drawn: int | None, in_time: bool) -> tuple[str, str]:

@@ -54,7 +54,7 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
         ([str(ROOT / "conf/ionosphere.yaml"), "--set", "data_dir=gone"], "there is no file gone/ionosphere.parquet"),
         ([CONF, "--set", "learners=[{name: lq, params: {p: 2}}]"], f"{learners} has no parameter 'p'; it takes q"),
         ([CONF, "--set", "learners=[{name: lq, params: {q: 0.5}}]"], f"{learners}: q must be a number from 1 to inf"),
-        ([CONF, "--without", "boosting"], "--without is for tables .*'baseline'"),
+        ([CONF, "--without", "boosting"], "--without only applies to data files .*'baseline'"),
         ([CONF, "--set", "learners='nowhere:Mine'"], "learners: .*nowhere"),
         ([CONF, "--set", "kernels={family: 'nowhere:Mine'}"], "kernels: .*nowhere"),
         ([CONF, "--set", "datasets={source: synthetic, name: friedman, params: {rows: 5}}"], "'params.rows' of fried"),

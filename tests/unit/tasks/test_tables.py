@@ -152,7 +152,7 @@ def test_a_table_and_a_target_are_enough(table: Path):
     said = "\n".join(found.lines)
     for part in (
         "200 rows, 4 columns", "numbers: age", "categories: city", "categories of many levels: shop", "dates: joined",
-        "gaps, filled and told by a feature of their own: age, city", "left out: customer id, as it numbers the rows",
+        "missing values, imputed, with an indicator feature: age, city", "dropped: customer id, as it ",
         "classification of churn, no (", "misclassification rate",
     ):  # fmt: skip
         assert part in said
@@ -176,14 +176,17 @@ def test_what_looks_odd_is_said(folder: Path):
     table = table.assign(band=bands, code=bands.replace({"a": "p", "b": "q", "c": "r", "d": "s"}))
     pd.concat([table, table[:3]]).to_csv("data.csv", index=False)
     lines = start("data.csv", "wage").lines
-    assert [line for line in lines if line.startswith("odd: ")] == [
-        "odd: logwage alone tells wage; leave out what is not known when it is predicted",
-        "odd: 3 rows repeat others, with the same wage; 'distinct: true' keeps one of each",
+    assert [line for line in lines if line.startswith("check: ")] == [
+        "check: logwage alone determines wage; drop columns that are unknown at prediction time",
+        "check: 3 rows repeat others, with the same wage; 'distinct: true' keeps one of each",
     ]
     assert f"numbers: logwage ({np.log(wage[0]):.6g}), x ({x[0]:.6g}), noisy ({wage[0] + 300 * x[0]:.6g})" in lines
     assert f"categories: band ({bands[0]}), code (" in "\n".join(lines)
-    odd = [line for line in start("data.csv", "band").lines if line.startswith("odd: ")]
-    assert odd[0] == "odd: logwage, wage, code alone tell band; leave out what is not known when it is predicted"
+    odd = [line for line in start("data.csv", "band").lines if line.startswith("check: ")]
+    assert (
+        odd[0]
+        == "check: logwage, wage, code alone each determine band; drop columns that are unknown at prediction time"
+    )
 
 
 def test_groups_time_and_metric_go_into_the_configuration(table: Path):
@@ -197,7 +200,7 @@ def test_groups_time_and_metric_go_into_the_configuration(table: Path):
         start("data.csv", "churn", without=["bosting"])
     in_time = start("data.csv", "churn", {"time": "joined", "groups": None})
     assert yaml.safe_load(in_time.text)["datasets"][0]["time"] == "joined"
-    assert "earlier ones train" in "\n".join(in_time.lines)
+    assert "earlier rows of joined are for training" in "\n".join(in_time.lines)
     refused = [
         (("churn", {"time": "joined", "groups": "shop"}), "'groups' and 'time' exclude each other"),
         ((None,), "column to predict with --target; its columns are customer id, age, city"),
@@ -232,8 +235,8 @@ def test_classes_of_too_few_rows_are_left_out_and_said(folder: Path, n: int, row
     columns = {"id": np.arange(1000, 1000 + n), "a": np.random.default_rng(0).normal(size=n), "kind": kind}
     pd.DataFrame(columns).to_parquet("kinds.parquet")  # of which the first is left out, and no warning is for
     found = start("kinds.parquet", "kind")
-    assert f"left out: rows of kind 'odd' ({rows[0]}), of which there are too few to" in "\n".join(found.lines)
-    assert sum(line.startswith("left out: id, as") for line in found.lines) == 1
+    assert f"dropped: rows of kind 'odd' ({rows[0]}), too few for" in "\n".join(found.lines)
+    assert sum(line.startswith("dropped: id, as") for line in found.lines) == 1
     config = config_of_text(found.text, Path("kinds.parquet"))
     dataset = load_source(config.datasets[0], tell=lambda sentence: None)
     assert dataset.target.classes == ("other", "plain", "rare")
