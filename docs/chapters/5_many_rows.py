@@ -107,8 +107,8 @@ print(f"on landmarks: {model.predictor_}, {len(model.landmarks_):,} rows are kep
 # On a cluster, and beyond memory
 # -------------------------------
 # In a configuration ``statistics: {sample: auto}`` and ``predictor: auto`` do the same;
-# tiles go to Dask workers of this computer or of a cluster, which read rows from disk as
-# they need them (:doc:`/configurations`, :doc:`/operations`). :doc:`/performance` has
+# tiles go to Dask workers, here or on a cluster, which read rows from disk as needed
+# (:doc:`/configurations`, :doc:`/operations`). :doc:`/performance` has
 # what 100,000 and a million rows take.
 #
 # What to remember: *the first stage is one pass and may be a sample*; *other samples
