@@ -47,7 +47,7 @@ AS_CONFIGURED: Final = "as configured"
 """The choice that changes nothing."""
 
 BaselineChoice = Literal["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"]
-"""What most would use instead, for a form."""
+"""Baselines, for a form."""
 
 BASELINES: dict[str, dict[str, Any] | None] = {
     "none": None,
@@ -59,17 +59,17 @@ BASELINES: dict[str, dict[str, Any] | None] = {
 OnlyDataset = Annotated[
     str | None, _drawn_as("The data set to learn from, where the configuration has several.", type="string")
 ]
-OnlyLearner = Annotated[
-    str | None, _drawn_as("The only learner to consider; all of the configuration by default.", type="string")
-]
+OnlyLearner = Annotated[str | None, _drawn_as("Restrict to this learner.", type="string")]
 Table = Annotated[
     str, _drawn_as("A file, folder or pattern, here or s3://bucket/key, in place of the data set's.", type="string")
 ]
 TargetColumn = Annotated[str, _drawn_as("The column to predict, in place of the data set's.", type="string")]
-Learners = Annotated[list[LearnerName], shown("The learners to compare, in place of the configuration's.")]
-Folds = Annotated[int, shown("How many folds, in place of the protocol's folds or split; 0 for these.", ge=0, le=1000)]
-MetricChoice = Annotated[Literal["as configured", MetricName], shown("What errors are measured by.")]  # type: ignore[valid-type]
-Baseline = Annotated[BaselineChoice, shown("What most would use instead, measured on the same folds.")]
+Learners = Annotated[list[LearnerName], shown("Learners to compare, instead of the configured ones.")]
+Folds = Annotated[int, shown("Number of folds; 0 as configured.", ge=0, le=1000)]
+MetricChoice = Annotated[
+    Literal["as configured", MetricName], shown("Metric used for selection, reporting and testing.")
+]  # type: ignore[valid-type]
+Baseline = Annotated[BaselineChoice, shown("Add baselines: a tuned RBF kernel, gradient boosting and others.")]
 
 
 def filled_in(

@@ -55,7 +55,7 @@ def compare(
     group, time : str, optional
         Columns of a table: groups that are never divided; time, in which earlier rows train and later ones test.
     metric : str, optional
-        What errors are measured by, such as ``roc_auc``.
+        Evaluation metric, such as ``roc_auc``.
     without : sequence of str
         Baselines of a table to leave out, such as ``boosting``.
     minutes : float, optional

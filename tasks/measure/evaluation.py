@@ -323,7 +323,7 @@ def evaluate_learner(
     log.info("%s, %s: %s %.4f", ref.name, learner.title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
     if edges:
         log.warning(
-            "%s, %s: the best C lies on the edge of the grid in %d of %d %s; widen protocol.grid",
+            "%s, %s: the best C is at the boundary of the grid in %d of %d %s; extend protocol.grid",
             ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
     return result
