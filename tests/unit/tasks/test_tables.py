@@ -269,7 +269,7 @@ def test_raw_tables_are_scored_with_gaps_and_new_levels(frame: pd.DataFrame, fol
         new.to_csv("new.csv", index=False, sep=delimiter)
         for ending in ("csv", "parquet"):
             scores = score_with(model, {}, f"new.{ending}", f"out.{ending}", Asked(("customer id",)))
-            assert (scores.rows, scores.missing) == (M, 0)
+            assert scores.rows == M
             assert scores.gaps == {"age": 2, "city": 1}
             assert scores.new_levels == {"city": 2}
         told = pd.read_parquet("out.parquet")
@@ -280,7 +280,7 @@ def test_raw_tables_are_scored_with_gaps_and_new_levels(frame: pd.DataFrame, fol
 def test_a_table_that_does_not_fit_is_refused(frame: pd.DataFrame, folder: Path, model: Model):
     frame.drop(columns="age").to_csv("less.csv", index=False)
     frame.assign(age="old").to_csv("texts.csv", index=False)
-    texts = r"texts.csv: rows 0 to 199: column 'age' must hold numbers.* such as 'old'"
+    texts = r"texts.csv: column 'age' must hold numbers.* such as 'old'"
     refused = {
         "less.csv": r"reads: 'age' \(without values: [0-9.]+, the median\); rename a column, or add",
         "texts.csv": texts,
