@@ -234,5 +234,15 @@ def ridge_predictions(K: np.ndarray, Y: np.ndarray, value: float, K_cross: np.nd
     return K_cross @ alpha + mean
 
 
+def bordered(K: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients and intercepts of a ridge regression on any Gram matrix: a system with a border of ones."""
+    m = len(K)
+    system = np.zeros((m + 1, m + 1))
+    system[:m, :m] = K + ridge * np.eye(m)
+    system[m, :m] = system[:m, m] = 1.0
+    solution = np.linalg.solve(system, np.vstack([Y, np.zeros(Y.shape[1])]))
+    return solution[:m], solution[m]
+
+
 def support_vector_predictions(K: np.ndarray, labels: np.ndarray, value: float, K_cross: np.ndarray) -> np.ndarray:
     return SVC(kernel="precomputed", C=value).fit(K, labels).predict(K_cross)

@@ -99,11 +99,9 @@ def test_the_benchmark_of_many_rows_completes(run: Run):
 
 
 @pytest.mark.slow(10)
-def test_the_benchmark_of_scaling_completes(tmp_path: Path):
-    output = tmp_path / "scaling.parquet"
+def test_the_benchmark_of_scaling_completes(run: Run):
     small = ["--rows", "20000", "--compute-rows", "2000", "--landmarks", "50", "--workers", "2", "--repeats", "1"]
-    scaling.main([*small, "--output", str(output)])
-    rows = pq.read_table(output).to_pylist()
+    rows = run(scaling, *small)
     assert list(rows[0]) == scaling.COLUMNS
     shown = [(row["table"], row["case"]) for row in rows]
     assert shown == [("measured", "1 workers"), ("measured", "2 workers"), ("a pass", "2 workers")]

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ CONF = str(ROOT / "conf/quickstart.yaml")
 NOBODY = "http://127.0.0.1:9/api"
 
 
-def test_help_is_quick_to_import_and_names_the_commands(home: Path):
+def test_help_is_quick_to_import_and_names_the_commands(home):
     shown = learnkernels(home, "--help")
     assert shown.returncode == 0
     assert "compare" in shown.stdout
@@ -51,21 +51,17 @@ print(before == dict(os.environ))
 
 
 @pytest.mark.slow(40)
-def test_functions_set_themselves_up_in_a_script_and_in_a_running_event_loop(home: Path):
+def test_functions_set_themselves_up_in_a_script_and_in_a_running_event_loop(home):
     x = np.repeat(np.arange(3.0), 20)
-    pd.DataFrame({"x": x, "z": np.sin(np.arange(60)), "y": np.where(x > 0, "yes", "no")}).to_csv(
-        home / "work" / "rows.csv", index=False
-    )
+    rows = pd.DataFrame({"x": x, "z": np.sin(np.arange(60)), "y": np.where(x > 0, "yes", "no")})
+    rows.to_csv(home / "work" / "rows.csv", index=False)
     (home / "work" / "script.py").write_text(FUNCTIONS)  # which workers do not run, without any __main__ in it
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=home / "work", env=environment(home), capture_output=True, text=True
-    )
+    run = partial(subprocess.run, cwd=home / "work", env=environment(home), capture_output=True, text=True)
+    done = run([sys.executable, "script.py"])
     assert done.stdout.splitlines() == ["unif constant True", "True no no no", "True"], done.stderr
     assert list((home / "home").iterdir()) == []
     without = "import sys; sys.modules['prefect'] = None; from learnkernels import compare; compare('rows.csv', 'y')"
-    refused = subprocess.run(
-        [sys.executable, "-c", without], cwd=home / "work", env=environment(home), capture_output=True, text=True
-    )
+    refused = run([sys.executable, "-c", without])
     sentence = "runs on libraries that are not installed (prefect); install them with: pip install 'learnkernels[pipe"
     assert sentence in refused.stderr
 
@@ -116,7 +112,7 @@ OWN = ("logging.py", "random.py", "numpy.py", "uvicorn.py", "prefect.py", "kerne
 
 
 @pytest.mark.slow(30)
-def test_a_comparison_runs_beside_any_modules_and_under_settings_that_a_shell_may_have(home: Path):
+def test_a_comparison_runs_beside_any_modules_and_under_settings_that_a_shell_may_have(home):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(60, 2)), columns=["größe", "价"])
     table["klasse"] = np.where(table["größe"] > 0, "schön", "so")

@@ -22,9 +22,8 @@ CONFIG = small(learners=["unif", "alignf", "nkrr"])
 def files(store: Path) -> dict[Path, int]:
     """What is whole in the store: path and time of writing; temporary folders begin with a dot."""
     found = [path for path in store.rglob("*") if path.is_file() and ".." not in path.parts]
-    return {
-        path: path.stat().st_mtime_ns for path in found if not any(part.startswith(".") for part in path.parts[-3:])
-    }
+    hidden = [path for path in found if any(part.startswith(".") for part in path.parts[-3:])]
+    return {path: path.stat().st_mtime_ns for path in found if path not in hidden}
 
 
 @pytest.mark.slow(30)

@@ -26,7 +26,7 @@ from prefect.settings import PREFECT_API_URL
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.train import train
 from learnkernels.tasks.operate.servers import free_port
-from tests.pages import by_section, commands, not_covered
+from tests.pages import by_section, commands
 from tests.service.flows.test_notifications import receiving
 from tests.system.test_journeys import processes_in, write_inputs
 from tests.user import ROOT, environment, key_of
@@ -54,16 +54,6 @@ def test_every_configuration_of_the_page_is_one():
     assert len(blocks) == 5
     for block in blocks:
         assert CompareConfig.model_validate(rest | yaml.safe_load(block)).dask.elsewhere, block
-
-
-def test_commands_are_read_as_a_shell_reads_them(tmp_path: Path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "```bash\nzero\n```\n# One\n```bash\n# a comment\none  --a \\\n    'b  # c'   # comment\n\n```\n"
-        "```text\nnot this\n```\n## Two\n  ```bash\n  two '#'\n  ```\n"
-    )
-    assert by_section(page) == {"": ["zero"], "One": ["one --a 'b  # c'"], "Two": ["two '#'"]}
-    assert not_covered(page, ["one --a \\\n 'b  # c'", "zero"]) == ["two '#'"]
 
 
 class Operator:
@@ -313,10 +303,8 @@ def test_authentication_keeps_strangers_out(operator: Operator):
     prefect, tracking = (f"http://127.0.0.1:{operator.ports[port]}" for port in ("4200", "5000"))
     flows, models = f"{prefect}/api/flow_runs/filter", f"{tracking}/api/2.0/mlflow/registered-models/get?name=demo"
     for stranger in (None, ("admin", "wrong")):
-        asked = (
-            httpx.post(flows, json={}, auth=stranger),
-            *(httpx.get(url, auth=stranger) for url in (tracking, models)),
-        )
+        asked = [httpx.post(flows, json={}, auth=stranger)]
+        asked += [httpx.get(url, auth=stranger) for url in (tracking, models)]
         assert [answer.status_code for answer in asked] == [401] * 3
     (run,) = httpx.post(flows, json={}, auth=("admin", "change-me")).json()
     assert run["state_type"] == "COMPLETED"

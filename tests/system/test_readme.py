@@ -78,9 +78,8 @@ def stranger(newcomer: Path) -> Path:
 def shell(command: str, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     env = environment(folder)
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
-    return subprocess.run(
-        command, shell=True, cwd=folder / "work", env=env | settings, capture_output=True, text=True, timeout=600
-    )
+    pipes = {"capture_output": True, "text": True, "timeout": 600}
+    return subprocess.run(command, shell=True, cwd=folder / "work", env=env | settings, **pipes)
 
 
 def test_the_readme_is_short_and_shows_what_the_pages_show():

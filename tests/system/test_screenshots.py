@@ -1,7 +1,6 @@
 """The dashboards as a user meets them: real runs, real servers, a real browser."""
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,7 @@ LOOKED_AT = ("mlflow-sweep", "prefect-run", "prefect-report")
 
 
 @pytest.mark.slow(60)
-def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_path: Path):
+def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_path):
     """A browser on both dashboards of a folder in which the first example was run."""
     if shots.chromium() is None:
         pytest.skip("there is no Chromium on the PATH")
@@ -33,8 +32,7 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
         assert within(lambda: set(results.glob("*/folds.parquet")) - before, 300)
     (file,) = set(results.glob("*/folds.parquet")) - before
     folds = pd.read_parquet(file)
-    assert set(folds["dataset"]) == {"diabetes"}
-    assert set(folds["metric"]) == {"1 - r2"}
+    assert (set(folds["dataset"]), set(folds["metric"])) == ({"diabetes"}, {"1 - r2"})
     assert folds["fold"].nunique() == 3
     assert "GridSearchCV" in set(folds["learner"])
 

@@ -12,14 +12,7 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import servers_note
-from learnkernels.tasks.operate.servers import (
-    PORTS_FROM,
-    Children,
-    Service,
-    _noted,
-    free_port,
-    require_free,
-)
+from learnkernels.tasks.operate import servers
 from learnkernels.tasks.process_owner import Owner
 from tests.user import ROOT
 from tools.waiting import within
@@ -137,12 +130,12 @@ def test_a_child_that_does_not_come_up_says_why_and_the_others_stop(tmp_path: Pa
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
     (tmp_path / "child.py").write_text(CHILD)
     command = [sys.executable, str(tmp_path / "child.py"), "last", str(tmp_path), "dies"]
-    port = free_port()
+    port = servers.free_port()
     with (
         pytest.raises(InputError, match=rf"last did not come up on port {port} \(ValueError: of no use\); its log is"),
-        Children(lambda line: None) as start,
+        servers.Children(lambda line: None) as start,
     ):
-        start(Service("last", command, port, "/health"))
+        start(servers.Service("last", command, port, "/health"))
     assert [child.process.poll() for child in start.running] == [1]
 
 
@@ -157,10 +150,10 @@ def test_a_process_that_has_ended_is_gone():
 
 
 def test_a_free_port_is_none_that_a_connection_gets_and_a_taken_one_is_one_sentence():
-    ports = [free_port() for _ in range(20)]
+    ports = [servers.free_port() for _ in range(20)]
     assert len(set(ports)) > 15  # drawn anew by each process
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(PORTS_FROM <= port < first for port in ports)
+    assert all(servers.PORTS_FROM <= port < first for port in ports)
     for port in ports:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
@@ -169,15 +162,15 @@ def test_a_free_port_is_none_that_a_connection_gets_and_a_taken_one_is_one_sente
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=rf"port {port} for MLflow is taken; .* with --mlflow-port\."):
-            require_free(Service("MLflow", [], port))
-    require_free(Service("MLflow", [], port))
+            servers.require_free(servers.Service("MLflow", [], port))
+    servers.require_free(servers.Service("MLflow", [], port))
 
 
 def test_a_worker_of_another_machine_leaves_the_note_of_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
-    with _noted({"mlflow": "http://127.0.0.1:5000"}):
+    with servers._noted({"mlflow": "http://127.0.0.1:5000"}):
         noted = servers_note().read_text()
-        with _noted({}):
+        with servers._noted({}):
             assert servers_note().read_text() == noted
         assert servers_note().read_text() == noted
     assert not servers_note().exists()

@@ -95,8 +95,7 @@ def test_ui_says_where_both_servers_are_and_takes_runs(servers: Servers):
     assert servers.run("compare", str(ROOT / "conf/quickstart.yaml"), *changes).returncode == 0
     asked = {"flows": {"name": {"any_": [compare.name]}}}
     (run,) = httpx.post(f"{servers.url('prefect')}/api/flow_runs/filter", json=asked, auth=servers.key).json()
-    assert run["state_type"] == "COMPLETED"
-    assert set(run["tags"]) == {"learnkernels", "quickstart"}
+    assert (run["state_type"], set(run["tags"])) == ("COMPLETED", {"learnkernels", "quickstart"})
 
 
 @pytest.mark.slow(1)

@@ -106,10 +106,8 @@ def test_a_place_that_workers_do_not_see_is_named(machine: tuple[str, Path], hid
     if hidden is None:
         pytest.skip("folders cannot be hidden from a process here, for want of the right to mount")
     sentence = r"^dask\.rows: the worker at tcp://.* cannot read there \(.*correct the path\); give a place"
-    with (
-        DaskPool(DaskConfig(scheduler=machine[0], rows=str(hidden))) as pool,
-        pytest.raises(InputError, match=sentence),
-    ):
+    config = DaskConfig(scheduler=machine[0], rows=str(hidden))
+    with DaskPool(config) as pool, pytest.raises(InputError, match=sentence):
         pool.workers.scatter_rows(X, None, np.zeros(5))
     assert not list(hidden.rglob("*.arrow"))
 

@@ -10,8 +10,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels import learners, predictors
 from learnkernels.tasks.environment import PIPELINE
 
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -20,12 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = ("kernels", "conf", "tasks", "flows")
 
-ALLOWED = {
-    "kernels": {"kernels"},
-    "conf": {"conf"},
-    "tasks": {"tasks", "conf", "kernels"},
-    "flows": {"flows", "tasks", "conf", "kernels"},
-}
+ALLOWED = {"kernels": {"kernels"}, "conf": {"conf"}, "tasks": {"tasks", "conf", "kernels"}, "flows": {*PACKAGES}}
 
 SHARED = {"conf": {"kernels", "kernels.registry"}}
 """What configurations take of the mathematics: names, without NumPy."""
@@ -183,7 +177,7 @@ def compared_names(path: Path, known: set[str]) -> list[str]:
 
 
 def test_nothing_asks_for_the_name_of_a_learner_or_a_predictor():
-    known = {*LEARNERS, *PREDICTORS} - {"auto"}
+    known = {*learners.LEARNERS, *predictors.PREDICTORS} - {"auto"}
     asked = [compared_names(path, known) for package in ("kernels", "tasks", "flows") for path in modules(package)]
     assert [one for found in asked for one in found] == []
 
@@ -193,11 +187,8 @@ def test_few_modules_lie_loose_beside_the_rooms_of_tasks():
 
 
 def test_only_tracking_registry_and_its_server_import_mlflow():
-    users = {
-        path.relative_to(ROOT).as_posix()
-        for _, path in ALL_MODULES
-        if any(name.split(".")[0] == "mlflow" for name in imports(path))
-    }
+    found = [path for _, path in ALL_MODULES if "mlflow" in {name.split(".")[0] for name in imports(path)}]
+    users = {path.relative_to(ROOT).as_posix() for path in found}
     of_evidence = {f"tasks/evidence/{name}.py" for name in ("databases", "mlflow_store", "tracking")}
     assert users == of_evidence | {"tasks/models/registry.py", "tasks/models/served_model.py"}
 

@@ -3,7 +3,6 @@
 import json
 from dataclasses import asdict
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -105,7 +104,7 @@ def test_tables_become_numbers_and_drawings_their_own_units():
     assert set(as_it_is.X.ravel()) < set(X.ravel())
 
 
-def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(history, "_commit", lambda: "0123abc")  # which asks git
     output = tmp_path / "results" / "alignment_statistics.parquet"
     row = {"table": "speed", "case": "engine", "m": 9, "p": 2, "d": None, "seconds": 1.0, "note": "a"}
@@ -122,7 +121,7 @@ def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path: Path
     assert pq.read_table(output).to_pylist()[0]["note"] == "b"
 
 
-def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path: Path):
+def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path):
     path = tmp_path / "journal.jsonl"
     assert list(measured(path)) == []
     told = Measurement("small", "t", "regression", True, 9, 0, "x", 1.0, np.nan, np.nan, 1.0, 1, 1, 1)
@@ -131,7 +130,7 @@ def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path: 
     assert [one.contestant for one in measured(path)] == ["x"]
 
 
-def test_a_journal_of_injected_faults_goes_on_after_a_line_that_was_cut_off(tmp_path: Path):
+def test_a_journal_of_injected_faults_goes_on_after_a_line_that_was_cut_off(tmp_path):
     journal = Journal(tmp_path / "lane" / "journal.jsonl")
     first = Attempt("kills", 0, 7, case="compare", outcomes={"as if never killed": 1})
     second = Attempt("data files", 3, 7, tries=250, failures=[Failure("traceback", "x.csv", "ValueError: no")])

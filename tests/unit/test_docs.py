@@ -73,9 +73,8 @@ def test_the_reference_has_every_column_of_the_results():
 
 
 def test_the_reference_has_every_variable_of_the_environment_that_is_read():
-    code = "".join(
-        path.read_text("utf-8") for room in ("kernels", "tasks", "flows") for path in (ROOT / room).rglob("*.py")
-    )
+    files = [path for room in ("kernels", "tasks", "flows") for path in (ROOT / room).rglob("*.py")]
+    code = "".join(path.read_text("utf-8") for path in files)
     read = set(re.findall(r"""environ(?:\.\w+)?[\[(]"([A-Z0-9_]+)"|"([A-Z0-9_]+)" not in os\.environ""", code))
     assert {name for pair in read for name in pair if name} <= named("environment")
     assert {name for name in named("environment") if name not in code} == set()
@@ -186,13 +185,8 @@ def test_the_report_on_the_papers_has_a_page_for_every_item_with_its_texts_and_f
         item = load_item(name)
         assert f"(reproduction/{name}.md)" in summary
         shown = " ".join(page.split())
-        texts = (
-            item.title,
-            item.setup,
-            *item.choices,
-            item.tried or "",
-            *(claim.says.rstrip(".") for claim in item.claims),
-        )
+        said = [claim.says.rstrip(".") for claim in item.claims]
+        texts = (item.title, item.setup, *item.choices, item.tried or "", *said)
         assert [text for text in texts if " ".join(text.split()) not in shown] == [], name
         assert "cannot be judged" not in page
     figures = {link for page in pages.values() for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page)}

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +19,16 @@ from learnkernels.flows.gram import gram
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.evidence.comparison import rows_for
-from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.matrices import StoredMatrices
+from learnkernels.tasks.measure import families, matrices
+from tests.unit.tasks.test_comparison import DIABETES, WINE
+from tests.unit.tasks.test_comparison import small as comparison
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "module_folder")
 
 STRIP_BYTES = 400_000
-WINE = {"source": "sklearn", "name": "wine", "scale": "standard"}
-
-
-def small(**keys: Any) -> CompareConfig:
-    data = {
-        "name": "small",
-        "datasets": [WINE, {"source": "sklearn", "name": "diabetes", "scale": "standard", "subsample": 150}],
-        "kernels": [{"family": "gaussian", "gammas": {"from": -6, "to": -2}}, {"family": "linear", "columns": None}],
-        "learners": ["single", "alignf"],
-        "protocol": {"grid": {"from": -2, "to": 4}, "folds": 3},
-        "dask": {"workers": 0},
-    }
-    return CompareConfig.model_validate(data | keys)
+SETS = [*WINE, DIABETES[0] | {"subsample": 150}]
+FOLDS = {"grid": {"from": -2, "to": 4}, "folds": 3}
+small = partial(comparison, datasets=SETS, learners=["single", "alignf"], protocol=FOLDS)
 
 
 def precomputed(path: str = "grams", **keys: Any) -> CompareConfig:
@@ -64,8 +56,8 @@ def test_every_data_set_gets_its_matrices(made: dict[str, Any]):
     assert re.fullmatch(r"wine: 6 matrices of 178 rows, 4 strips written, 0 kept", made["stores"][0])
     for dataset in small().datasets:
         source = load_source(dataset)
-        family = build_family(small().kernels, source.features)
-        stored = StoredMatrices(Path("grams") / dataset.label)
+        family = families.build_family(small().kernels, source.features)
+        stored = matrices.StoredMatrices(Path("grams") / dataset.label)
         stored.require_whole()
         assert stored.about.kernels == family.names
         assert stored.about.families[0]["gammas"] == {"base": 2.0, "start": -6, "stop": -2}
@@ -95,19 +87,18 @@ def test_a_comparison_from_matrices_is_the_comparison(made, direct, dtype, toler
 
 
 def test_new_matrices_in_the_same_place_is_computed_anew():
-    one = small(datasets=[WINE], kernels=[{"family": "linear"}], learners=["unif"])
+    one = small(datasets=WINE, kernels=[{"family": "linear"}], learners=["unif"])
     names = []
     for config in (one, one.model_copy(update={"kernels": small().kernels})):
         gram(config, "anew")
-        names.append(list(folds_of(precomputed("anew", datasets=[WINE], learners=["unif"]))["kernels"][0]))
+        names.append(list(folds_of(precomputed("anew", datasets=WINE, learners=["unif"]))["kernels"][0]))
         shutil.rmtree("anew")
-    assert names[0] == ["linear"]
-    assert len(names[1]) == 6
+    assert (names[0], len(names[1])) == (["linear"], 6)
 
 
 @pytest.mark.slow(15)
 def test_workers_run_from_matrices(direct: pd.DataFrame, scheduler_elsewhere: str):
-    wine = {"datasets": [WINE], "learners": ["alignf"], "dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}
+    wine = {"datasets": WINE, "learners": ["alignf"], "dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}
     gram(small(**wine), "by workers", strip_bytes=STRIP_BYTES)
     stored = folds_of(precomputed("by workers", **wine))
     expected = direct.query("dataset == 'wine' and learner == 'alignf'")
@@ -120,13 +111,13 @@ def reference(config: CompareConfig) -> DatasetRef:
 
 
 def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
-    wine, other = reference(small()), small(datasets=[WINE | {"scale": "unit"}])
+    wine, other = reference(small()), small(datasets=[WINE[0] | {"scale": "unit"}])
     pd.DataFrame({"a": range(20), "target": [0.5, 1.5] * 10}).to_csv("t.csv", index=False)
     unplain = small(datasets=[{"source": "file", "path": "t.csv", "name": "a/b"}], kernels=[{"family": "linear"}])
     for act, sentence in [
         (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no index\.json; make .* 'learnkernels gram'"),
         (lambda: rows_for(precomputed(), reference(other)), r"the matrices in .* were made from other data, wine with"),
-        (lambda: gram(small(datasets=[WINE | {"scale": "unit"}]), "grams"), "wine: holds matrices whose data_digest"),
+        (lambda: gram(other, "grams"), "wine: holds matrices whose data_digest"),
         (lambda: gram(small(), "grams", "float32"), "wine: holds matrices whose dtype is float64, not float32"),
         (lambda: gram(precomputed(), "again"), "family precomputed is matrices already"),
         (lambda: gram(unplain, "again"), "data set 'a/b': its matrices get a folder of this name"),

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,36 +24,21 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
-from learnkernels.kernels.estimators import KernelLearningRegressor
-from learnkernels.kernels.learners import L2KRR
+from learnkernels.kernels import estimators, learners
 from learnkernels.kernels.persistence.model import load_model
-from learnkernels.tasks.models.lifecycle import rivals
+from learnkernels.tasks.models import lifecycle, scores, training
 from learnkernels.tasks.models.registry import fetch, find_version
-from learnkernels.tasks.models.scores import drift_config
-from learnkernels.tasks.models.training import recipe_of
 from tests.service.flows.test_notifications import sends, told_of
+from tests.unit.tasks.test_comparison import DIABETES, WINE
+from tests.unit.tasks.test_comparison import small as comparison
 from tools.waiting import within
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
 
 ROOT = Path(__file__).resolve().parents[3]
-GAMMAS = {"base": 2, "from": -6, "to": -2}
-
-
-def small(**keys: Any) -> CompareConfig:
-    data = {
-        "name": "small",
-        "datasets": [{"source": "sklearn", "name": "wine", "scale": "standard"}],
-        "kernels": [{"family": "gaussian", "gammas": GAMMAS}],
-        "learners": ["unif", "alignf"],
-        "protocol": {"grid": {"from": -2, "to": 4}},
-        "dask": {"workers": 0},
-    }
-    return CompareConfig.model_validate(data | keys)
-
-
-DIABETES = [{"source": "sklearn", "name": "diabetes", "scale": "standard"}]
+GAUSSIANS = [{"family": "gaussian", "gammas": {"from": -6, "to": -2}}]
+small = partial(comparison, datasets=WINE, kernels=GAUSSIANS, learners=["unif", "alignf"])
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +51,7 @@ def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, 
     client = MlflowClient()
     version = client.get_model_version_by_alias("wine", "challenger")
     assert (trained["version"], int(version.version), trained["new"]) == (1, 1, True)
-    assert version.tags["dataset"] == "wine"
-    assert version.tags["learner"] == trained["learner"]
+    assert (version.tags["dataset"], version.tags["learner"]) == ("wine", trained["learner"])
     run = client.get_run(trained["mlflow_run"])
     assert run.info.status == "FINISHED"
     assert run.data.metrics["test_error"] == pytest.approx(trained["test_error"])
@@ -101,23 +83,6 @@ def test_the_model_is_the_one_that_the_chosen_settings_give_on_all_rows(trained:
     assert np.mean(predicted == names[y]) > 0.97
 
 
-def test_another_process_gives_the_same_bits(trained: dict[str, Any], tmp_path: Path):
-    X = load_wine().data
-    expected = load_model(fetch(find_version("wine/1"))).columns(X)
-    np.save(tmp_path / "X.npy", X)
-    code = (
-        "import sys, numpy as np; from learnkernels.kernels.persistence.model import load_model; "
-        "columns = load_model(sys.argv[1]).columns(np.load(sys.argv[2])); "
-        "np.savez(sys.argv[3], **columns)"
-    )
-    paths = [trained["results"] + "/model.npz", str(tmp_path / "X.npy"), str(tmp_path / "out.npz")]
-    subprocess.run([sys.executable, "-c", code, *paths], check=True, env=os.environ | {"PYTHONPATH": os.fspath(ROOT)})
-    with np.load(tmp_path / "out.npz") as columns:
-        assert list(columns) == list(expected)
-        for name in columns:
-            np.testing.assert_array_equal(columns[name], expected[name])
-
-
 def test_the_same_training_again_registers_nothing_and_computes_nothing(trained: dict[str, Any]):
     store = Path(os.environ["LEARNKERNELS_HOME"]) / "store"
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
@@ -139,7 +104,7 @@ def test_the_same_model_from_another_place_is_no_new_version_and_promote_finds_i
         done.append(train(small(datasets=datasets, **place), "moved"))
     version = find_version("moved/1")
     assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
-    recipe = recipe_of(load_model(fetch(version)), version)
+    recipe = training.recipe_of(load_model(fetch(version)), version)
     assert (recipe.data_dir, recipe.tracking.experiment, recipe.dask.super_tile) == ("there", "there", 128)
 
 
@@ -158,8 +123,8 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
     assert recipe["tune"] == {}
     X, y = load_diabetes(return_X_y=True)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    fitted = KernelLearningRegressor(
-        GaussianFamily([2.0**g for g in range(-6, -1)]), L2KRR(**recipe["params"]), 1 / done["C"]
+    fitted = estimators.KernelLearningRegressor(
+        GaussianFamily([2.0**g for g in range(-6, -1)]), learners.L2KRR(**recipe["params"]), 1 / done["C"]
     ).fit(Z, y)
     np.testing.assert_allclose(model.columns(X)["prediction"], fitted.predict(Z), rtol=1e-6)
 
@@ -180,7 +145,7 @@ def test_limits_of_drift_make_no_other_version_and_are_those_of_the_latest_train
     drift = {"on_drift": "fail", "ignore": ["ash"]}
     done = [train(small(learners=["unif"], **keys), "wine") for keys in ({}, {"drift": drift})]
     assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
-    found = drift_config(find_version("wine"))
+    found = scores.drift_config(find_version("wine"))
     assert (found.on_drift, found.ignore, found.level) == ("fail", ("ash",), 0.05)
 
 
@@ -240,9 +205,8 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
     assert "already" in again["reason"]
     subjects = sorted(one["title"].removeprefix("sine: challenger ") for one in told)
     assert subjects == ["promoted", "promoted", "rejected"]  # a champion that challenges itself is no news
-    assert {one["message"].splitlines()[0] for one in told} == {
-        f"sine: {each['reason']}." for each in (first, better, worse)
-    }
+    reasons = {f"sine: {each['reason']}." for each in (first, better, worse)}
+    assert {one["message"].splitlines()[0] for one in told} == reasons
 
 
 @pytest.mark.slow(15)
@@ -251,7 +215,7 @@ def test_recipes_meet_on_the_same_rows_and_newer_rows_take_over(working_folder: 
     train(recipe(path, [1.0], scale="standard"), "sine")
     for name, challenger, sentence in [("sine", 9, "sine.*9"), ("cosine", None, "cosine")]:
         with pytest.raises(InputError, match=sentence):
-            rivals(name, challenger)
+            lifecycle.rivals(name, challenger)
     promote("sine")
     # Folds are shared by recipes of other columns and scaling, and not by those of another target.
     train(recipe(path, [1.0], target="a"), "sine")
@@ -362,8 +326,7 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
     weighed = {"source": "file", "path": "patients.csv", "groups": "patient", "weights": "w"}
     first = train(patients(datasets=[weighed]), "patients")
     model = load_model(Path(first["results"]) / "model.npz")
-    assert model.about["metric"] == "1 - average_precision of well"
-    assert model.about["drop"] == ["patient", "w"]
+    assert (model.about["metric"], model.about["drop"]) == ("1 - average_precision of well", ["patient", "w"])
     assert model.about["test_error"] < 0.1
     assert sorted(set(model.estimator.kernel_.sample_weight)) == [1.0, 2.0, 3.0]
     promote("patients")

@@ -1,7 +1,6 @@
 """What a fresh process imports with a name of the package, and what works there without the pipeline."""
 
 import json
-from pathlib import Path
 
 import learnkernels
 from tests.service.kernels.test_files import ROOT, output_of
@@ -33,7 +32,7 @@ def test_a_name_brings_along_what_it_needs_and_no_more():
         assert loaded == {"learnkernels", "learnkernels.kernels"} | libraries
 
 
-def test_estimators_and_files_work_where_nothing_of_the_pipeline_can_be_imported(tmp_path: Path):
+def test_estimators_and_files_work_where_nothing_of_the_pipeline_can_be_imported(tmp_path):
     code = f"""
 import sys
 from learnkernels.tasks.environment import PIPELINE

@@ -108,8 +108,7 @@ def test_results_come_in_order_with_warnings_and_errors_from_processes_that_prin
 
 def test_a_client_of_this_process_and_an_address_in_the_environment_are_used(scheduler_elsewhere, monkeypatch):
     with Client(scheduler_elsewhere), DaskPool(DaskConfig()) as pool:
-        assert pool.map(square, [3])[0][0] == 9
-        assert pool.client.scheduler.address == scheduler_elsewhere
+        assert (pool.map(square, [3])[0][0], pool.client.scheduler.address) == (9, scheduler_elsewhere)
     with dask.config.set({"scheduler-address": scheduler_elsewhere}):  # from DASK_SCHEDULER_ADDRESS
         assert DaskPool(DaskConfig()).config.scheduler == scheduler_elsewhere
     assert DaskPool(DaskConfig()).local

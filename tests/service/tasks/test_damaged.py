@@ -14,10 +14,7 @@ import pyarrow as pa
 import pytest
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
-from learnkernels.tasks.data.locations import locate
-from learnkernels.tasks.data.readers import MOST_FEATURES
-from learnkernels.tasks.data.tables import Table
+from learnkernels.tasks.data import dataset, locations, readers, tables
 from tests.sources import load, write
 from tools.mutations import fates, mutated
 
@@ -76,7 +73,7 @@ def test_a_damaged_table_ends_in_one_sentence(tmp_path: Path, ending: str, packe
 
     def predict(seed: int) -> None:
         damaged.write_bytes(mutated(whole, Random(seed)))
-        with Table([locate(str(damaged))]) as source:
+        with tables.Table([locations.locate(str(damaged))]) as source:
             for piece in source.tables(["a", "gaps", "group", "note"], 64):
                 piece.to_pylist()
 
@@ -130,14 +127,14 @@ def test_a_table_larger_than_memory_is_refused_before_any_is_taken(tmp_path: Pat
 
 def test_many_hashed_features_take_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
-    (tmp_path / "data.libsvm").write_text(f"1 1:1 5:2\n-1 3:1 {MOST_FEATURES}:1\n1 2:1\n-1 7:3\n")
+    (tmp_path / "data.libsvm").write_text(f"1 1:1 5:2\n-1 3:1 {readers.MOST_FEATURES}:1\n1 2:1\n-1 7:3\n")
 
     def work(case: int) -> None:
-        ref = store_dataset(load(tmp_path, "data.libsvm"), "data", "data.libsvm")
-        again = load_dataset(ref)
-        assert again.X.shape == (4, MOST_FEATURES)
-        assert again.features[MOST_FEATURES - 1] == f"f{MOST_FEATURES - 1}"
-        assert dataset_digest(again) == ref.digest
+        ref = dataset.store_dataset(load(tmp_path, "data.libsvm"), "data", "data.libsvm")
+        again = dataset.load_dataset(ref)
+        assert again.X.shape == (4, readers.MOST_FEATURES)
+        assert again.features[readers.MOST_FEATURES - 1] == f"f{readers.MOST_FEATURES - 1}"
+        assert dataset.dataset_digest(again) == ref.digest
         assert sum(file.stat().st_size for file in Path(ref.path).iterdir()) < 10_000
 
     (fate,) = survive(work)
@@ -149,7 +146,7 @@ def test_an_index_that_was_mistyped_is_refused(tmp_path: Path):
         (tmp_path / "data.libsvm").write_text(f"1 1:1\n-1 {index}:1\n")
         load(tmp_path, "data.libsvm")
 
-    indices = [str(MOST_FEATURES + 1), "2000000000", "3000000000", "12345678901234", "9" * 30]
+    indices = [str(readers.MOST_FEATURES + 1), "2000000000", "3000000000", "12345678901234", "9" * 30]
     for fate in survive(read, indices, 200 << 20):
         assert fate.kind == "sentence", fate
         assert "data.libsvm" in fate.text

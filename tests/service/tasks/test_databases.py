@@ -17,7 +17,6 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import sqlite_url
 from learnkernels.tasks.evidence import databases
-from learnkernels.tasks.evidence.databases import prepare_mlflow, seen_from
 from learnkernels.tasks.evidence.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
 from learnkernels.tasks.operate.upkeep import clean
 from tests.unit.tasks.test_upkeep import DAY, put
@@ -50,7 +49,7 @@ def test_a_making_that_was_cut_short_leaves_none_or_one_that_is_made_anew(here: 
     Base.metadata.create_all(engine)  # what MLflow begins with
     engine.dispose()
     (here / "mlflow.db-journal").write_bytes(b"of the one that was killed")
-    prepare_mlflow(sqlite_url(path))
+    databases.prepare_mlflow(sqlite_url(path))
     SqlAlchemyStore(sqlite_url(path), "artifacts").engine.dispose()  # accepts it
     assert answer(path, "SELECT name FROM experiments") == [("Default",)]
     assert {entry.name for entry in here.iterdir()} == {"mlflow.db", "state"}
@@ -66,10 +65,10 @@ def test_only_an_unfinished_database_is_touched(here: Path, empty_mlflow: Path):
     before = [path.read_bytes() for path in paths]
     elsewhere = ("sqlite://", "postgresql://u@h/d", "http://127.0.0.1:5000", "mlruns", "file:mlruns")
     for address in (sqlite_url(whole), sqlite_url(other), *elsewhere):
-        prepare_mlflow(address)
+        databases.prepare_mlflow(address)
     for path in (harmed, cut):
         with pytest.raises(InputError, match=rf"{path.name}: is no database of SQLite's, or damaged .* move it away"):
-            prepare_mlflow(sqlite_url(path))
+            databases.prepare_mlflow(sqlite_url(path))
     assert [path.read_bytes() for path in paths] == before
 
 
@@ -78,12 +77,12 @@ def test_an_address_of_a_database_is_the_same_from_another_folder(here: Path):
     state.mkdir()
     answer(here / "mlflow.db", "CREATE TABLE there (x)")
     for url in (sqlite_url(here / "mlflow.db"), "sqlite:///mlflow.db"):
-        seen = seen_from(state, url)
+        seen = databases.seen_from(state, url)
         with chdir(state), create_sqlalchemy_engine(seen).connect() as connection:
             assert connection.exec_driver_sql("SELECT name FROM sqlite_master").scalars().all() == ["there"], seen
-    assert seen_from(state, "sqlite+aiosqlite:///p.db").startswith("sqlite+aiosqlite:///")
+    assert databases.seen_from(state, "sqlite+aiosqlite:///p.db").startswith("sqlite+aiosqlite:///")
     for url in ("postgresql://me@h/d", "http://127.0.0.1:5000"):
-        assert seen_from(state, url) == url
+        assert databases.seen_from(state, url) == url
 
 
 def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refers_to(working_folder: Path):

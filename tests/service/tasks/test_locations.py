@@ -187,8 +187,7 @@ def test_an_upload_that_is_refused_is_taken_back_and_ends(s3: S3, tmp_path: Path
     for line, (code, (_, sentence)) in zip(said.splitlines(), refused.items(), strict=True):
         assert re.fullmatch(rf"error: s3://rows/{code}: .*{sentence}.*\.", line), line
         assert any(one.startswith(f"DELETE /rows/{code}?") for one in s3.asked)
-    assert s3.unfinished() == []
-    assert s3.keys() == []
+    assert (s3.unfinished(), s3.keys()) == ([], [])
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])

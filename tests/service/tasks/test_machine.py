@@ -16,8 +16,7 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks import environment
-from learnkernels.tasks.data.locations import locate, written
-from learnkernels.tasks.data.tables import TableOutput
+from learnkernels.tasks.data import locations, tables
 from tests.refusals import require_refusals
 from tools.mutations import fates, is_sentence
 
@@ -27,9 +26,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 256 KiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    mounted = shutil.which("mount") and subprocess.run(mount, capture_output=True)
     if not mounted or mounted.returncode:
         pytest.skip("this user may not mount a disk in memory")
     yield folder
@@ -39,8 +37,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def write(path: Path) -> None:
     """Write a table of a megabyte or so, as predictions are written."""
     table = pa.table({"prediction": np.random.default_rng(0).normal(size=1 << 17)})
-    location = locate(str(path))
-    with written(location) as temporary, TableOutput(temporary, location, table.schema) as out:
+    location = locations.locate(str(path))
+    with locations.written(location) as temporary, tables.TableOutput(temporary, location, table.schema) as out:
         out.write(table)
 
 

@@ -17,9 +17,7 @@ from sklearn.datasets import _openml
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.dataset import Dataset
-from learnkernels.tasks.data.ingest import load_source
-from learnkernels.tasks.data.locations import TransferError
+from learnkernels.tasks.data import dataset, ingest, locations
 from tests.refusals import require_refusals
 from tests.sources import require_equal
 
@@ -105,9 +103,9 @@ def openml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Threadin
         thread.join()
 
 
-def load(name: str, tell: Callable[[str], object] = warnings.warn, **keys: object) -> Dataset:
+def load(name: str, tell: Callable[[str], object] = warnings.warn, **keys: object) -> dataset.Dataset:
     given = {"source": "openml", "name": name, "version": 1, "drop": ["part"] if name.lower() == "plain" else []}
-    return load_source(DatasetConfig.of(given | keys), tell=tell)
+    return ingest.load_source(DatasetConfig.of(given | keys), tell=tell)
 
 
 def test_a_set_is_fetched_once_and_read_from_the_store_afterwards(openml: ThreadingHTTPServer):
@@ -186,7 +184,7 @@ def test_without_a_network_one_sentence_says_what_to_do(openml, monkeypatch, tmp
         free.bind(("127.0.0.1", 0))
         direct(monkeypatch, f"http://127.0.0.1:{free.getsockname()[1]}/", openml.address)
     told: list[str] = []
-    with pytest.raises(TransferError) as caught:
+    with pytest.raises(locations.TransferError) as caught:
         load("plain", told.append, label="mine")
     sentence = str(caught.value)
     assert "data set mine: the copy of set 'plain', version 1, in " in sentence
@@ -212,7 +210,7 @@ def test_a_set_that_does_not_fit_gets_one_sentence(openml: ThreadingHTTPServer):
 def test_what_arrives_with_another_checksum_is_refused_and_not_kept(openml: ThreadingHTTPServer, tmp_path: Path):
     openml.spoiled = True
     said = "what arrived of set 'plain' does not have the checksum that OpenML states"
-    with pytest.raises(TransferError, match=said):
+    with pytest.raises(locations.TransferError, match=said):
         load("plain")
     assert not (tmp_path / "state" / "store" / "openml").exists()
     assert list((tmp_path / "state").rglob("*.arff*")) == []

@@ -120,10 +120,8 @@ def test_the_run_goes_on_and_shows_its_model_and_a_version_says_what_it_is_and_h
     assert mlflow.active_run() is None
     assert [output.model_id for output in run.outputs.model_outputs] == [model_id]
     kept = client.get_logged_model(model_id)
-    assert kept.experiment_id == run.info.experiment_id
-    assert kept.status.value == "READY"
-    assert kept.tags[DIGEST] == file_digest(churn.path)
-    assert kept.params == {"learner": "alignf"}
+    assert (kept.experiment_id, kept.status.value) == (run.info.experiment_id, "READY")
+    assert (kept.tags[DIGEST], kept.params) == (file_digest(churn.path), {"learner": "alignf"})
     assert [(metric.key, metric.value) for metric in kept.metrics] == [("test_error", 0.125)]
     assert len(client.get_metric_history(churn.run_id, "test_error")) == 1
     page = client.get_registered_model("churn").description
@@ -145,9 +143,8 @@ def test_the_file_that_is_fetched_is_the_one_that_was_trained(churn: Registered)
     assert path.read_bytes() == churn.path.read_bytes()
     assert fetch(churn.version) == path
     frame = raw_rows(20, seed=4)
-    pd.testing.assert_frame_equal(
-        predictions(load_model(path), frame), predictions(churn.model, frame), check_exact=True
-    )
+    here, there = (predictions(model, frame) for model in (churn.model, load_model(path)))
+    pd.testing.assert_frame_equal(there, here, check_exact=True)
 
 
 def test_wrong_names_runs_and_files_are_refused(churn: Registered, tmp_path: Path):
@@ -249,9 +246,7 @@ print(json.dumps([learnkernels.__file__, found, [eval(predict).to_dict("split") 
 """
 
 
-def test_the_model_loads_and_predicts_where_the_project_cannot_be_imported(
-    churn: Registered, elsewhere: dict[str, str], tmp_path: Path
-):
+def test_the_model_loads_and_predicts_where_the_project_cannot_be_imported(churn, elsewhere, tmp_path):
     page = MlflowClient().get_registered_model("churn").description
     (block,) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
     frame = raw_rows(30, seed=6)
@@ -303,9 +298,7 @@ def split(frame: pd.DataFrame) -> bytes:
     return json.dumps({"dataframe_split": frame.to_dict("split")}).encode()
 
 
-def test_mlflows_server_answers_what_the_model_in_memory_says(
-    churn: Registered, elsewhere: dict[str, str], tmp_path: Path
-):
+def test_mlflows_server_answers_what_the_model_in_memory_says(churn, elsewhere, tmp_path):
     frame = raw_rows(25, seed=7)
     whole = frame.round().astype(int)
     nulls = frame.astype(object).mask(frame.index.to_numpy()[:, None] == [3, 3, 99], None)

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -10,15 +9,14 @@ import pytest
 from mlflow import MlflowClient
 
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks import process_owner, stopping
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.notes import LEVEL, RUN, experiment_note, runs_path
 from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
-from learnkernels.tasks.process_owner import Owner
-from learnkernels.tasks.stopping import Stopped
 
 
-def test_results_that_are_being_written_end_with_their_comparison(working_folder: Path, prefect_server: None):
-    client, tags = MlflowClient(), {OWNER: str(Owner.this())}
+def test_results_that_are_being_written_end_with_their_comparison(working_folder, prefect_server: None):
+    client, tags = MlflowClient(), {OWNER: str(process_owner.Owner.this())}
 
     def stopped(error: type[BaseException]) -> None:
         config = CompareConfig.model_validate({"name": error.__name__, "datasets": "iris"})
@@ -27,7 +25,7 @@ def test_results_that_are_being_written_end_with_their_comparison(working_folder
             client.create_run(sweep.experiment_id, run_name="of another", tags={**tags, RUN: "another"})
             raise error
 
-    for error, status in {Stopped: "KILLED", KeyboardInterrupt: "KILLED", OSError: "FAILED"}.items():
+    for error, status in {stopping.Stopped: "KILLED", KeyboardInterrupt: "KILLED", OSError: "FAILED"}.items():
         with pytest.raises(error):
             stopped(error)
         found = client.search_runs([client.get_experiment_by_name(error.__name__).experiment_id])
@@ -35,7 +33,7 @@ def test_results_that_are_being_written_end_with_their_comparison(working_folder
         assert runs == {"a sweep": status, "result": status, "of another": "RUNNING"}
 
 
-def test_artifacts_of_an_experiment_stay_in_their_folder(working_folder: Path, prefect_server: None):
+def test_artifacts_of_an_experiment_stay_in_their_folder(working_folder, prefect_server: None):
     client = MlflowClient()
     for number, name in enumerate(("../../outside", "/outside", "..", "a/../../../outside")):
         config = CompareConfig.model_validate({"name": "a", "datasets": "iris", "tracking": {"experiment": name}})
@@ -64,7 +62,7 @@ def test_a_run_that_was_being_made_is_ended(working_folder, prefect_server, monk
     assert run.info.status == "KILLED"
 
 
-def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(working_folder: Path):
+def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(working_folder):
     client = MlflowClient()
     experiment = client.create_experiment("at once")
     runs = [client.create_run(experiment).info.run_id for _ in range(6)]
@@ -81,7 +79,7 @@ def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(w
         assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]
 
 
-def test_links_of_an_experiment_filter_its_runs_as_mlflow_does(working_folder: Path):
+def test_links_of_an_experiment_filter_its_runs_as_mlflow_does(working_folder):
     client, name = MlflowClient(), "20261121-133018-6a18"
     experiment = client.create_experiment("links")
     runs = {}

@@ -47,13 +47,6 @@ def test_new_rows_are_centered_by_the_training_rows_mean_feature_entry_by_entry(
     np.testing.assert_allclose(got, reference.centered_cross(K_cross, K).astype(float), rtol=0, atol=1e-12)
 
 
-def test_a_new_row_does_not_depend_on_which_others_come_with_it():
-    K, K_cross = random_gram(20, seed=9), np.random.default_rng(10).normal(size=(8, 20))
-    together = center_cross_gram(K_cross, K)
-    for i in range(8):
-        np.testing.assert_array_equal(center_cross_gram(K_cross[i : i + 1], K)[0], together[i])
-
-
 # Alignment -----------------------------------------------------------------------------------------------------------
 
 

@@ -198,7 +198,7 @@ def test_the_gradient_is_the_growth_of_the_alignment_and_no_direction_is_steeper
     direction, h, K = pairs.matrix(np.array([0.7])), 1e-6, ascent.K
     growth = [centered_alignment(K + s * h * direction, Y @ Y.T) for s in (1, -1)]
     expected = (growth[0] - growth[1]) / (2 * h)
-    assert float(np.vdot(ascent.gradient(), direction)) == pytest.approx(expected, rel=1e-5)
+    assert float(np.vdot(ascent.gradient(), direction)) == pytest.approx(expected, rel=1e-5)  # rounding / h
 
     ascent = Ascent(pairs, Y, 1e-10)
     for _ in range(4):
@@ -241,12 +241,14 @@ def test_the_three_sines_are_found():
         x = np.random.default_rng(seed).uniform(-10, 10, 500)
         f = sum(np.sin(np.sqrt(k) * x) for k in (2, 12, 60))
         found = CA(kind="dirichlet").find(x[:, None], Target.of(np.where(f > 0, "up", "down"))).parameters[:3, 0]
+        # The target is the sign of the sum alone.
         np.testing.assert_allclose(np.sort(found), np.sqrt([2, 12, 60]), rtol=0.05)
 
 
 def test_a_search_on_some_rows_weighs_on_all():
     X, target = data("gaussian", m=300)
     whole, part = CA().find(X, target), CA(search_rows=120).find(X, target)
+    # Two rows of five have another best bandwidth.
     assert part.parameters[0, 0] == pytest.approx(whole.parameters[0, 0], rel=0.3)
     again = CA(search_rows=120).find(X, target)
     np.testing.assert_array_equal(part.parameters, again.parameters)
@@ -397,7 +399,6 @@ def test_bad_input_gets_one_sentence():
             (lambda: CA(kind="laplacian", per_feature=True).find(X, target), "per_feature is for kind gaussian alone"),
             (lambda: CA().find(np.ones((60, 3)), target), "all rows are equal"),
             (lambda: CR().find(X, target, 0.0), "C must be a positive"),
-            (lambda: CR(tolerance=0.0).find(X, target), "tolerance and max_iterations must be positive"),
             (lambda: learn_kernel("alignf", None, X, target.Y), "alignf weighs given base kernels; give family, or"),
         ]
     )

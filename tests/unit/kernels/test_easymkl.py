@@ -151,26 +151,12 @@ def test_at_a_tradeoff_of_one_weights_are_squared_distances_of_the_class_means()
     np.testing.assert_allclose(solved(Ks, target, 1.0).weights, distances / distances.sum(), rtol=1e-12)
 
 
-def test_weights_follow_the_kernels_and_do_not_depend_on_order_or_names_of_rows_and_classes():
+def test_equal_kernels_get_equal_weights_and_a_kernel_of_zeros_none():
     Ks, target = problem(3, seed=7)
-    weights = solved(Ks, target).weights
-    order, rows = [2, 0, 1], np.random.default_rng(0).permutation(len(target))
-    np.testing.assert_allclose(solved(Ks[order], target).weights, weights[order], rtol=EXACT)
-    renamed = Target.of(np.array(list("zyx"))[target.values[rows]])
-    np.testing.assert_allclose(solved(Ks[:, rows][:, :, rows], renamed).weights, weights, rtol=EXACT)
-    # Equal kernels get equal weights, and a kernel of zeros none.
     weights = solved(np.stack([Ks[0], Ks[1], Ks[0], np.zeros_like(Ks[0])]), target).weights
     assert weights[0] == pytest.approx(weights[2], rel=1e-14)
     assert weights[1] != pytest.approx(weights[0], rel=0.01)
     assert weights[3] == 0.0
-
-
-def test_centering_does_not_matter_because_both_classes_weigh_the_same():
-    _, target = problem(3, m=30, seed=10)
-    X = np.random.default_rng(1).normal(size=(30, 2)) + target.values[:, None]
-    uncentered = np.stack(grams([gaussian(0.1), gaussian(2.0)], X)).astype(float)
-    weights = solved(np.stack([centered(K) for K in uncentered]).astype(float), target).weights
-    np.testing.assert_allclose(solved(uncentered, target).weights, weights, rtol=1e-9)
 
 
 def test_regularization_start_and_a_class_without_rows_take_no_part():

@@ -147,10 +147,8 @@ def test_compiled_sums_are_those_of_numpy(q, weighted, subtests):
 
 def test_a_plan_makes_each_bandwidth_from_half_of_it_and_joins_families():
     plan = GaussianFamily([4.0, 1.0, 0.3, 2.0]).plan(np.zeros(4))
-    assert plan.half.tolist() == [3, -1, -1, 1]
-    assert plan.n_seeds == 2
+    assert (plan.half.tolist(), plan.n_seeds) == ([3, -1, -1, 1], 2)
     joined = TilePlan.joined([plan, TilePlan.identity(2), plan])
-    assert joined.half.tolist() == [3, -1, -1, 1, -1, -1, 9, -1, -1, 7]
-    assert joined.n_seeds == 6
+    assert (joined.half.tolist(), joined.n_seeds) == ([3, -1, -1, 1, -1, -1, 9, -1, -1, 7], 6)
     assert sorted(kernel for kernel, _ in joined.order) == list(range(10))
     assert sorted(seed for _, seed in joined.order if seed >= 0) == list(range(6))

@@ -52,8 +52,7 @@ def test_a_search_reaches_the_parameters_of_learner_predictor_and_family():
 
 def test_names_take_parameters_too():
     model = KernelLearningRegressor(FAMILY, "lp-krr").set_params(learner__norm=1.5, predictor__seed=3)
-    assert model.learner == LpKRR(norm=1.5)
-    assert model.predictor.get_params()["seed"] == 3
+    assert (model.learner, model.predictor.get_params()["seed"]) == (LpKRR(norm=1.5), 3)
     model.set_params(learner="lq")
     with pytest.raises(ValueError, match="parameters of Lq must be one of q, got 'norm'"):
         model.set_params(learner__norm=1.0)
@@ -176,8 +175,7 @@ def test_base_kernels_of_many_rows_are_found_on_some_and_all_train_the_predictor
     unasked = KernelLearningRegressor(alpha=0.01).fit(many, y)  # without a word: rfm searches fewer rows yet
     asked, whole = (KernelLearningRegressor(alpha=0.01, sample=by).fit(many, y) for by in ("auto", "all"))
     np.testing.assert_array_equal(unasked.predict(new), asked.predict(new))
-    assert unasked.learner_ == "rfm"
-    assert len(unasked.dual_coef_) == 360
+    assert (unasked.learner_, len(unasked.dual_coef_)) == ("rfm", 360)
     assert unasked.score(new, numbers(new)) > 0.9 * whole.score(new, numbers(new))
     searched = KernelLearningRegressor(learner="ca", alpha=0.01, sample=256).fit(many[:310], y[:310])
     assert len(searched.dual_coef_) == 310

@@ -6,7 +6,6 @@ import zipfile
 from copy import copy
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -200,7 +199,7 @@ def test_columns_say_what_the_estimator_says_and_a_loaded_model_is_the_one_saved
         assert repr(ours.classes_.tolist()) == repr(theirs.classes_.tolist())
 
 
-def test_a_model_goes_through_a_path_and_an_open_file(tmp_path: Path):
+def test_a_model_goes_through_a_path_and_an_open_file(tmp_path):
     model, X = small(), rows(5)
     path = tmp_path / "name without ending"
     save_model(model, path)
@@ -484,7 +483,7 @@ def test_pickled_objects_are_never_loaded():
             pack(arrays)
 
 
-def test_files_of_other_kinds_are_refused(tmp_path: Path):
+def test_files_of_other_kinds_are_refused(tmp_path):
     kernel, twice = io.BytesIO(), io.BytesIO(saved(small()))
     save_kernel(small().estimator.kernel_, kernel)
     with zipfile.ZipFile(twice, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):

@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ SELECTIONS = [np.array(rows, dtype=int) for rows in SELECTED]
 
 
 @pytest.mark.parametrize("given", [MATRICES, list(MATRICES)], ids=["array", "list"])
-def test_a_tile_is_the_entries_at_the_positions(given: Any):
+def test_a_tile_is_the_entries_at_the_positions(given):
     family, shift = PrecomputedFamily(given), np.array([0.5, -1.0, 0.0])
     part = family.subset([2, 0]).subset([1])
     np.testing.assert_array_equal(part.tile(part.X, part.X), MATRICES[:1])

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, centered_alignment, gram_statistics
+from learnkernels import GaussianFamily, centered_alignment, gram_statistics
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage
 from learnkernels.kernels.learning import learn_from_statistics, learn_path
@@ -181,20 +181,6 @@ def test_a_nested_split_divides_its_training_rows_into_folds_that_validate_each_
         assert sorted([*inner.training, inner.validation]) == [0, 1, 2, 3, 4]
 
 
-def test_a_trial_of_a_split_sees_no_row_that_was_not_drawn():
-    X, target = small_data("two classes")
-    folds, trial = assign_split(target, 24, 12, 12, seed=3), split_trial()
-    noise = np.where((folds < 0)[:, None], 1e3, 0.0)
-    values = np.where(folds < 0, 1 - target.values, target.values)
-    one, two = (
-        run_trial(learned(Z, labels, folds, trial), Z, labels, folds, trial, "svm", GRID)
-        for Z, labels in ((X, target), (X + noise, Target(target.task, values, target.classes)))
-    )
-    assert (one.n_train, one.n_test) == (24, 12)
-    assert (one.error, one.trivial_error) == (two.error, two.trivial_error)
-    np.testing.assert_array_equal(one.validation_errors, two.validation_errors)
-
-
 # Evaluation ----------------------------------------------------------------------------------------------------------
 
 
@@ -248,27 +234,6 @@ def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
     assert result.error == pytest.approx(test[best], rel=1e-9)
     assert result.trivial_error == pytest.approx(trivial, rel=1e-12)
     assert (result.n_train, result.n_test) == (24, 8)
-
-
-@pytest.mark.parametrize(("task", "predictor"), [("regression", "krr"), ("two classes", "svm")])
-def test_test_rows_and_labels_influence_neither_weights_nor_regularization(task, predictor):
-    X, target, folds, trial = with_trial(task, 2, seed=1)
-    test = np.flatnonzero(folds == trial.test)
-    values, moved = target.values.copy(), X.copy()
-    values[test] = 100.0 - 7.0 * values[test] if task == "regression" else 1 - values[test]
-    moved[test] += 5.0
-    altered = Target(target.task, values, target.classes)
-    kernel, other = (learned(X, labels, folds, trial) for labels in (target, altered))
-    # The targets' overall mean moves, and with it the rounding.
-    np.testing.assert_allclose(other.weights, kernel.weights, rtol=0, atol=1e-10)
-    before, after = (run_trial(kernel, X, labels, folds, trial, predictor, GRID) for labels in (target, altered))
-    assert after.C == before.C
-    np.testing.assert_array_equal(after.validation_errors, before.validation_errors)
-    assert after.error != before.error
-    after = run_trial(learned(moved, target, folds, trial), moved, target, folds, trial, predictor, GRID)
-    # The sample that chooses the shift sees the moved rows: the same numbers, rounded elsewhere.
-    np.testing.assert_allclose(after.validation_errors, before.validation_errors, rtol=1e-9)
-    assert after.C == before.C
 
 
 # Candidates, paths and indefinite kernels ----------------------------------------------------------------------------
@@ -402,24 +367,6 @@ def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
             np.testing.assert_allclose(kernel.weights, alone.weights, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("predictor", ["krr", "svm"])
-def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_rows(predictor):
-    """Training rows given as new rows are predicted as the projected matrix itself predicts them."""
-    signal, noise = np.random.default_rng(11).normal(size=(2, 60))
-    X, target = np.column_stack([signal + noise, noise]), Target.of(np.where(signal > 0, "high", "low"))
-    family = FamilyUnion([LinearFamily(), LinearFamily()], [[0], [1]])
-    indefinite = learn_from_statistics("alignf-linear", family, X, gram_statistics(family, X, target.Y))
-    assert indefinite.indefinite
-    eigenvalues, Q = np.linalg.eigh(indefinite.gram())
-    assert eigenvalues.min() < -1e-6
-    projected = (Q * np.maximum(eigenvalues, 0)) @ Q.T
-    unit = np.trace(projected) / len(projected)
-    training = target.take(indefinite.rows)
-    expected = as_predictor(predictor).fit_matrix(projected / unit, training, GRID).predict_from(projected / unit)
-    got = KernelPredictors([indefinite], target, predictor, GRID).predict(indefinite.X + indefinite.origin)
-    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_cross_validation_chooses_the_lowest_mean_error(task: str):
     """Against a loop over folds, candidates and C that fits one predictor at a time."""
@@ -449,13 +396,3 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
     result = Evaluation(X, target, folds).outcome(fitted, 0, selection, training, trial)
     assert result.error == target.take(test).error(fitted.predict(X[test])[0])
     assert (result.n_train, result.n_test, result.candidate) == (50, 25, selection.candidate)
-
-
-def test_the_predictor_of_one_lambda_is_that_of_the_path():
-    X, target = small_data("regression")
-    statistics = gram_statistics(FAMILY, X, target.Y, assign_folds(target, 3, seed=0)).restrict([0, 1])
-    predictors = KernelPredictors(learn_path("l2-krr", FAMILY, X, statistics, target, GRID), target, "krr", GRID)
-    assert len(predictors.predict(X)) == len(GRID)
-    for position, prediction in enumerate(predictors.predict(X)):
-        np.testing.assert_array_equal(predictors.only(position).predict(X), [prediction])
-        assert predictors.only(position).grid == [GRID[position]]

@@ -10,7 +10,7 @@ from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM
 from learnkernels.kernels.solvers import lasso
-from learnkernels.kernels.solvers.lasso import SquaredLasso, ridge_weights, svm_weights
+from learnkernels.kernels.solvers.lasso import ridge_weights, svm_weights
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
@@ -113,15 +113,6 @@ def test_a_neighbouring_solution_is_a_start_that_saves_passes():
     warm, certificate = ridge(grams, target, 0.1, start=ridge(grams, target, 0.09)[0])
     np.testing.assert_allclose(warm, cold, rtol=0, atol=1e-8)
     assert certificate.iterations < before.iterations
-
-
-def test_the_start_is_the_ridge_regression_at_its_weights():
-    grams, target = regression(11, 50, 20)
-    mu = np.zeros(20)
-    mu[[1, 4, 7]] = 0.5, 0.2, 0.3
-    Z, y, alpha = fitted(grams, target, mu, 0.5)
-    w = SquaredLasso(grams, y, 0.5, 1.0).from_weights(mu)
-    np.testing.assert_allclose(w, mu * (Z.T @ alpha), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
@@ -232,16 +223,6 @@ def test_features_of_no_use_leave_equal_weights_and_are_certified():
 
 
 # Learners ------------------------------------------------------------------------------------------------------------
-
-
-def test_learners_on_thousands_of_features_are_certified():
-    shape = 27, 120, 1200
-    ridges = [(L1KRR(), regression(*shape), 0.125), (L1KRR(), regression(*shape), 8.0)]
-    for learner, given, C in [*ridges, (L1SVM(), classification(*shape), 8.0)]:
-        solution = learner.solve(*given, C=C)
-        assert solution.certificate.measure == "duality gap"
-        assert solution.certificate.residual <= 1e-6
-        assert np.count_nonzero(solution.weights) <= 120
 
 
 def test_norm_one_of_the_general_learners_is_the_same_problem():

@@ -11,18 +11,15 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, learn_kernel
-from learnkernels.kernels.centering import center_cross_gram, center_gram
+from learnkernels.kernels import centering, estimators, learners, targets
 from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import combination as combined
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, BySeeds, Combination, PackedRows
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
-from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion, LaplacianFamily, MetricFamily
-from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, landmarks, nystrom
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
-from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
 
@@ -42,7 +39,7 @@ def problem(m=400, n=60, d=4, seed=0, task="regression"):
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=m)
     if task != "regression":
         y = np.digitize(y, [0.0] if task == "binary" else [-0.5, 0.5])
-    target = Target.of(y, "regression" if task == "regression" else "classification")
+    target = targets.Target.of(y, "regression" if task == "regression" else "classification")
     return learn_kernel("alignf", FAMILY, X, target.given, task=target.task), X, target, X_new
 
 
@@ -265,7 +262,7 @@ def test_predictors_on_rows_agree_with_the_factorization(task):
 def test_an_estimator_tells_of_each_step_of_its_predictor(predictor):
     kernel, X, target, _ = problem()
     told = []
-    model = KernelLearningRegressor(FAMILY, "alignf", alpha=1e-3, predictor=predictor)
+    model = estimators.KernelLearningRegressor(FAMILY, "alignf", alpha=1e-3, predictor=predictor)
     model.fit_kernel(kernel, target.given, X=X, progress=lambda *at: told.append(at))
     steps, residuals = zip(*told, strict=True)
     assert steps == tuple(range(1, len(steps) + 1))
@@ -280,9 +277,9 @@ def test_a_kernel_learned_on_some_rows_serves_all():
     # By hand: the same weighted sum of all rows, centered on them and of mean diagonal one.
     rows = np.vstack([X, X_new]) - kernel.origin
     K = kernel.combination.matrix(rows, rows, symmetric=True)
-    K_c = center_gram(K[:250, :250])
+    K_c = centering.center_gram(K[:250, :250])
     unit, y = K_c.trace() / 250, target.values
-    K_new = center_cross_gram(K[250:, :250], K[:250, :250]) / unit
+    K_new = centering.center_cross_gram(K[250:, :250], K[:250, :250]) / unit
     expected = [ridge_predictions(K_c / unit, y, C, K_new) for C in GRID]
     refused = "was learned on 80 rows, and 250 others train the predictor; give X"
     for predictor in ("krr", *ON_ROWS):
@@ -294,7 +291,7 @@ def test_a_kernel_learned_on_some_rows_serves_all():
 
 def test_kernels_that_are_no_positive_sums_and_options_out_of_range_are_refused():
     _, X, target, _ = problem(m=100)
-    power = learn_kernel(NKRR(degree=2), GaussianFamily([0.1, 1.0]), X, target.values)
+    power = learn_kernel(learners.NKRR(degree=2), GaussianFamily([0.1, 1.0]), X, target.values)
     kernel = learn_kernel("align", FAMILY, X, target.values)
     negative = replace(kernel, weights=kernel.weights * np.array([1, 1, 1, 1, 1, 1, -0.1]))
     table = [
@@ -312,7 +309,7 @@ def test_kernels_that_are_no_positive_sums_and_options_out_of_range_are_refused(
 def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
     rng = np.random.default_rng(5)
     X = rng.uniform(0, 3, size=(300, 3))
-    target = Target.of(np.sin(3 * X[:, 0]) + X[:, 1])
+    target = targets.Target.of(np.sin(3 * X[:, 0]) + X[:, 1])
     kernel = learn_kernel("unif", GaussianFamily([2.0**-12, 2.0**-11]), X, target.values)
     grid = [1.0, 2.0**10, 2.0**30]
     with warnings.catch_warnings(record=True) as caught:
@@ -377,7 +374,7 @@ def test_a_pass_can_be_sent_on_after_it_was_used():
 def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(700, 3)), rng.normal(size=700)
-    target, anew, products = Target.of(y, "regression"), [], PackedRows.products
+    target, anew, products = targets.Target.of(y, "regression"), [], PackedRows.products
     kernel = learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, y)
 
     def counted(self, A, beta, given, back, w=None):
@@ -401,8 +398,7 @@ def test_the_seed_draws_and_the_memory_counts_landmarks():
     np.testing.assert_array_equal(first.predict(X_new), same.predict(X_new))
     assert (first.predict(X_new) != other.predict(X_new)).any()
     assert first.notes[0] == "30 landmarks of 300 training rows, drawn uniformly"
-    assert landmarks.landmarks_for(12, 20, 21) == 9 + 1
-    assert landmarks.landmarks_for(5, 20, 21) == 5
+    assert (landmarks.landmarks_for(12, 20, 21), landmarks.landmarks_for(5, 20, 21)) == (9 + 1, 5)
     assert landmarks.landmarks_for(1_000_000, 20, 21, 1 << 40) == int(np.ceil(1000 * np.log(1e6)))
     sizes = [landmarks.landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
     assert sizes == sorted(sizes)
@@ -435,7 +431,7 @@ def test_a_class_without_training_rows_is_never_predicted():
 def test_sparse_rows_and_rows_in_a_file_are_streamed_as_dense_ones(tmp_path):
     rng = np.random.default_rng(8)
     X = rng.normal(size=(200, 12)) * (rng.random((200, 12)) < 0.3)
-    target = Target.of(X[:, 0] + X[:, 1] ** 2)
+    target = targets.Target.of(X[:, 0] + X[:, 1] ** 2)
     predictor = Nystrom(landmarks=50, tolerance=1e-10)
     results = []
     np.save(tmp_path / "X.npy", X)

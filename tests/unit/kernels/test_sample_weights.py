@@ -15,8 +15,7 @@ from learnkernels.kernels.learners import LEARNERS, LearningProblem, Solution
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
-from learnkernels.kernels.statistics.base import NORMALIZATIONS
-from learnkernels.kernels.statistics.features import FeatureStatistics
+from learnkernels.kernels.statistics import base, features
 from learnkernels.kernels.targets import Target
 from tests.reference import Wide, frobenius_product
 from tests.refusals import require_refusals
@@ -97,7 +96,7 @@ def test_integer_weights_are_repeated_rows(name):
             mu = np.random.default_rng(2).random(p) * (np.arange(p) < active)
             assert weighted.alignment(mu) == pytest.approx(repeated.alignment(mu), rel=REPEATED)
     assert_same_statistics(weighted, repeated, REPEATED, [False])
-    assert isinstance(weighted, FeatureStatistics) == isinstance(family, FeatureFamily)
+    assert isinstance(weighted, features.FeatureStatistics) == isinstance(family, FeatureFamily)
     both = (weighted, repeated)
     means, expected = (np.stack([of.combined_row_means(u) for u in np.eye(p)]) + of.shift[:, None] for of in both)
     means, expected = means[:, np.argsort(weighted.rows)][:, index], expected[:, np.argsort(repeated.rows)]
@@ -159,7 +158,7 @@ FAMILIES = {
 }
 TWO_STAGE = [name for name, learner in LEARNERS.items() if learner.two_stage]
 PAIRS = [(i + j, learner, name) for i, learner in enumerate(TWO_STAGE) for j, name in enumerate(FAMILIES)]
-CROSSED = [(learner, name, list(NORMALIZATIONS)[k % len(NORMALIZATIONS)]) for k, learner, name in PAIRS]
+CROSSED = [(learner, name, list(base.NORMALIZATIONS)[k % len(base.NORMALIZATIONS)]) for k, learner, name in PAIRS]
 """Every learner with every family and with every normalization."""
 
 
@@ -222,7 +221,10 @@ def test_matrices_of_weighted_samples_are_those_of_the_repeated_ones():
     square = np.ix_(index, index)
     K, L = A @ A.T + 3.0, B @ B.T
     assert_close(center_gram(K, w)[square], center_gram(K[square]))
-    assert_close(center_cross_gram(new @ A.T, K, w)[:, index], center_cross_gram((new @ A.T)[:, index], K[square]))
+    assert_close(
+        center_cross_gram(new @ A.T, K, w)[:, index],
+        center_cross_gram((new @ A.T)[:, index], K[square]),
+    )
     alignment = centered_alignment(K, L, w)
     assert alignment == pytest.approx(centered_alignment(K[square], L[square]), rel=REPEATED)
     assert alignment == pytest.approx(centered_alignment(K, L, 1e5 * w), rel=REPEATED)

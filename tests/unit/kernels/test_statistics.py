@@ -14,9 +14,7 @@ from scipy import sparse
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_statistics
 from learnkernels.kernels.engine.passes import RowBlocks, StatisticsPart, TilePass, choose_shift
 from learnkernels.kernels.engine.workers import Threads
-from learnkernels.kernels.statistics.base import RENAMED
-from learnkernels.kernels.statistics.gram import GramStatistics
-from learnkernels.kernels.statistics.sampled import statistics_from_arrays
+from learnkernels.kernels.statistics import base, gram, sampled
 from tests import reference
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES, assert_same_statistics
@@ -61,7 +59,7 @@ def assert_textbook(statistics, Ks, Y: np.ndarray, centered: bool = True, rtol: 
     assert not statistics.vanishing(centered).any()
 
 
-def moved_grams(case, statistics: GramStatistics) -> np.ndarray:
+def moved_grams(case, statistics: gram.GramStatistics) -> np.ndarray:
     """Return the kernels as the pass saw them: of the rows less the origin, where that changes no centered kernel."""
     if not statistics.origin.any():
         return case.grams
@@ -231,7 +229,7 @@ def test_parts_of_a_pass_may_be_added_in_any_order_and_grouping(data):
     given = [over.part(None, pairs) for pairs in blocks.super_tiles(super_rows)]
     before = deepcopy(given)
 
-    def finish(part: StatisticsPart) -> GramStatistics:
+    def finish(part: StatisticsPart) -> gram.GramStatistics:
         sums = [np.concatenate([part.row_sums[b, g] for b in range(len(blocks))], axis=1) for g in range(3)]
         products = {"block_products": part.products, "block_targets": part.target_products}
         return replace(whole, **products, block_traces=part.traces, row_sums=np.stack(sums))
@@ -306,7 +304,7 @@ def test_statistics_survive_a_file_without_pickle(family, X):
         file.seek(0)
         stored = dict(np.load(file, allow_pickle=False))
         assert ("sample_weight" in stored) == (w is not None)
-        back = statistics_from_arrays(stored)
+        back = sampled.statistics_from_arrays(stored)
         assert type(back) is type(statistics)
         raw = getattr(statistics, "raw", True)
         assert (back.names, back.labels, getattr(back, "raw", True)) == (statistics.names, statistics.labels, raw)
@@ -320,8 +318,8 @@ def test_statistics_of_older_files_are_read_and_older_names_warn():
     statistics = gram_statistics(LinearFamily(), X, Y, np.arange(12) % 2, keep_origin=True)
     names = {"block_products": "products", "block_targets": "target_products", "block_traces": "traces"}
     older = {names.get(name, name): array for name, array in statistics.to_arrays().items()}
-    assert statistics_from_arrays(older) == statistics
-    for name, (method, centered) in RENAMED.items():
+    assert sampled.statistics_from_arrays(older) == statistics
+    for name, (method, centered) in base.RENAMED.items():
         with pytest.warns(FutureWarning, match=rf"{name} is {method}\(.*\) since 0.3, and goes in 0.4"):
             np.testing.assert_array_equal(getattr(statistics, name), getattr(statistics, method)(centered))
     with pytest.raises(AttributeError, match="has no attribute 'frobenious'"):

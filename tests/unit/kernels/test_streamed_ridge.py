@@ -7,14 +7,12 @@ import pytest
 from scipy import sparse
 
 from learnkernels import GaussianFamily, gram_statistics, learn_kernel
-from learnkernels.kernels.engine import operators
+from learnkernels.kernels import engine, learners, targets
 from learnkernels.kernels.engine.operators import FeatureGrams, gram_operator
 from learnkernels.kernels.families.base import drawn_rows, move
-from learnkernels.kernels.learners import norm_ball
 from learnkernels.kernels.learners.norm_ball import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM, SingleStage, solve_on_ball
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner
 from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
-from learnkernels.kernels.targets import Target
 
 FAMILY = GaussianFamily([2.0**g for g in range(-6, 1)])
 
@@ -27,11 +25,11 @@ def problem(m=250, classes=2):
 
 def inner(m, C, classes=2, in_memory=0):
     X, y = problem(m, classes)
-    statistics = gram_statistics(FAMILY, X, Target.of(y).Y)
+    statistics = gram_statistics(FAMILY, X, targets.Target.of(y).Y)
     scales = statistics.traces() / m
     rows = move(X[statistics.rows], statistics.origin)
     grams = gram_operator(FAMILY, rows, shift=statistics.shift, scales=scales, in_memory=in_memory)
-    return grams, Target.of(y).take(statistics.rows), C
+    return grams, targets.Target.of(y).take(statistics.rows), C
 
 
 @pytest.mark.parametrize(("C", "classes"), [(0.25, 2), (8.0, 3), (512.0, 3), (0.25, None), (512.0, None)])
@@ -81,11 +79,11 @@ def test_weights_are_those_with_matrices(learner, request):
 
 @pytest.mark.parametrize("norm", [1.0, 2.0])
 def test_some_rows_give_weights_to_begin_with(norm, monkeypatch):
-    monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
+    monkeypatch.setattr(engine.operators, "LARGEST_MATRIX", 0)
     grams, target, C = inner(250, 8.0, None)
     found = []
     for most in 10**9, 60:
-        monkeypatch.setattr(norm_ball, "RIDGE_SAMPLE", most)
+        monkeypatch.setattr(learners.norm_ball, "RIDGE_SAMPLE", most)
         found.append(LpKRR(norm, tolerance=1e-7).solve(grams, target, C).certificate)
     equal, sampled = found
     assert sampled.residual <= 1e-7
@@ -96,8 +94,8 @@ def test_some_rows_give_weights_to_begin_with(norm, monkeypatch):
 @pytest.mark.parametrize("learner", [L1SVM(), LpSVM(1.5)], ids=repr)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_machines_on_many_rows_learn_on_a_sample_that_counts_for_all(learner, classes, monkeypatch):
-    monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
-    monkeypatch.setattr(norm_ball, "SVM_SAMPLE", 125)
+    monkeypatch.setattr(engine.operators, "LARGEST_MATRIX", 0)
+    monkeypatch.setattr(learners.norm_ball, "SVM_SAMPLE", 125)
     grams, target, C = inner(250, 2.0, classes)
     solution = learner.solve(grams, target, C)
     assert solution.certificate.measure == "duality gap on a sample"
@@ -112,7 +110,7 @@ def test_base_kernels_on_drawn_rows_are_those_of_these_rows():
     some = drawn_rows(40, 15, 0)
     centered, mu = Z[some] - Z[some].mean(axis=0), rng.uniform(size=6)
     for grams in (FeatureGrams(Z - Z.mean(axis=0)), FeatureGrams(sparse.csr_matrix(Z))):
-        part, target = on_drawn_rows(grams, Target.of(np.arange(40.0)), 15)
+        part, target = on_drawn_rows(grams, targets.Target.of(np.arange(40.0)), 15)
         np.testing.assert_array_equal(target.values, some)
         np.testing.assert_allclose(part.combine(mu), (centered * mu) @ centered.T, rtol=0, atol=1e-12)
     grams, target, _ = inner(250, 1.0)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
@@ -98,10 +98,8 @@ def test_statistics_of_blocks_are_those_of_all_rows():
 
 def test_different_values_are_told_from_few_codes():
     codes = RNG.random(50_000)
-    many, once = (
-        reduce(lambda one, other: smallest(np.append(one, other)), np.array_split(of, 20))
-        for of in (np.r_[codes, codes], codes)
-    )
+    joined = partial(reduce, lambda one, other: smallest(np.append(one, other)))
+    many, once = (joined(np.array_split(of, 20)) for of in (np.r_[codes, codes], codes))
     assert different(many) == pytest.approx(50_000, rel=0.1)  # three deviations of 1,024 codes
     np.testing.assert_array_equal(once, many)
     assert different(smallest(np.array([0.5, 0.25, 0.5]))) == 2
@@ -148,8 +146,7 @@ def test_many_rows_in_blocks_are_known_by_quantiles_and_frequent_levels(monkeypa
     whole = TableEncoding.of(table, said)
     blocks = [TableSummary.of(table.slice(i, 250), said, all_kept=False) for i in range(0, n, 250)]
     encoding = TableEncoding.of(reduce(add, blocks), said)
-    assert dict(encoding.left_out) == dict(whole.left_out)
-    assert encoding.names == whole.names
+    assert (dict(encoding.left_out), encoding.names) == (dict(whole.left_out), whole.names)
     ours, theirs = encoding.encode(table), whole.encode(table)
     exact = [name != "town" and name not in said for name in whole.features.owners]
     # Units of numbers: sums of 6,000 terms of 10,000 in another order, over deviations of 17.

@@ -11,9 +11,8 @@ from numba import config
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, gram_statistics
-from learnkernels.kernels.engine import threads
+from learnkernels.kernels.engine import threads, workers
 from learnkernels.kernels.engine.threads import available_threads, one_blas_thread, threads_of_a_pass
-from learnkernels.kernels.engine.workers import Threads
 
 
 def blas_threads() -> set[int]:
@@ -83,10 +82,10 @@ def test_a_pass_that_fails_leaves_blas_and_the_cores_as_they_were():
     before = available_threads()
     for n_threads in (1, 3):
         with pytest.raises(ValueError, match="no"):
-            Threads(n_threads).total(step, None, 5, range(20))
+            workers.Threads(n_threads).total(step, None, 5, range(20))
         assert blas_threads() == {3}
         assert available_threads() == before
-        assert Threads(n_threads).total(step, None, 20, range(20)) == 190
+        assert workers.Threads(n_threads).total(step, None, 20, range(20)) == 190
 
 
 # Threads -------------------------------------------------------------------------------------------------------------
@@ -135,7 +134,7 @@ def test_a_pass_within_a_pass_is_done_by_the_thread_that_asks(eight_cores: None)
             return n
 
     barrier = Barrier(8)
-    assert Threads().total(outer, None, None, range(8)) == 8
+    assert workers.Threads().total(outer, None, None, range(8)) == 8
 
 
 def test_a_sum_does_not_depend_on_the_number_of_threads():

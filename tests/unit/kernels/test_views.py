@@ -7,10 +7,8 @@ import pandas as pd
 import pytest
 
 from learnkernels import FamilyUnion, GaussianFamily, KernelLearningRegressor, center_gram, learn_kernel
-from learnkernels.kernels.learned import TOGETHER
-from learnkernels.kernels.learners import RFM
+from learnkernels.kernels import learned, learners, targets
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays, load_kernel, save_kernel
-from learnkernels.kernels.targets import Target
 
 X = np.random.default_rng(0).normal(size=(160, 5))
 Y = np.sin(2 * X[:, 0]) + X[:, 3]
@@ -24,7 +22,7 @@ def test_shares_of_views_are_those_of_weights_and_traces_for_every_learner():
         held = np.abs(kernel.weights / kernel.scales) * [np.trace(K) for K in grams]
         oracle = {"numbers": held[:2].sum() / held.sum(), "levels": held[2] / held.sum()}
         assert kernel.view_shares == pytest.approx(oracle, rel=1e-9)
-    assert learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, Y).view_shares == {TOGETHER: 1.0}
+    assert learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, Y).view_shares == {learned.TOGETHER: 1.0}
 
 
 def test_shares_of_views_are_kept_in_files_and_older_files_are_read():
@@ -49,8 +47,8 @@ def test_kernels_of_codes_are_called_by_their_columns():
     table["shop"] = [f"shop {i}" for i in rng.integers(0, 40, 90)]
     y = table["size"].fillna(0) + (table["color"] == "red") + 0.02 * np.arange(90)
     model = KernelLearningRegressor().fit(table, y)
-    assert set(model.kernel_.view_shares) == {TOGETHER, "shop"}
+    assert set(model.kernel_.view_shares) == {learned.TOGETHER, "shop"}
     assert sum(model.relevance_.values()) == pytest.approx(1.0, rel=1e-12)
     assert model.score(table, y) > 0.9
     with pytest.raises(ValueError, match="code_names must have one entry a code, got 2 for 1"):
-        RFM(codes=(1,), code_names=("shop", "color")).find(X, Target.of(Y))
+        learners.RFM(codes=(1,), code_names=("shop", "color")).find(X, targets.Target.of(Y))

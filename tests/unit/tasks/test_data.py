@@ -18,11 +18,8 @@ from sklearn.datasets import load_breast_cancer
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import ENDINGS as NAMED_ENDINGS
 from learnkernels.conf.schema import DatasetConfig
+from learnkernels.tasks.data import ingest, locations, readers, tables
 from learnkernels.tasks.data.dataset import Dataset, copied_share, dataset_digest, load_dataset, store_dataset
-from learnkernels.tasks.data.ingest import load_source
-from learnkernels.tasks.data.locations import LIBSVM, locate
-from learnkernels.tasks.data.readers import NumberedNames
-from learnkernels.tasks.data.tables import FORMATS, Table
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, load, read, require_equal, require_refused, write
 from tests.unit.conftest import peak_of
@@ -51,7 +48,7 @@ def require_rows(dataset: Dataset, rows: pd.DataFrame, target: str = "target") -
 
 
 def test_every_table_format_gives_the_same_data_set_and_digest(frame: pd.DataFrame, tmp_path: Path):
-    assert (*FORMATS, *LIBSVM) == NAMED_ENDINGS
+    assert (*tables.FORMATS, *locations.LIBSVM) == NAMED_ENDINGS
     digests = set()
     for ending in ENDINGS:
         dataset = read(tmp_path, frame, f"data{ending}")
@@ -81,7 +78,7 @@ def test_a_data_set_is_stored_whole(frame: pd.DataFrame, tmp_path: Path, ending:
 
 
 def test_numbered_names_are_those_of_a_tuple():
-    names, plain = NumberedNames(12), tuple(f"f{i}" for i in range(12))
+    names, plain = readers.NumberedNames(12), tuple(f"f{i}" for i in range(12))
     assert names == plain == names
     assert list(names) == list(plain)
     assert (names[3:5], names[-1], names.index("f7")) == (plain[3:5], plain[-1], 7)
@@ -91,7 +88,7 @@ def test_numbered_names_are_those_of_a_tuple():
 
 
 def test_bundled_sets_keep_their_names():
-    dataset = load_source(DatasetConfig.of("breast_cancer"))
+    dataset = ingest.load_source(DatasetConfig.of("breast_cancer"))
     assert dataset.target.classes == ("benign", "malignant")
     np.testing.assert_array_equal(dataset.X, load_breast_cancer().data)
     assert dataset.features[0] == "mean radius"
@@ -343,7 +340,7 @@ def test_bytes_become_features_in_their_place(tmp_path: Path, kind: pa.DataType)
 
 def streamed(path: Path, *columns: str) -> list[pa.Table]:
     """Read a table as one to predict from is read."""
-    with Table([locate(str(path))]) as table:
+    with tables.Table([locations.locate(str(path))]) as table:
         return list(table.tables(columns, 100))
 
 
@@ -436,8 +433,7 @@ def test_real_files_have_the_sizes_that_are_printed(shared_data: Path):
     found = [(name, keys, load(shared_data, f"{name}.parquet", **keys).X.shape) for name, keys, _ in sizes]
     assert found == sizes
     ionosphere = load(shared_data, "ionosphere.parquet", positive="g", task="regression")
-    assert ionosphere.X.shape == (351, 34)
-    assert ionosphere.target.values.sum() == 225 - 126
+    assert (ionosphere.X.shape, ionosphere.target.values.sum()) == ((351, 34), 225 - 126)
 
 
 def test_every_data_set_of_the_papers_can_be_read(shared_data: Path):
@@ -450,7 +446,7 @@ def test_every_data_set_of_the_papers_can_be_read(shared_data: Path):
             found = DatasetConfig.of({"label": name, **keys, "ngrams": titles if texts else None})
             assert (found.source, found.label) == (source, name)
             if source == "file" and name != "mnist":
-                assert load_source(found, str(shared_data)).X.shape[0] >= 195
+                assert ingest.load_source(found, str(shared_data)).X.shape[0] >= 195
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, ProtocolConfig
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
-from learnkernels.tasks.measure.evaluation import predictor_for
-from learnkernels.tasks.measure.statistics import draw_folds, require_feasible
+from learnkernels.tasks.measure import evaluation, statistics
 from tests.refusals import require_refusals
 from tests.sources import load, read, require_equal, require_refused, write
 
@@ -32,7 +30,7 @@ def compared(**keys: Any) -> CompareConfig:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "feather"])
-def test_groups_and_times_are_read_and_are_no_features(frame: pd.DataFrame, tmp_path: Path, ending: str):
+def test_groups_and_times_are_read_and_are_no_features(frame: pd.DataFrame, tmp_path, ending: str):
     write(frame, tmp_path / f"data.{ending}")
     grouped = load(tmp_path, f"data.{ending}", groups="patient", drop=["day"])
     ordered = load(tmp_path, f"data.{ending}", time="day", drop=["patient"])
@@ -45,7 +43,7 @@ def test_groups_and_times_are_read_and_are_no_features(frame: pd.DataFrame, tmp_
         require_equal(load_dataset(ref), dataset)
 
 
-def test_numbers_dates_and_iso_text_are_times(tmp_path: Path):
+def test_numbers_dates_and_iso_text_are_times(tmp_path):
     dates = ["2024-03-01", "2023-12-31", "2024-02-01", "2024-02-01"]
     kinds: list[Any] = [[3, 1, 2, 2], [2.5, -1.0, 0.5, 0.5], [2**60 + 2, 2**60, 2**60 + 1, 2**60 + 1]]
     kinds.append(["2024-03-01", "2023-12-31", "2024-01-31T12:00", "2024-01-31 14:00+02:00"])
@@ -115,7 +113,7 @@ def test_what_takes_no_weights_is_refused_before_long_work():
     def predictor(**keys: Any) -> Any:
         data = [{"source": "file", "path": "a.csv", "weights": "w"}]
         given = compared(**{"datasets": data, "kernels": [{"family": "linear"}], "learners": ["alignf"]} | keys)
-        return predictor_for(given, given.learners[0], ref)
+        return evaluation.predictor_for(given, given.learners[0], ref)
 
     assert predictor().predictor.name == "krr"
     require_refusals(((partial(predictor, **keys), said) for keys, said in refused), error=InputError)
@@ -143,7 +141,7 @@ def stored(task: str, groups: np.ndarray | None = None, times: np.ndarray | None
 
 def feasible(dataset: Dataset, protocol: dict[str, Any]) -> ProtocolConfig:
     given = compared(protocol=protocol)
-    require_feasible(store_dataset(dataset, "d", "here"), given.kernels, given.protocol)
+    statistics.require_feasible(store_dataset(dataset, "d", "here"), given.kernels, given.protocol)
     return given.protocol
 
 
@@ -167,7 +165,7 @@ def test_what_a_data_set_does_not_allow_is_said_before_long_work():
 def test_folds_of_groups_are_drawn_anew_in_each_repeat(protocol: Any):
     dataset = stored("regression", np.arange(60) // 3)
     given = feasible(dataset, {**protocol, "repeats": 4})
-    drawn = [draw_folds(dataset, given, seed) for seed in range(4)]
+    drawn = [statistics.draw_folds(dataset, given, seed) for seed in range(4)]
     assert len({of.tobytes() for of in drawn}) == 4
     for of in drawn:
         assert all(len(set(of[dataset.groups == group])) == 1 for group in range(20))

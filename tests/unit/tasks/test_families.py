@@ -1,7 +1,5 @@
 """Configured families become the base kernels that they describe."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -12,13 +10,8 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels.families import DirichletFamily
 from learnkernels.kernels.statistics.features import FeatureStatistics
+from learnkernels.tasks.measure import stored_statistics
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
-from learnkernels.tasks.measure.stored_statistics import (
-    StatisticsRef,
-    load_statistics,
-    save_statistics,
-    share_of_pass,
-)
 
 FEATURES = ("age", "height", "weight")
 
@@ -97,17 +90,17 @@ def test_a_family_out_of_its_range_is_refused(subtests: pytest.Subtests):
 
 
 @pytest.mark.parametrize("family", ["feature", "linear"])
-def test_both_kinds_of_statistics_are_read_back(family: str, tmp_path: Path):
+def test_both_kinds_of_statistics_are_read_back(family: str, tmp_path):
     X, y, folds = np.random.default_rng(3).normal(size=(20, 3)), np.arange(20.0), np.arange(20) % 4
     statistics = gram_statistics(build_family([parsed(family=family)], FEATURES), X, y, folds)
-    ref = StatisticsRef("key", str(tmp_path / "key"), 0)
-    save_statistics(ref, statistics, folds, 3.0)
-    back, folds_back, seconds = load_statistics(ref)
+    ref = stored_statistics.StatisticsRef("key", str(tmp_path / "key"), 0)
+    stored_statistics.save_statistics(ref, statistics, folds, 3.0)
+    back, folds_back, seconds = stored_statistics.load_statistics(ref)
     assert type(back) is type(statistics)
     np.testing.assert_array_equal(
         back.restrict([0, 2]).target_products(), statistics.restrict([0, 2]).target_products()
     )
     np.testing.assert_array_equal(folds_back, folds)
     # Of 20 rows, 3 seconds: 10 of them have a quarter of the pairs, or half of the rows' features.
-    share = share_of_pass(seconds, back, back.restrict([0, 2]))
+    share = stored_statistics.share_of_pass(seconds, back, back.restrict([0, 2]))
     assert share == pytest.approx(1.5 if family == "feature" else 0.75)

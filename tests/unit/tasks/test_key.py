@@ -3,7 +3,6 @@
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
 
 
-def test_the_key_is_made_once_and_refused_where_it_is_damaged_or_others_have_a_hand_in_it(state: Path, tmp_path: Path):
+def test_the_key_is_made_once_and_refused_where_it_is_damaged_or_others_have_a_hand_in_it(state, tmp_path):
     with ThreadPoolExecutor(16) as threads:
         keys = set(threads.map(lambda _: folder_key(), range(64)))
     assert keys == {key_file().read_text()}

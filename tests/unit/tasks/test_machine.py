@@ -3,7 +3,6 @@
 import errno
 import sqlite3
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -51,7 +50,7 @@ ERRORS = [
 ]
 
 
-def test_an_error_of_the_machine_is_one_sentence(state: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_error_of_the_machine_is_one_sentence(state, capsys: pytest.CaptureFixture[str]):
     failures = []
     for (error, sentence), wrap in product(ERRORS, (False, True)):
         code, text = said(capsys, wrapped(error) if wrap else error)

@@ -50,8 +50,7 @@ def test_a_text_is_shown_as_it_is_wherever_it_stands(words: str):
         rendered = words_of(place.format(plain(words)).replace("**Bold**", "Bold"))
         assert rendered.strip().endswith(shown)
     kinds = [token.type for token in RENDERER.parse(f"- {plain(words)}")]
-    assert kinds[:3] == ["bullet_list_open", "list_item_open", "paragraph_open"]
-    assert len(kinds) == 7
+    assert (kinds[:3], len(kinds)) == (["bullet_list_open", "list_item_open", "paragraph_open"], 7)
 
 
 @examples

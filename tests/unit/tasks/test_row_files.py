@@ -2,7 +2,6 @@
 
 import pickle
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile
 
 
 @pytest.mark.parametrize(("dtype", "d"), [("float64", 1), ("float32", 7), ("float64", 400), ("float32", 1025)])
-def test_every_run_of_rows_is_what_was_written(tmp_path: Path, dtype: str, d: int, monkeypatch: pytest.MonkeyPatch):
+def test_every_run_of_rows_is_what_was_written(tmp_path, dtype: str, d: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(row_files, "BATCH_BYTES", 4096)
     m = 3 * 4096 // (d * np.dtype(dtype).itemsize) + 5  # of several batches, the last one short
     X = np.arange(m * d, dtype=dtype).reshape(m, d)
@@ -33,7 +32,7 @@ def test_every_run_of_rows_is_what_was_written(tmp_path: Path, dtype: str, d: in
     assert RowFile.write(tmp_path / "none.arrow", X[:0])[:].shape == (0, d)
 
 
-def test_selected_rows_are_written_in_their_order_with_a_batch_of_them_in_memory(tmp_path: Path):
+def test_selected_rows_are_written_in_their_order_with_a_batch_of_them_in_memory(tmp_path):
     X, origin = np.random.default_rng(0).normal(size=(50_000, 9)), np.arange(9.0)
     rows = np.random.default_rng(1).permutation(50_000)[:40_000]
     asked: list[int] = []
@@ -49,7 +48,7 @@ def test_selected_rows_are_written_in_their_order_with_a_batch_of_them_in_memory
     assert [path.name for path in tmp_path.iterdir()] == ["rows.arrow"]
 
 
-def test_a_file_travels_as_its_path_and_is_one_that_arrow_reads(tmp_path: Path):
+def test_a_file_travels_as_its_path_and_is_one_that_arrow_reads(tmp_path):
     X = np.random.default_rng(0).normal(size=(30_000, 5))
     file = RowFile.write(tmp_path / "rows.arrow", X)
     sent = pickle.dumps(file)

@@ -19,8 +19,7 @@ from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
-from learnkernels.tasks.data import tables
-from learnkernels.tasks.data.locations import locate
+from learnkernels.tasks.data import locations, tables
 from learnkernels.tasks.data.tables import Table
 from learnkernels.tasks.models.scores import Distribution, Scores
 from learnkernels.tasks.models.scoring import Asked, score_with
@@ -84,9 +83,7 @@ def summary(values: np.ndarray) -> dict[str, float]:
     return {"mean": values.mean(), "sd": values.std(ddof=1), "min": values.min(), "max": values.max()}
 
 
-def score(
-    model: Model, source: str | Path, output: str | Path, tell: Any = lambda share, rows: None, **asked: Any
-) -> Scores:
+def score(model: Model, source: Any, output: Any, tell: Any = lambda share, rows: None, **asked: Any) -> Scores:
     return score_with(model, ABOUT, str(source), str(output), Asked(**asked), tell)
 
 
@@ -288,7 +285,7 @@ def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path, 
 def test_pieces_have_the_rows_asked_for(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch):
     # pyarrow asks for some 32 blocks of a CSV ahead.
     monkeypatch.setattr(tables, "BLOCK_BYTES", 2**12)
-    with Table([locate(write(table_of(50_000), tmp_path / f"in{ending}"))]) as source:
+    with Table([locations.locate(write(table_of(50_000), tmp_path / f"in{ending}"))]) as source:
         pieces = [(piece.num_rows, source.share_read) for piece in source.tables([*FEATURES, "key"], 7_000)]
     sizes, shares = zip(*pieces, strict=True)
     assert sizes == (*[7_000] * 7, 1_000)

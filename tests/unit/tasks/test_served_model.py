@@ -164,7 +164,6 @@ def test_several_outputs_are_served_as_several_columns():
     model = Model(estimator, COLUMNS, LOW, SPREAD, {})
     frame = raw_rows(5, seed=3).set_index(pd.Index(list("vwxyz")))
     got = served(model)(frame)
-    assert list(got.columns) == ["prediction 0", "prediction 1"]
-    assert list(got.index) == list("vwxyz")
+    assert (list(got.columns), list(got.index)) == (["prediction 0", "prediction 1"], list("vwxyz"))
     np.testing.assert_array_equal(got.to_numpy(), predictions(model, frame).to_numpy())
     assert [column.name for column in signature_of(model).outputs] == ["prediction 0", "prediction 1"]

@@ -1,7 +1,5 @@
 """Studies of the papers: closed forms, constructed correlations, and the bends of an objective."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -73,7 +71,7 @@ def test_correlations_of_a_constructed_case():
     assert correlation([0.1, 0.2, 0.4], [1.0, 1.0, 1.0]) == 0
 
 
-def test_base_kernels_alone_are_measured_in_every_trial(shared_data: Path):
+def test_base_kernels_alone_are_measured_in_every_trial(shared_data):
     source = {"source": "file", "path": "ionosphere.parquet", "positive": "g", "task": "regression", "subsample": 100}
     kernels = [{"family": "gaussian", "gammas": [0.125, 8.0]}]
     keys = {"protocol": {"grid": [0.25, 4.0, 64.0]}, "parts": [{"datasets": [source], "kernels": kernels}]}

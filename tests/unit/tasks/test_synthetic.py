@@ -27,8 +27,7 @@ def labels(dataset: Dataset) -> np.ndarray:
 @pytest.mark.parametrize(("name", "shape"), [("three_sines", (2000, 1)), ("relevance", (2050, 50))])
 def test_a_set_has_the_rows_of_the_paper_and_its_own_seed(name: str, shape: tuple[int, int]):
     one, again, other = (loaded(name, seed) for seed in (0, 0, 1))
-    assert one.X.shape == shape
-    assert one.features == tuple(f"x{c}" for c in range(1, shape[1] + 1))
+    assert (one.X.shape, one.features) == (shape, tuple(f"x{c}" for c in range(1, shape[1] + 1)))
     assert (one.target.task, one.target.classes) == ("classification", ("-1", "1"))
     assert dataset_digest(one) == dataset_digest(again) == dataset_digest(loaded(name, protocol_seed=9))
     assert not np.isin(one.X, other.X).any()
@@ -88,8 +87,7 @@ def test_the_keys_of_other_data_sets_work_here_too():
     assert few.X.shape == (20, 1)
     assert not np.array_equal(few.X, others.X)
     numbers = loaded("three_sines", task="regression").target
-    assert numbers.task == "regression"
-    assert set(numbers.values) == {-1.0, 1.0}
+    assert (numbers.task, set(numbers.values)) == ("regression", {-1.0, 1.0})
 
 
 def test_a_reference_says_where_the_rows_come_from():

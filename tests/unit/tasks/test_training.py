@@ -6,18 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf import errors, schema
 from learnkernels.tasks.measure.evaluation import FoldsRef, write_fold_table
 from learnkernels.tasks.models.training import choose, training_config
 
 LQ: dict[str, Any] = {"name": "lq", "tune": {"q": [1.5, 2, 4]}}
 
 
-def config(**keys: Any) -> CompareConfig:
+def config(**keys: Any) -> schema.CompareConfig:
     data = {"name": "small", "datasets": ["wine"], "learners": ["unif", LQ], "protocol": {"grid": [0.5, 1, 2]}}
     data |= {"kernels": [{"family": "gaussian", "gammas": [0.1, 1.0]}]}
-    return CompareConfig.model_validate(data | keys)
+    return schema.CompareConfig.model_validate(data | keys)
 
 
 def written(folder: Path, learner: str, tables: list[list[list[float]]], error: float = 0.5) -> FoldsRef:
@@ -88,5 +87,5 @@ REFUSED: list[tuple[dict[str, Any], str | None, str | None, str]] = [
 
 def test_what_leads_to_no_model_is_refused(subtests: pytest.Subtests):
     for keys, dataset, learner, sentence in REFUSED:
-        with subtests.test(sentence), pytest.raises(InputError, match=sentence):
+        with subtests.test(sentence), pytest.raises(errors.InputError, match=sentence):
             training_config(config(**keys), dataset, learner)
