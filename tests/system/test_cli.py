@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd

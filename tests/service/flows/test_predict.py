@@ -26,15 +26,7 @@ from learnkernels.flows.predict import predict
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.tasks.data.locations import locate
-from learnkernels.tasks.models.registry import (
-    PLACE,
-    ModelVersion,
-    fetch,
-    find_version,
-    log_model,
-    register,
-    tag_version,
-)
+from learnkernels.tasks.models import registry
 from learnkernels.tasks.models.scores import Drifted
 from learnkernels.tasks.models.scoring import Asked, score_table
 from tests.service.conftest import S3
@@ -48,7 +40,7 @@ def rows_of(n: int, seed: int) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def registered(prefect_server: None, module_folder: Path) -> ModelVersion:
+def registered(prefect_server: None, module_folder: Path) -> registry.ModelVersion:
     """A small model, learned and registered once; tests that use it share its working folder and MLflow store."""
     name = "flowers"
     train = rows_of(60, 0)
@@ -59,8 +51,8 @@ def registered(prefect_server: None, module_folder: Path) -> ModelVersion:
     save_model(model.with_reference(X.to_numpy(), X.min().to_numpy(), X.max().to_numpy(), 0), "model.npz")
     client = MlflowClient()
     run = client.create_run(client.create_experiment(name, artifact_location=Path("mlartifacts").absolute().as_uri()))
-    uri = log_model(run.info.run_id, Path("model.npz"), example=train.head(3))
-    return register(uri, name, run.info.run_id, tags={}, description="small")
+    uri = registry.log_model(run.info.run_id, Path("model.npz"), example=train.head(3))
+    return registry.register(uri, name, run.info.run_id, tags={}, description="small")
 
 
 def artifacts_of(model: str) -> tuple[Any, dict[str, Any]]:
@@ -75,7 +67,7 @@ def artifacts_of(model: str) -> tuple[Any, dict[str, Any]]:
         return run, {one.key: one.data for one in client.read_artifacts(artifact_filter=wanted)}
 
 
-def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered: ModelVersion):
+def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered: registry.ModelVersion):
     version, rows = registered, rows_of(5000, 1)
     rows.loc[[2, 40], "a"] = np.nan
     rows.assign(y="?").to_parquet("in.parquet")
@@ -85,7 +77,7 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered:
     assert (result["rows"], result["gaps"], result["output"]) == (5000, {"a": 2}, "new/out.parquet")
     assert (result["model"], result["version"]) == ("models:/flowers/1", version.version)
     table = pyarrow.parquet.read_table("new/out.parquet")
-    whole = load_model(fetch(version)).columns(rows.fillna({"a": rows_of(60, 0)["a"].median()}))
+    whole = load_model(registry.fetch(version)).columns(rows.fillna({"a": rows_of(60, 0)["a"].median()}))
     scored = table.to_pandas()
     assert list(scored["key"]) == list(rows["key"])
     np.testing.assert_allclose(scored["score"].to_numpy(), whole["score"], rtol=1e-9, atol=1e-12)
@@ -105,7 +97,7 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered:
 
 
 @sends
-def test_a_table_without_rows_is_scored_and_told(registered: ModelVersion):
+def test_a_table_without_rows_is_scored_and_told(registered: registry.ModelVersion):
     rows_of(0, 1).to_parquet("in.parquet")
     with told_of() as received:
         assert predict("flowers", "in.parquet", "out.parquet", ["key"])["rows"] == 0
@@ -117,7 +109,7 @@ def test_a_table_without_rows_is_scored_and_told(registered: ModelVersion):
 
 @sends
 @pytest.mark.slow(10)
-def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: ModelVersion):
+def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: registry.ModelVersion):
     moved, drift = rows_of(300, 1), MlflowClient()
     moved["b"] += 9
     moved.assign(extra=1).to_parquet("in.parquet")
@@ -137,7 +129,7 @@ def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: 
     points = drift.get_metric_history(registered.run_id, "drift/outside")
     assert [(point.value, point.step) for point in points[-1:]] == [(1.0, len(points) - 1)]
 
-    tag_version("flowers", 1, {PLACE: json.dumps({"drift": {"on_drift": "fail", "missing": 0.2}})})
+    registry.tag_version("flowers", 1, {registry.PLACE: json.dumps({"drift": {"on_drift": "fail", "missing": 0.2}})})
     with pytest.raises(
         Drifted, match=r"^in\.parquet: the rows differ .* or set 'drift\.on_drift: warn' and train again"
     ):
@@ -156,26 +148,26 @@ def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: 
     moved.head(19).to_parquet("in.parquet")
     few = predict("flowers", "in.parquet", "few.parquet", ["key"])["drift"]
     assert (few["warnings"], few["note"]) == ([], "not tested, as 20 rows are needed and the input has 19")
-    tag_version("flowers", 1, {PLACE: json.dumps({"drift": {"on_drift": "never"}})})
+    registry.tag_version("flowers", 1, {registry.PLACE: json.dumps({"drift": {"on_drift": "never"}})})
     with pytest.raises(InputError, match="model models:/flowers/1: what it says of drift cannot be read"):
         predict.fn("flowers", "in.parquet", "few.parquet", ["key"])
-    tag_version("flowers", 1, {PLACE: "{}"})
+    registry.tag_version("flowers", 1, {registry.PLACE: "{}"})
 
 
-def test_what_cannot_be_scored_is_refused(registered: ModelVersion):
+def test_what_cannot_be_scored_is_refused(registered: registry.ModelVersion):
     for model, sentence in (
         ("roses", "model 'roses': there is no registered model of that name"),
         ("flowers/7", "model 'flowers/7': there is none"),
     ):
         with pytest.raises(InputError, match=re.escape(sentence)):
-            find_version(model)
+            registry.find_version(model)
     with pytest.raises(InputError, match=r"^scheduler: must be tcp://HOST:PORT or tls://HOST:PORT, .* credentials\.$"):
         predict.fn("flowers", "in.parquet", "out/", scheduler="tls://me:hidden@a:1")
     with pytest.raises(InputError, match=r"^scheduler: its workers score into a folder, and the output out is a file;"):
         predict.fn("flowers", "in.parquet", "out", scheduler="tcp://a:1")
 
 
-def test_reading_and_writing_are_tried_again_and_faults_are_not(registered: ModelVersion):
+def test_reading_and_writing_are_tried_again_and_faults_are_not(registered: registry.ModelVersion):
     calls = []
     rows_of(50, 1).to_parquet("in.parquet")
 
@@ -188,7 +180,7 @@ def test_reading_and_writing_are_tried_again_and_faults_are_not(registered: Mode
     def twice(*ids: str) -> int:
         at_once = score_table.with_options(retry_delay_seconds=0)
         asked = Asked(ids, strict=True)
-        return at_once(find_version(registered.uri), "in.parquet", "twice.parquet", asked, tell).rows
+        return at_once(registry.find_version(registered.uri), "in.parquet", "twice.parquet", asked, tell).rows
 
     assert twice("key") == 50
     assert calls == [1.0, 1.0]
@@ -203,7 +195,7 @@ def command(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["predict", "--model", "flowers", *arguments], env=server)
 
 
-def test_the_command_scores_and_from_server_to_server_is_from_disk_to_disk(registered: ModelVersion, s3: S3):
+def test_the_command_scores_and_from_server_to_server_is_from_disk_to_disk(registered: registry.ModelVersion, s3: S3):
     rows_of(3000, 1).to_parquet("in.parquet")
     done = command("--input", "in.parquet", "--output", "disk.parquet", "--id", "key")
     assert done.exit_code == 0, done.output
@@ -215,7 +207,7 @@ def test_the_command_scores_and_from_server_to_server_is_from_disk_to_disk(regis
         assert file.read() == Path("disk.parquet").read_bytes()
 
 
-def test_the_command_refuses_in_one_sentence_and_leaves_nothing(registered: ModelVersion):
+def test_the_command_refuses_in_one_sentence_and_leaves_nothing(registered: registry.ModelVersion):
     rows_of(100, 1).to_csv("in.csv", index=False)
     wrong = command("--input", "in.csv", "--output", "none.csv", "--strict")
     assert wrong.exit_code == 2

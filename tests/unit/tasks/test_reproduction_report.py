@@ -11,16 +11,9 @@ from matplotlib.figure import Figure
 
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
+from learnkernels.tasks.papers import report
 from learnkernels.tasks.papers.figures import FIGURE_BYTES, figures, png, weights_figure
 from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, summaries, total, worth
-from learnkernels.tasks.papers.report import (
-    claims_table,
-    minutes,
-    not_holding,
-    report_text,
-    section,
-    study_digest,
-)
 from tests.unit.tasks.test_judge import BETTER, UNIF, item, table
 
 FACTS = {
@@ -46,7 +39,7 @@ def kept(folds: pd.DataFrame | None = FOLDS, result: StudyResult | None = None, 
 
 
 def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
-    text = section(kept(), {"alignment.png": "there/alignment.png"})
+    text = report.section(kept(), {"alignment.png": "there/alignment.png"})
     assert text.startswith("# JMLR 2012, Table 0: Made up\n")
     assert "took 1.5 min (30 trials, 1.8 min of computing); data from files." in text
     assert "- The seed is 0." in text
@@ -68,7 +61,7 @@ def test_a_special_study_shows_its_numbers_and_tables():
     result = StudyResult(values=values, tables=[("Correlations.", [{"data set": "d", "rho": "0.9"}])])
     keys = {"claims": [{"says": "rho is above A.", "value": "rho d", "above": "A d"}]}
     keys["printed"] = [{"name": "rho d", "value": [0.8, 0.05]}]
-    text = section(kept(result=result, **keys), {})
+    text = report.section(kept(result=result, **keys), {})
     head = "| measure | paper | here | apart |\n| --- | --- | --- | --- |"
     assert f"{head}\n| rho d | 0.8 ± 0.05 | 0.90 ± 0.10 | +2.0 |" in text
     assert "Correlations.\n\n| data set | rho |" in text
@@ -86,7 +79,7 @@ def test_curves_are_a_table_a_panel_and_a_line_a_learner():
     (line, *_), _labels = axes[0].get_legend_handles_labels()
     np.testing.assert_array_equal(line[0].get_xdata(), [2, 10])
     np.testing.assert_allclose(line[0].get_ydata(), [UNIF.mean() + 0.002, UNIF.mean() + 0.01])
-    text = section(Kept(curves, StudyResult(folds), (), FACTS, Path()), {})
+    text = report.section(Kept(curves, StudyResult(folds), (), FACTS, Path()), {})
     assert "k: test error along bigrams\n\n|  | p | q |\n| --- | --- | --- |\n| 2 |" in text
 
 
@@ -118,7 +111,9 @@ def test_a_large_figure_is_drawn_coarser():
 
 def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
     one, other = kept(), item(name="uai2009-other", paper="UAI 2009")
-    text = report_text([other, one.item], {one.item.name: one}, {other.name: "failed: no | file"}, False, "pages")
+    text = report.report_text(
+        [other, one.item], {one.item.name: one}, {other.name: "failed: no | file"}, False, "pages"
+    )
     assert "1 of 2 items:\n\n<!-- counts -->\n\n- 2 of 2 published numbers are within two standard dev" in text
     assert "| all learners | 1 | 0 | 0 |\n| learners of the papers | 1 | 0 | 0 |" in text
     assert "- 1 of 2 claims hold. They consist of 2 checks, of which 1 hold.\n- The items took 1.5 minutes" in text
@@ -131,7 +126,7 @@ def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
     for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
         counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
         assert len(counts) == 1, block
-    nothing = report_text([other], {}, {}, True, "pages")
+    nothing = report.report_text([other], {}, {}, True, "pages")
     assert "in reduced form" in nothing
     assert "not run: no results of this configuration" in nothing
 
@@ -145,7 +140,7 @@ def test_what_two_papers_print_counts_once():
     assert (second["numbers"], second["within_two"], second["checks"], second["claims"]) == (1, 0, 0, 0)
     assert (second["identities"], second["printed_before"]) == (1, 2)
     assert summaries(both[1:])[0]["claims"] == 2
-    text = report_text([one.item for one in both], {one.item.name: one for one in both}, {}, False, "pages")
+    text = report.report_text([one.item for one in both], {one.item.name: one for one in both}, {}, False, "pages")
     assert "- 2 of 3 published numbers are within two standard deviations (67 %)" in text
     assert "- 1 further checks are identities" in text
     assert re.search(r"## Numbers beyond two.*icml2010-again.md\): d unif error \(-\d", text, re.DOTALL)
@@ -155,15 +150,15 @@ def test_other_readings_stand_beside_the_chosen_one():
     reading = {"says": "kernels are raw.", "set": {"parts.0.normalise": "none"}}
     chosen = kept(readings={"raw": reading}, study={"kind": "comparison", "parts": [{"normalize": "trace"}]})
     other = Kept(chosen.item.as_reading("raw"), StudyResult(FOLDS), (), FACTS, Path())
-    text = section(chosen, {}, {"raw": other})
+    text = report.section(chosen, {}, {"raw": other})
     assert "| chosen | as above | 2 | 1 | 2 | 1 of 2 |" in text
     assert "| raw | kernels are raw. | 2 | 1 | 2 | 1 of 2 |" in text
-    assert "Other readings" not in section(chosen, {})
+    assert "Other readings" not in report.section(chosen, {})
 
 
 def test_what_does_not_hold_says_on_how_many_data_sets_it_does():
     folds = pd.concat([FOLDS, table({("e", "unif"): UNIF, ("e", "alignf"): UNIF})])
-    (line, _) = not_holding(kept(folds))
+    (line, _) = report.not_holding(kept(folds))
     assert line.startswith("alignf | is better. Here: not reproduced (1 of 2) (e: ")
     assert "d: " not in line
 
@@ -179,24 +174,24 @@ def test_the_reduced_form_leaves_out_what_it_cannot_judge():
     (only,) = quick.claims()
     assert (only.says, only.word, [one.on for one in only.evidence]) == ("On both.", "holds", ["d"])
     assert [cell.dataset for cell in quick.cells()] == ["d"]
-    assert "This is the reduced form" in section(quick, {})
+    assert "This is the reduced form" in report.section(quick, {})
 
 
 def test_tables_are_empty_where_there_is_nothing_to_say():
     folds = table({("d", "unif"): UNIF})
     assert worth(folds) == []
-    assert claims_table(claims(item(), folds, {})) == []
+    assert report.claims_table(claims(item(), folds, {})) == []
     assert cells(item(), folds, {}) == []
     assert total([])["numbers"] == 0
-    assert minutes(1.0) == "0.1"
+    assert report.minutes(1.0) == "0.1"
 
 
 def test_results_belong_to_the_study_that_they_were_computed_for():
-    digest = study_digest(item(), False)
-    assert study_digest(item(title="Another", claims=FULL["claims"]), False) == digest
-    assert study_digest(item(study={"kind": "comparison", "parts": [{"seed": 1}]}), False) != digest
+    digest = report.study_digest(item(), False)
+    assert report.study_digest(item(title="Another", claims=FULL["claims"]), False) == digest
+    assert report.study_digest(item(study={"kind": "comparison", "parts": [{"seed": 1}]}), False) != digest
     check = {"dataset": "d", "learner": "unif", "error": [0, 1]}
     quick = [item(quick=of) for of in ({}, {"checks": [check]}, {"datasets": ["d"]})]
-    assert [study_digest(one, False) == digest for one in quick] == [True] * 3
-    digests = [study_digest(one, True) for one in quick]
+    assert [report.study_digest(one, False) == digest for one in quick] == [True] * 3
+    digests = [report.study_digest(one, True) for one in quick]
     assert digests[0] == digests[1] != digests[2]
