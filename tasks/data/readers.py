@@ -87,8 +87,9 @@ def sample_columns_of(
 def arrays_of(path: str, found: str) -> dict[str, np.ndarray]:
     """Return the arrays of a NumPy file by name; of an ``.npy`` file by that of the file. `found` begins a sentence."""
     try:
-        read = np.load(path, allow_pickle=False)
-        return {name: read[name] for name in read} if isinstance(read, NpzFile) else {Path(path).stem: read}
+        with open(path, "rb") as file:
+            read = np.load(file, allow_pickle=False)
+            return {name: read[name] for name in read} if isinstance(read, NpzFile) else {Path(path).stem: read}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise InputError(f"{found} cannot be read ({one_line(str(error))}); write it by numpy.save, savez.") from None
 

@@ -109,7 +109,7 @@ def require_statistics_of_training_rows(family: str, pool: DaskPool | None = Non
     """Fail unless the statistics of a split are those of its training rows, in their places in the whole data set."""
     (dataset, ref), config = stored(), split_config(family)
     statistics, folds, _ = load_statistics(moments_of(ref, config, 1, pool))
-    np.testing.assert_array_equal(folds, draw_folds(dataset, config.protocol, fold_seed(0, 1)))
+    np.testing.assert_array_equal(folds, draw_folds(dataset, config.protocol, 1))
     training = np.flatnonzero(folds == 0)
     assert len(training) == statistics.n_rows == 60
     (trial,) = planned_trials(config.protocol)
@@ -139,7 +139,7 @@ def test_statistics_of_each_repeat_of_a_split_are_those_of_its_training_rows_in_
 def test_a_split_that_a_data_set_does_not_allow_gets_one_sentence():
     dataset, of = stored()[0], split_config("linear")
     one = Dataset(dataset.X, Target.of(np.eye(301)[-1], "regression"), dataset.features)  # all zeros but for the last
-    repeat = next(r for r in range(9) if draw_folds(one, of.protocol, fold_seed(0, r))[-1] != 0)
+    repeat = next(r for r in range(9) if draw_folds(one, of.protocol, r)[-1] != 0)
     with pytest.raises(InputError, match="data set rare: Y must vary, got a co"):
         moments_of(store_dataset(one, "rare", "here"), of, repeat)
     _, ref = stored(classes=3)
@@ -190,7 +190,7 @@ def test_a_trial_scales_and_learns_from_the_rows_of_its_last_fit_alone(protocol:
     (trial, *_) = planned_trials(of.protocol)
     scaled, statistics, row = measured(of, trial, "krr")
     folds, X, target = load_statistics(statistics)[1], load_dataset(scaled).X, Target.of(frame["y"].to_numpy())
-    np.testing.assert_array_equal(folds, draw_folds(dataset, of.protocol, fold_seed(0, 0)))
+    np.testing.assert_array_equal(folds, draw_folds(dataset, of.protocol, 0))
     learning, choosing, testing = (np.isin(folds, rows) for rows in (trial.training, trial.validation, trial.test))
     final = learning | choosing if trial.refit else learning
 

@@ -49,7 +49,7 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(RowFile, "write", full)
-    sentence = r"90 rows .* cannot be written \(No space left on device\); make"
+    sentence = r"90 rows .* cannot be written \(No space left on device\); free up disk space"
     with DaskPool(DaskConfig(workers=2)) as pool, pytest.raises(InputError, match=sentence):
         pool.workers.scatter_rows(X, None, np.zeros(5))
 
