@@ -66,8 +66,10 @@ Table = Annotated[
 TargetColumn = Annotated[str, _drawn_as("The column to predict, in place of the data set's.", type="string")]
 Learners = Annotated[list[LearnerName], shown("Learners to compare, instead of the configured ones.")]
 Folds = Annotated[int, shown("Number of folds; 0 as configured.", ge=0, le=1000)]
-MetricNames = Literal["as configured", MetricName]  # type: ignore[valid-type]
-MetricChoice = Annotated[MetricNames, shown("Metric used for selection, reporting and testing.")]
+MetricChoice = Annotated[
+    Literal["as configured", MetricName],  # type: ignore[valid-type]
+    shown("Metric for selection, reporting and testing."),
+]
 Baseline = Annotated[BaselineChoice, shown("Add baselines: a tuned RBF kernel, gradient boosting and others.")]
 
 
