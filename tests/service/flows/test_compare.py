@@ -151,12 +151,12 @@ def test_results_in_the_store_say_what_they_were_computed_with(monkeypatch: pyte
     for folder in (again, upon_old_statistics):
         environment = json.loads((folder / "environment.json").read_text())
         assert (environment["numpy"], environment["earlier"]) == (now["numpy"], [old])
-        sentence = f"computed with numpy 1.0, numba 0.1; today's are numpy {now['numpy']}, numba {now['numba']}.\n"
+        sentence = f"computed with numpy 1.0, numba 0.1; this run uses numpy {now['numpy']}, numba {now['numba']}.\n"
         assert sentence in (folder / "report.md").read_text()
     shutil.rmtree("state/store")
     anew = Path(compare(config)["results"])
     assert "earlier" not in json.loads((anew / "environment.json").read_text())
-    assert "from the store" not in (anew / "report.md").read_text()
+    assert "Stored results" not in (anew / "report.md").read_text()
 
 
 def test_mlflow_has_the_sizes_of_a_split_its_metric_and_groups_and_what_tunes(module_folder: Path):
@@ -202,7 +202,7 @@ def test_a_worker_and_this_process_agree_and_the_grid_search_stands_beside(monke
     assert list(exact[0]) == list(exact[1])
     summary = pd.read_parquet(Path(run["results"]) / "summary.parquet")
     assert summary["p_better_than_grid_search"].notna().sum() == 10
-    assert "One tuned Gaussian kernel (GridSearchCV) has" in (Path(run["results"]) / "report.md").read_text()
+    assert "GridSearchCV's tuned RBF kernel" in (Path(run["results"]) / "report.md").read_text()
     of_search = [tracked for tracked in results_of(run) if tracked.data.params["learner"] == "GridSearchCV"]
     for tracked in of_search:
         (row,) = summary.query("dataset == @tracked.data.params['dataset'] and learner == 'GridSearchCV'").itertuples()
@@ -242,7 +242,7 @@ def test_a_sample_is_told_in_all_places(module_folder: Path):
     assert folds.groupby("learner")["error"].mean().max() < 1.2 * exact["error"].mean()
 
     report = (folder / "report.md").read_text()
-    assert "are estimates from a sample of the training rows" in report
+    assert "are estimated on a sample of the training rows" in report
     assert "240 of 600 rows" in report
     data = runs["alignf"].data
     assert data.params["sampled_rows"] == "240"
