@@ -147,7 +147,7 @@ def test_what_two_papers_print_counts_once():
 
 
 def test_other_readings_stand_beside_the_chosen_one():
-    reading = {"says": "kernels are raw.", "set": {"parts.0.normalise": "none"}}
+    reading = {"says": "kernels are raw.", "set": {"parts.0.normalize": "none"}}
     chosen = kept(readings={"raw": reading}, study={"kind": "comparison", "parts": [{"normalize": "trace"}]})
     other = Kept(chosen.item.as_reading("raw"), StudyResult(FOLDS), (), FACTS, Path())
     text = report.section(chosen, {}, {"raw": other})
