@@ -30,8 +30,8 @@ from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import new_run_id, run_name
-from learnkernels.tasks.papers.judge import StudyResult, Summary, failing, summaries
-from learnkernels.tasks.papers.report import not_holding, read_item, tracking_note, write_item, write_report
+from learnkernels.tasks.papers.judge import StudyResult, Summary, distinct, failing
+from learnkernels.tasks.papers.report import not_holding, read_item, section, write_item, write_report
 from learnkernels.tasks.papers.studies import STUDIES
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -161,14 +161,15 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         results_folder = write_item(item, result, seconds, _sources(configs, study), quick, results)
         kept = read_item(item, quick)
         assert kept is not None
-        (summary,) = summaries([kept])
+        summary = distinct([kept])[0].summary()
+        images = {name: f"get-artifact?path={name}&run_uuid={sweep.run_id}" for name in kept.figures}
         log_run(
             sweep,
             metrics={key: float(str(count)) for key, count in summary.items() if key != "seconds"},
             params={"item": item.name, "paper": item.paper, "where": item.where},
             tags={"learnkernels.results": results_folder},
             refs=list(refs.values()),
-            note=tracking_note(kept, sweep.run_id),
+            note=section(kept, images),
             artifacts=Path(results_folder),
         )
         progress.advance()

@@ -511,32 +511,53 @@ class Kept:
         return [replace(one, word=overall(of), evidence=of) for one, of in known if of]
 
 
-def summaries(kept: Sequence[Kept]) -> list[Summary]:
-    """Return how much of each item was found again; the same print with the same result counts once."""
+@dataclass(frozen=True)
+class Found:
+    """What was found of an item: numbers that can be compared, and checks; without what an earlier item has as well."""
+
+    numbers: list[Cell]
+    checks: list[Verdict]
+    before: int
+    seconds: float
+
+    @property
+    def claims(self) -> dict[str, list[Verdict]]:
+        """The checks of each claim that are no identities."""
+        return by_claim([one for one in self.checks if not one.identity])
+
+    def summary(self) -> Summary:
+        """Return how much of it is as published."""
+        claims = [overall(of) for of in self.claims.values()]
+        checks = [one.word for of in self.claims.values() for one in of]
+        return Summary(
+            numbers=len(self.numbers),
+            within_one=sum(of.within(1) for of in self.numbers),
+            within_two=sum(of.within(2) for of in self.numbers),
+            checks=len(checks),
+            checks_hold=checks.count("holds"),
+            claims=len(claims),
+            claims_hold=claims.count("holds"),
+            identities=len(self.checks) - len(checks),
+            printed_before=self.before,
+            seconds=self.seconds,
+        )
+
+
+def distinct(kept: Sequence[Kept]) -> list[Found]:
+    """Return what was found of each item; the same print with the same result counts once."""
     seen: set[Any] = set()
     found = []
     for one in kept:
-        cells = {(of.dataset, of.learner, of.measure, of.paper, of.paper_sd, of.here): of for of in one.cells()}
-        numbers = [of for key, of in cells.items() if of.apart is not None and key not in seen]
-        verdicts = {(of.expected, of.evidence): of for of in one.claims()}
-        new = [of for key, of in verdicts.items() if key not in seen]
-        checks = [of for of in new if not of.identity]
-        claims = [overall(of) for of in by_claim(checks).values()]
-        found.append(
-            Summary(
-                numbers=len(numbers),
-                within_one=sum(of.within(1) for of in numbers),
-                within_two=sum(of.within(2) for of in numbers),
-                checks=len(checks),
-                checks_hold=sum(of.word == "holds" for of in checks),
-                claims=len(claims),
-                claims_hold=claims.count("holds"),
-                identities=len(new) - len(checks),
-                printed_before=len(seen & cells.keys()),
-                seconds=float(one.facts["seconds"]),
-            )
-        )
-        seen |= {key for key, of in cells.items() if of.apart is not None} | verdicts.keys()
+        of = {
+            (cell.dataset, cell.learner, cell.measure, cell.paper, cell.paper_sd, cell.here): cell
+            for cell in one.cells()
+            if cell.apart is not None
+        }
+        verdicts = {(verdict.expected, verdict.evidence): verdict for verdict in one.claims()}
+        numbers = [cell for key, cell in of.items() if key not in seen]
+        checks = [verdict for key, verdict in verdicts.items() if key not in seen]
+        found.append(Found(numbers, checks, len(of) - len(numbers), float(one.facts["seconds"])))
+        seen |= of.keys() | verdicts.keys()
     return found
 
 
@@ -561,8 +582,9 @@ def systematic(cells: Sequence[Cell]) -> list[str]:
             if len(apart) >= least and side in ({1.0}, {-1.0}) and abs(np.mean(apart)) >= off:
                 words = "above" if side == {1.0} else "below"
                 low, high = sorted(map(abs, (min(apart), max(apart))))
+                where = name if what == "dataset" else f"Data sets measured by {name}"
                 sentences.append(
-                    f"{name}: all {len(apart)} values of {measure} are {words} the paper's, "
+                    f"{where}: all {len(apart)} values of {measure} are {words} the paper's, "
                     f"by {low:.1f} to {high:.1f} deviations."
                 )
     return sentences

@@ -202,9 +202,9 @@ def readings_table(kept: Kept, readings: Mapping[str, Kept]) -> Rows:
     """Return one row a reading of the set-up that has results, after the one that was chosen; without any, nothing."""
     rows = []
     for name, one in {"chosen": kept, **readings}.items() if readings else ():
-        (of,) = judge.summaries([one])
+        (of,) = judge.distinct([one])
         says = "as above" if one is kept else kept.item.readings[name].says
-        rows.append({"reading": name, "difference": says, **counts(of)})
+        rows.append({"reading": name, "difference": says, **counts(of.summary())})
     return rows
 
 
@@ -234,7 +234,7 @@ def write_item(
         "study": study_digest(item, quick),
         "environment": environment(refs),
     }
-    facts = _unless_from_store(target, result, facts)
+    facts = _unless_from_store(item, quick, result, facts)
     drawn = dict(result.figures)
     if result.folds is not None and item.is_comparison:
         drawn = {**figures(item, result.folds), **drawn}
@@ -251,7 +251,7 @@ def write_item(
             "figures": kept.figures,
             "values": result.values,
             "tables": result.tables,
-            "summary": judge.summaries([kept])[0],
+            "summary": judge.distinct([kept])[0].summary(),
             "cells": [asdict(cell) for cell in kept.cells()],
             "claims": [asdict(verdict) for verdict in kept.claims()],
         }
@@ -272,16 +272,14 @@ def study_digest(item: PaperItem, quick: bool) -> str:
     return digest(NUMERICS_VERSION, json.loads(json.dumps(item.study, default=str)), reduced)
 
 
-def _unless_from_store(target: Path, result: StudyResult, facts: dict[str, Any]) -> dict[str, Any]:
+def _unless_from_store(item: PaperItem, quick: bool, result: StudyResult, facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of the run that computed these very trials, if nothing was computed since."""
-    if result.folds is None or not (target / "result.json").is_file() or not (target / "folds.parquet").is_file():
+    before = read_item(item, quick)
+    if before is None or before.result.folds is None or result.folds is None:
         return facts
-    before = json.loads((target / "result.json").read_text(encoding="utf-8"))
     measured = ["dataset", "learner", "repeat", "fold", "error", "seconds_weights", "seconds_fit"]
-    old = pq.read_table(target / "folds.parquet", columns=measured).to_pandas()
-    if before.get("study") == facts["study"] and old.equals(result.folds[measured].reset_index(drop=True)):
-        return {key: before.get(key, fact) for key, fact in facts.items()}
-    return facts
+    same = before.result.folds[measured].equals(result.folds[measured].reset_index(drop=True))
+    return {key: before.facts.get(key, fact) if same else fact for key, fact in facts.items()}
 
 
 def read_item(item: PaperItem, quick: bool) -> Kept | None:
@@ -297,12 +295,6 @@ def read_item(item: PaperItem, quick: bool) -> Kept | None:
     table = pq.read_table(folds, schema=COLUMNS).to_pandas() if folds.is_file() else None
     tables = [(caption, rows) for caption, rows in stored["tables"]]
     return Kept(item, StudyResult(table, stored["values"], tables), tuple(stored["figures"]), stored, folder)
-
-
-def tracking_note(kept: Kept, run_id: str) -> str:
-    """Return the section as the note of an MLflow run whose artifacts hold the figures."""
-    images = {name: f"get-artifact?path={name}&run_uuid={run_id}" for name in kept.figures}
-    return section(kept, images)
 
 
 @step("write the report")
@@ -345,7 +337,8 @@ def report_text(
     items: Sequence[PaperItem], kept: Mapping[str, Kept], reasons: Mapping[str, str], quick: bool, pages: str
 ) -> str:
     """Return the summary: the numbers and claims of each item, linked to its page, and the claims that do not hold."""
-    found = dict(zip(kept, judge.summaries([*kept.values()]), strict=True))
+    distinct = dict(zip(kept, judge.distinct([*kept.values()]), strict=True))
+    found = {name: one.summary() for name, one in distinct.items()}
     overview, by_paper = [], dict[str, list[Summary]]()
     for item in items:
         of = found.get(item.name)
@@ -355,27 +348,24 @@ def report_text(
         by_paper.setdefault(item.paper, []).extend([of] if of else [])
     total_of = judge.total([*found.values()])
     apart, failing = [], []
-    for name, one in kept.items():
-        place = link(f"{one.item.paper}, {one.item.where}", f"{pages}/{name}.md")
-        cells = [
-            f"{' '.join(filter(None, (of.dataset, of.learner, of.measure)))} ({_apart(of)})"
-            for of in one.cells()
-            if of.apart is not None and not of.within(2)
+    for name, one in distinct.items():
+        item = kept[name].item
+        place = link(f"{item.paper}, {item.where}", f"{pages}/{name}.md")
+        far = [cell for cell in one.numbers if not cell.within(2)]
+        words = [
+            " ".join(filter(None, (cell.dataset, cell.learner, cell.measure, f"({_apart(cell)})"))) for cell in far
         ]
-        apart += [(place, "; ".join(cells))] if cells else []
+        apart += [(place, "; ".join(words))] if far else []
         failing += [
-            (place, says, worded(checks))
-            for says, checks in judge.by_claim(one.claims()).items()
-            if judge.overall(checks) != "holds"
+            (place, says, worded(checks)) for says, checks in one.claims.items() if judge.overall(checks) != "holds"
         ]
+    tables = [folds for of in kept.values() if (folds := of.result.folds) is not None]
     compared = []
     for who, without in (("all learners", ()), ("learners of the papers", ("rfm",))):
-        tables = [
-            folds[~folds["learner"].isin(without)] for one in kept.values() if (folds := one.result.folds) is not None
-        ]
-        words = {(*row.values(),)[:5]: row["worth it"] for folds in tables for row in judge.worth(folds)}
-        counted = {shown: [*words.values()].count(word) for shown, word in WORTH.items()}
-        compared += [{"best of": who, **counted}] if words else []
+        rows = [row for folds in tables for row in judge.worth(folds[~folds["learner"].isin(without)])]
+        verdicts = [*{(*row.values(),)[:5]: row["worth it"] for row in rows}.values()]
+        counted = {shown: verdicts.count(word) for shown, word in WORTH.items()}
+        compared += [{"best of": who, **counted}] if rows else []
     return render(
         "papers.md",
         quick=quick,
@@ -397,10 +387,11 @@ def _machine(facts: Sequence[Mapping[str, Any]]) -> str:
     """Return what the numbers were computed on."""
     newest = max(facts, key=lambda one: str(one["date"]))
     versions = newest["environment"]
-    libraries = [f"{name} {versions[name]}" for name in ("numpy", "scipy", "scikit-learn") if name in versions]
-    when = " to ".join(dict.fromkeys(of({str(one["date"]) for one in facts}) for of in (min, max)))
+    names = ("numpy", "scipy", "scikit-learn", "learnkernels")
     own = f"{newest['cores']} cores ({versions['machine']})", f"Python {versions['python']}"
-    return ", ".join([*own, *libraries, f"learnkernels {versions['learnkernels']}", when])
+    dates = sorted({str(one["date"]) for one in facts})
+    libraries = [f"{name} {versions[name]}" for name in names if name in versions]
+    return ", ".join([*own, *libraries, " to ".join(dict.fromkeys((dates[0], dates[-1])))])
 
 
 def counts(of: Summary) -> dict[str, str]:

@@ -137,7 +137,7 @@ def test_numbers_all_on_one_side_are_named():
     assert judge.systematic([*low, cell("kin", 0.0)]) == []
     all_high = [cell(f"d{i}", 0.1 + i / 10) for i in range(8)]
     assert judge.systematic(all_high) == [
-        "rmse: all 8 values of error are above the paper's, by 0.1 to 0.8 deviations."
+        "Data sets measured by rmse: all 8 values of error are above the paper's, by 0.1 to 0.8 deviations."
     ]
 
 

@@ -13,7 +13,7 @@ from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.papers import report
 from learnkernels.tasks.papers.figures import FIGURE_BYTES, figures, png, weights_figure
-from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, summaries, total, worth
+from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, distinct, total, worth
 from tests.unit.tasks.test_judge import BETTER, UNIF, item, table
 
 FACTS = {
@@ -135,11 +135,11 @@ def test_what_two_papers_print_counts_once():
     proof = {"says": "By definition.", "better": "alignf", "than": "unif", "expected": "direction", "identity": True}
     other = FULL["printed"] + [{"dataset": "d", "learner": "unif", "error": [0.9, 0.01]}]
     both = [kept(), kept(name="icml2010-again", printed=other, claims=[*FULL["claims"], proof])]
-    first, second = summaries(both)
+    first, second = (found.summary() for found in distinct(both))
     assert (first["numbers"], first["within_two"], first["checks"], first["checks_hold"]) == (2, 2, 2, 1)
     assert (second["numbers"], second["within_two"], second["checks"], second["claims"]) == (1, 0, 0, 0)
     assert (second["identities"], second["printed_before"]) == (1, 2)
-    assert summaries(both[1:])[0]["claims"] == 2
+    assert distinct(both[1:])[0].summary()["claims"] == 2
     text = report.report_text([one.item for one in both], {one.item.name: one for one in both}, {}, False, "pages")
     assert "- 2 of 3 published numbers are within two standard deviations (67 %)" in text
     assert "- 1 further checks are identities" in text
