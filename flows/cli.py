@@ -86,6 +86,8 @@ BAD_INPUT = 2
 
 UI_SHOWS = "learnkernels ui     shows this run in Prefect and MLflow; the chart of this comparison is then"
 
+CHART = "the chart of this comparison, on the MLflow server that MLFLOW_TRACKING_URI names:"
+
 GOES_ON = "the same command resumes from there"
 
 
@@ -246,7 +248,7 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
     from learnkernels.tasks.evidence.tables import P_VALUES, display_table, stored_line
 
     summary = pd.read_parquet(results / "summary.parquet")
-    rows = display_table(summary)
+    rows, served = display_table(summary), os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http")
     _say(f"{config.name}: comparison of methods", "", *verdicts(summary), "")
     _show_table(rows, folded=("dataset", "method"), numbers=True)
     _say(
@@ -256,7 +258,7 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
         *([said] if (said := stored_line(summary)) else []),
         "",
         *([f"next:    {again}     writes this configuration, for editing and training"] if again else []),
-        f"{'        ' if again else 'next:   '} {UI_SHOWS}",
+        f"{'        ' if again else 'next:   '} {CHART if served else UI_SHOWS}",
         f"         {chart}",
         f"report:  {results / 'report.md'}",
         f"results: {results}",

@@ -329,9 +329,8 @@ def test_tiles_go_to_a_dask_scheduler(operator: Operator, prefect_server: None):
 
 @pytest.mark.slow(60)
 def test_a_plain_prefect_server_takes_the_file_of_the_repository(operator: Operator, prefect_server: None):
-    shutil.copy(ROOT / "prefect.yaml", operator.folder)
     operator.env |= {"PWD": str(operator.folder)}
-    operator.run(SECTIONS["Prefect"][0])
+    operator.follow("Prefect", before="prefect work-pool")
     operator.env["PREFECT_API_URL"] = str(PREFECT_API_URL.value())
     said = operator.follow("Prefect", start="prefect work-pool", before="prefect worker")
     for name in ("train-kernel-model/demo", "reproduce-papers/papers", "promote after", "predict after"):

@@ -123,7 +123,7 @@ def test_learners_lists_every_learner_with_its_parameters(here: Path):
     assert list(here.iterdir()) == []
 
 
-def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_are(tmp_path, capsys):
+def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_are(tmp_path, capsys, monkeypatch):
     errors = {"unif": [0.3, 0.2, 0.4], "lp-svm with a norm of two and a half": [0.2, 0.15, 0.28]}
     summary = summarize(folds(errors, "iris [/raw]"))
     summary.to_parquet(tmp_path / "summary.parquet")
@@ -134,3 +134,9 @@ def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_
     lines = [line.split() for line in said.splitlines()]
     assert all(" ".join(row.values()).split() in lines for row in rows)
     assert "iris [/raw]" in said
+    assert "next:    learnkernels ui     shows this run" in said
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")  # which `learnkernels ui` refuses
+    _show(load_config(Path(CONF)), tmp_path, "chart")
+    said = capsys.readouterr().out
+    assert "learnkernels ui" not in said
+    assert "next:    the chart of this comparison, on the MLflow server" in said
