@@ -165,7 +165,7 @@ def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareC
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
     """Return the addresses of the files of a data set, in the order in which they are read.
 
-    Each is a path, or ``s3://bucket/key``, of a file, a folder or a pattern; no server is asked yet.
+    Each is a path, or ``s3://bucket/key``, of a file, a folder or a pattern; no request is sent yet.
 
     Raises
     ------

@@ -78,7 +78,7 @@ def spell(app: Sphinx, page: str, source: list[str]) -> None:
 PARTS = {
     "CompareConfig": "The file",
     "FileConfig": "An entry of `datasets`: files",
-    "OpenmlConfig": "A set of OpenML",
+    "OpenmlConfig": "An OpenML data set",
     "SklearnConfig": "A set of scikit-learn",
     "SyntheticConfig": "Rows of a known distribution",
     "NgramsConfig": "`ngrams` of a data set",

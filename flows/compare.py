@@ -39,7 +39,7 @@ def compare(
 
     1. Open the sweep run in MLflow; an error from here on marks it failed.
     2. Ingest every data set: read, check, store under its digest; refuse what cannot work before any long work.
-    3. Compute the base kernels' statistics once a data set and repeat, on Dask, for all folds.
+    3. Compute the base kernels' statistics once per data set and repeat, on Dask, for all folds.
     4. Learn weights, fit the predictor and measure the test error in every trial of every learner; baselines follow.
     5. Log each (data set, learner) as one MLflow run.
     6. Write tables, figure and report to `results/`, to Prefect and to the sweep run.

@@ -180,7 +180,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
 def _configuration(
     table: str | Path | Sequence[str | Path] | Mapping[str, Any],
     target: str | Sequence[str] | None,
-    sample_columns: dict[str, str | None],
+    roles: dict[str, str | None],
     metric: str | None,
     without: Sequence[str],
     minutes: float | None,
@@ -192,10 +192,8 @@ def _configuration(
     if isinstance(table, Mapping):
         files = ["the mapping"]
     elif is_table(files):
-        return config_of_table(files, targets, sample_columns, metric, without, minutes, changes)
-    refuse_options(
-        files, {"target": targets, **sample_columns, "metric": metric, "without": without, "minutes": minutes}
-    )
+        return config_of_table(files, targets, roles, metric, without, minutes, changes)
+    refuse_options(files, {"target": targets, **roles, "metric": metric, "without": without, "minutes": minutes})
     return prepare(table if isinstance(table, Mapping) else Path(files[0]), changes)
 
 
@@ -226,7 +224,7 @@ def refuse_options(conf: Sequence[str], options: Mapping[str, object]) -> None:
 def config_of_table(
     table: Sequence[str],
     target: Sequence[str] | None,
-    sample_columns: dict[str, str | None],
+    roles: dict[str, str | None],
     metric: str | None,
     without: Sequence[str],
     minutes: float | None,
@@ -251,7 +249,7 @@ def config_of_table(
     set_up(verbose)
     from learnkernels.tasks.data.starting import start
 
-    found = start(table, target, sample_columns, metric, without, minutes)
+    found = start(table, target, roles, metric, without, minutes)
     for line in found.lines:
         say(line)
     return config_of_text(found.text, Path(table[0]), list(changes))
@@ -391,7 +389,7 @@ def _require_files(config: CompareConfig) -> None:
 
 
 def _require_params(config: CompareConfig) -> None:
-    """Refuse parameters of learners, synthetic sets and families of one's own, while a server starts."""
+    """Refuse parameters of learners, synthetic sets and custom families, while a server starts."""
     from learnkernels.conf.schema import OwnConfig
     from learnkernels.tasks.data.synthetic import require_params as require_params_of_set
     from learnkernels.tasks.own import own_family, require_params

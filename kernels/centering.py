@@ -146,7 +146,7 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
-    """Center a symmetric matrix of shape (m, m) where it lies, and return it; as `center_gram`, without its copy."""
+    """Center a symmetric matrix of shape (m, m) in place, and return the matrix; as `center_gram`, without its copy."""
     means = K.mean(axis=1)
     K -= means[:, None]
     K -= means[None, :] - means.mean()

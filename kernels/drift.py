@@ -108,7 +108,7 @@ class NewRows:
 
     @classmethod
     def of(cls, X: np.ndarray, scores: np.ndarray, reference: Reference, seed: Sequence[int]) -> Self:
-        """Return it of a block of rows, shape (n, d); the seed must differ from those of other blocks."""
+        """Return the statistics of a block of rows, shape (n, d); the seed must differ from those of other blocks."""
         keys = np.random.default_rng(seed).random(len(X))
         kept = np.argsort(keys)[:REFERENCE_ROWS]
         outside = ((reference.low > X) | (reference.high < X)).sum(axis=0)

@@ -282,7 +282,7 @@ class LearnedKernel(Value):
 
 
 def checked_rows(X: Rows, X_new: Rows) -> Rows:
-    """Return new rows that a kernel is asked about as float64, without a copy where they are.
+    """Return new rows for a kernel as float64, without a copy where they are.
 
     Raises
     ------

@@ -50,7 +50,7 @@ def learn_kernel(
         Weights of the rows, positive: one of weight w counts as w copies of it, in the weights of the kernels and in
         their centering. For two-stage learners; by default each row counts once. Not modified.
     task : {"classification", "regression"}, optional
-        By default as `Target.of` tells classes from numbers.
+        By default as `Target.of` infers it.
     C : float, default 1
         Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda.
     normalize : {"trace", "frobenius", "none"}, default "trace"
@@ -172,7 +172,7 @@ def learn_path(
     normalize: Normalization = "trace",
     centering: str = "center",
 ) -> tuple[LearnedKernel, ...]:
-    """Return the kernels that a learner finds along a path of regularizations.
+    """Return the kernels that a learner finds along a path of values of C.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def learn_path(
     Returns
     -------
     kernels : tuple of LearnedKernel
-        One a regularization from a one-stage learner; a single one from a two-stage learner, whose kernel does not
+        One per value of C from a one-stage learner; a single one from a two-stage learner, whose kernel does not
         depend on it.
 
     Raises

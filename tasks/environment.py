@@ -174,8 +174,8 @@ def prepare_environment() -> Path:
         raise InputError(f"{state}: cannot be written to; {WAYS_OUT[errno.EACCES]} in LEARNKERNELS_HOME.")
     if (free := shutil.disk_usage(state).free) < LEAST_ROOM:
         raise InputError(
-            f"{state}: {free >> 20} MiB of its disk are free, and the databases of a run need {LEAST_ROOM >> 20}; make "
-            "room, or give another place in LEARNKERNELS_HOME."
+            f"{state}: {free >> 20} MiB of its disk are free, and the databases of a run need {LEAST_ROOM >> 20}; "
+            "free up disk space, or give another place in LEARNKERNELS_HOME."
         )
     if not os.path.isdir(os.environ.get("TMPDIR", "")):
         os.environ["TMPDIR"] = str(homes["TMPDIR"])
@@ -337,7 +337,7 @@ def key_file() -> Path:
 
 
 def folder_key() -> str:
-    """Return the key that the servers of this folder ask for, made when it is first needed.
+    """Return the key that the servers of this folder require, made when it is first needed.
 
     Raises
     ------

@@ -180,7 +180,7 @@ def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
 
 
 def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
-    """Return families as plain data that tell all that their values depend on: of one's own, the source too."""
+    """Return families as plain data with all that their values depend on: of custom ones, the source too."""
     return [
         config.model_dump(mode="json")
         | ({"source": _source(_family_class(config.family))} if isinstance(config, OwnConfig) else {})

@@ -65,7 +65,7 @@ def last_word(say: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def orderly_end() -> Iterator[None]:
-    """Run a command so that SIGINT, SIGTERM and SIGHUP end it: in one sentence, with 128 and the signal as exit code.
+    """Run a command so that SIGINT, SIGTERM and SIGHUP end it with a message and 128 plus the signal as exit code.
 
     A signal raises `Stopped` in the main thread, again if that was swallowed. When the stack is unwound, or after
     `PATIENCE` without it, remaining children are killed and the process ends, whatever its threads still do. A command

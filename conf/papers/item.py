@@ -243,7 +243,7 @@ class CheckConfig(CellConfig):
 class ClaimConfig(schema.Strict):
     """What a paper says, in a form that numbers can bear out; entries that say the same are checks of one claim."""
 
-    says: str = Field(description="The claim, in one sentence.")
+    says: str = Field(description="The claim, as one sentence.")
     better: Titles = Field((), description="Titles of the learners that the paper finds better, each a check.")
     than: Titles = Field((), description="Titles of those they are compared with, each a check.")
     on: tuple[str, ...] = Field((), description="Data sets, or panels of a figure; all by default.")
@@ -337,7 +337,7 @@ class QuickConfig(ChangeConfig):
 class ReadingConfig(ChangeConfig):
     """Another reading of what a paper leaves unsaid or says otherwise: the item with some keys of its study changed."""
 
-    says: str = Field(description="What is different, in one sentence.")
+    says: str = Field(description="The difference, as one sentence.")
 
 
 ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
@@ -403,7 +403,7 @@ class PaperItem(schema.Strict):
         return schema.TrackingConfig(experiment=experiment, tags={"paper": self.paper, "item": self.name})
 
     def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[schema.CompareConfig]:
-        """Return the comparisons of the item, one a part.
+        """Return the comparisons of the item, one per part.
 
         Parameters
         ----------

@@ -316,7 +316,7 @@ class FileConfig(TableConfig):
 
 
 class OpenmlConfig(TableConfig):
-    """A set of OpenML, which is fetched once and kept."""
+    """An OpenML data set, which is downloaded once and cached."""
 
     source: Literal["openml"]
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.(),+-]*$", description="Name of the set, as OpenML writes it.")

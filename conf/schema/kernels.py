@@ -19,7 +19,7 @@ Degrees = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), Befo
 
 
 class RadialConfig(base.Strict):
-    """One kernel a bandwidth."""
+    """One kernel per bandwidth."""
 
     family: str
     gammas: base.Grid | None = Field(None, description=f"Bandwidths: {base.GRID_FORMS}.")
@@ -48,14 +48,14 @@ class RadialConfig(base.Strict):
 
 
 class GaussianConfig(RadialConfig):
-    """exp(-gamma ||x - x'||^2), or exp(-||x - x'||^2 / sigma^2), one kernel a bandwidth."""
+    """exp(-gamma ||x - x'||^2), or exp(-||x - x'||^2 / sigma^2), one kernel per bandwidth."""
 
     family: Literal["gaussian"]
     _power = 2
 
 
 class LaplacianConfig(RadialConfig):
-    """exp(-gamma ||x - x'||_p), or exp(-||x - x'||_p / sigma), one kernel a bandwidth."""
+    """exp(-gamma ||x - x'||_p), or exp(-||x - x'||_p / sigma), one kernel per bandwidth."""
 
     family: Literal["laplacian"]
     norm: Literal[1, 2] = Field(1, description="p: the sum of absolute differences, or the Euclidean distance.")
@@ -63,14 +63,14 @@ class LaplacianConfig(RadialConfig):
 
 
 class CategoricalConfig(RadialConfig):
-    """exp(-gamma times the number of columns whose levels differ), one kernel a bandwidth; for columns of kind code."""
+    """exp(-gamma times the number of columns whose levels differ), one kernel per bandwidth; for code columns."""
 
     family: Literal["categorical"]
     _power = 1
 
 
 class PolynomialConfig(base.Strict):
-    """(gamma x.x' + coef0)^degree, one kernel a degree."""
+    """(gamma x.x' + coef0)^degree, one kernel per degree."""
 
     family: Literal["polynomial"]
     degrees: Degrees = Field(description="One kernel each.")
@@ -94,7 +94,7 @@ class CosineConfig(base.Strict):
 
 
 class DirichletConfig(base.Strict):
-    """Product over the features of 1 + 2 sum_j cos(j frequency (x - x')), one kernel a frequency."""
+    """Product over the features of 1 + 2 sum_j cos(j frequency (x - x')), one kernel per frequency."""
 
     family: Literal["dirichlet"]
     frequencies: base.Grid = Field(description=f"Radians a unit of the features: {base.GRID_FORMS}.")

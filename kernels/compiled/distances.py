@@ -132,7 +132,7 @@ def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray
 def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
     """Return the rows of all parts as those of the right side are read.
 
-    That is as panels of `panel_rows`, feature by feature, one after the other; zeros stand for missing rows.
+    That is as panels of `panel_rows`, feature by feature, one after the other; zeros replace missing rows.
     """
     across, laid = panel_rows(dtype), []
     for one in differences:

@@ -1,6 +1,6 @@
 """Vectors as wide as the machine has them, for loops whose code is written here and not left to the compiler.
 
-Left to itself the compiler takes half of what many machines have, keeps too few sums in registers, and knows no vectors
+Left to itself the compiler takes half of what many machines have, keeps too few sums in registers, and uses no vectors
 across kernels. What is emitted here is LLVM's own language, the same for every machine: vectors that one does not have
 become several of those that it has.
 """

@@ -85,7 +85,7 @@ class Combination:
     def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
         """Base kernels to go through, with coefficients and shifts: those of weight, and what they follow from.
 
-        On a grid of powers of two a base kernel in between costs a product a pair, a new start an exponential.
+        On a grid of powers of two a base kernel in between costs a product per pair, a new start an exponential.
         """
         active = np.flatnonzero(self.coefficients)
         if not len(active):

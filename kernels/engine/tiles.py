@@ -1,8 +1,8 @@
 """The compiled inner step of the engine: from seeds of a tile to its sums, in registers, without forming the tile.
 
-A *strip* holds some columns of a few rows of a tile: for each vector of columns and each row one vector a kernel, side
-by side, then one of the target kernel and, where rows have weights, one of the row's root. *Sums* are kept by vectors,
-whose values are added at the end.
+A *strip* holds some columns of a few rows of a tile: for each vector of columns and each row one vector per kernel,
+side by side, then one of the target kernel and, where rows have weights, one of the row's root. *Sums* are kept by
+vectors, whose values are added at the end.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def multiply_rows(
         Weights of the rows.
     beta : ndarray of shape (n, stride)
         A row a vector, b rounded up to whole panels, with zeros.
-    forth : ndarray of shape (a, n), or of shape (0, n) where it is not asked for
+    forth : ndarray of shape (a, n), or of shape (0, n) where it is not requested
         Written to: K beta.
     back : ndarray of shape (n, stride)
         Added to; what is beyond b has no meaning.

@@ -1,4 +1,4 @@
-"""What the estimators share: rows and tables, the kernel that is learned, and a predictor that is linear in it."""
+"""Base of the estimators: rows and tables, the learned kernel, and a predictor that is linear in it."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 
     @property
     def learner_reason_(self) -> str:
-        """Why `auto` stood for it; empty where the learner was named."""
+        """Reason for the automatic choice of `learner_`; empty where the learner was named."""
         learner, why = default_learner(self.family, self.kernel_.X)
         return why if self.learner == AUTO and learner == self.learner_ else ""
 
     @property
     def relevance_(self) -> dict[str, float]:
-        """How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone."""
+        """Relevance of each column or feature, as shares of one in descending order; for learned metrics only."""
         counts = self.kernel_.relevance
         if counts is None:
             raise AttributeError(
@@ -270,7 +270,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         return "auto"
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
-        """Return the learner; ValueError for one that is unknown, learns no kernel, or cannot do what it is asked."""
+        """Return the learner; ValueError for one that is unknown, learns no kernel, or does not support these rows."""
         require_family(self.family)
         learner = as_learner(default_learner(self.family, X)[0] if self.learner == AUTO else self.learner)
         if self.table_ is not None:
@@ -341,7 +341,7 @@ def warn_of_cells(sentences: Sequence[str]) -> None:
 
 
 def warn_of_rows(m: int, what: str) -> None:
-    """Say that there are many rows, and what is done."""
+    """Warn of many rows, and of the sample that is drawn."""
     warnings.warn(f"X has {m:,} rows, more than {MOST_ROWS:,}: {what}.", UserWarning, stacklevel=2)
 
 
@@ -381,7 +381,7 @@ def default_family(X: Rows) -> GaussianFamily:
     Returns
     -------
     family : GaussianFamily
-        A grid of powers of two, which costs one exponential a pair of rows. It depends on the set of distinct rows:
+        A grid of powers of two, which costs one exponential per pair of rows. It depends on the set of distinct rows:
         not on their order, and not on how often one is repeated.
 
     Raises

@@ -61,7 +61,7 @@ FEW_ROWS = 100
 
 @dataclass(eq=False, repr=False)
 class SupervisedLearner(KernelLearner):
-    """Base of both: a predictor on the learned kernel, linear in the kernel between new rows and training rows.
+    """Base of classifier and regressor: a predictor that is linear in the learned kernel of new rows and training rows.
 
     A subclass has the parameters `predictor`, `precision`, `time_limit` and `verbose` as well. Its `fit` checks what it
     is given and calls `_fit`.
@@ -97,7 +97,7 @@ class SupervisedLearner(KernelLearner):
         workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Fit the predictor alone, on a kernel that was learned elsewhere.
+        """Fit the predictor on a kernel that was learned before.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class SupervisedLearner(KernelLearner):
         if y.ndim not in (1, 2) or len(y) != m:
             of, take = ("of the kernel", "kernel.rows") if X is None else ("in X", "X")
             raise ValueError(
-                f"y must have one entry a training row {of}, {m}, got shape {y.shape}; take those of {take}, in that "
+                f"y must have one entry per training row {of}, {m}, got shape {y.shape}; take those of {take}, in that "
                 "order."
             )
         known = DEFAULTS if self.learner == AUTO else (as_learner(self.learner).name,)
@@ -242,7 +242,7 @@ class SupervisedLearner(KernelLearner):
             value = learned_for
         if learned_for is not None and not np.isclose(learned_for, value, rtol=1e-9, atol=0):
             raise ValueError(
-                f"the kernel was learned for a regularization of {learned_for:g}, and the estimator has {value:g} (C, "
+                f"the kernel was learned with C = {learned_for:g}, and the estimator has {value:g} (C, "
                 "or 1 / alpha); give it that of the kernel."
             )
         predictor = as_predictor(self.predictor)
@@ -363,7 +363,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     kernel_ : LearnedKernel
         The kernel.
     weights_ : ndarray of shape (p,)
-        Its weights, one a base kernel.
+        Its weights, one per base kernel.
     alignment_ : float
         Its centered alignment with the target on the training rows.
     family_ : KernelFamily
@@ -379,7 +379,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         learned kernel over these M rows, in place of all m.
     dual_coef_ : ndarray of shape (m, q)
         ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the scores: for two classes one, above zero for the
-        second; for more, one a class, or one a pair of classes i < j, above zero for j (svm). Rows are those of
+        second; for more, one a class, or one per pair of classes i < j, above zero for j (svm). Rows are those of
         ``kernel_.X``.
     intercept_ : ndarray of shape (q,)
         Their constant part.
@@ -627,7 +627,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     kernel_ : LearnedKernel
         The kernel.
     weights_ : ndarray of shape (p,)
-        Its weights, one a base kernel.
+        Its weights, one per base kernel.
     alignment_ : float
         Its centered alignment with the target on the training rows.
     family_ : KernelFamily

@@ -76,7 +76,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         The kernel; of a two-stage learner, which finds no scale, scaled to a mean diagonal of one, so that features are
         of mean squared length one whatever the learner and the data are.
     weights_ : ndarray of shape (p,)
-        Its weights, one a base kernel.
+        Its weights, one per base kernel.
     alignment_ : float
         Its centered alignment with the target on the training rows.
     family_ : KernelFamily

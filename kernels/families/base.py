@@ -1,4 +1,4 @@
-"""What every family of base kernels offers to the engine."""
+"""Base class of families of base kernels, and the operands of their tiles."""
 
 from __future__ import annotations
 
@@ -194,11 +194,11 @@ class KernelFamily(Parameterized, ABC):
     written, by `to_dict`, and read by its `from_dict`; classes of yours too, once they are imported.
 
     A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
-    quantities do not change when a constant is added to a kernel, so a caller may ask for ``K - shift``:
+    quantities do not change when a constant is added to a kernel, so a caller may request ``K - shift``:
     a family that knows how to form that difference without cancellation (Gaussians, by ``expm1``) does.
 
     A class needs `names`, `tile`, `diag` and `subset`. The engine takes tiles from `operands` and `plan`, which by
-    default ask for `tile`; where a class has a `tile` and no `operands`, those of the classes above do not count.
+    default call `tile`; where a class has a `tile` and no `operands`, those of the classes above do not count.
     """
 
     kind: ClassVar[str]
@@ -406,7 +406,7 @@ def seeded_tile(kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any) -
 
 
 def less(K: np.ndarray, shift: np.ndarray | None) -> np.ndarray:
-    """Return a tile less a constant a kernel, in place."""
+    """Return a tile less a constant per kernel, in place."""
     if shift is not None:
         K -= shift[:, None, None]
     return K
@@ -433,7 +433,7 @@ def family_from_dict(data: object) -> KernelFamily:
 
 
 def readable(value: float) -> str:
-    """Return a number as people write it: a power of two of some size as such."""
+    """Return a number as text, large and small powers of two as such."""
     mantissa, exponent = np.frexp(value)
     return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{value:.12g}"
 

@@ -136,11 +136,11 @@ class FamilyUnion(ComposedFamily):
         if not self.families:
             raise ValueError("families must hold at least one kernel family, got an empty list.")
         if len(given) != len(self.families):
-            raise ValueError(f"columns must have one entry a family, got {len(given)} for {len(self.families)}.")
+            raise ValueError(f"columns must have one entry per family, got {len(given)} for {len(self.families)}.")
         self.columns = tuple(None if view is None else np.asarray(view, dtype=np.intp) for view in given)
         self.views = tuple(views) if views is not None else tuple(map(_positions, self.columns))
         if len(self.views) != len(self.families):
-            raise ValueError(f"views must have one entry a family, got {len(self.views)} for {len(self.families)}.")
+            raise ValueError(f"views must have one entry per family, got {len(self.views)} for {len(self.families)}.")
 
     def _parameters(self) -> dict[str, Any]:
         columns = [None if view is None else view.tolist() for view in self.columns]
@@ -299,7 +299,7 @@ def _scales(value: object) -> list[list[float]]:
 
 
 class ScaledFamily(ComposedFamily):
-    r"""One base kernel on rescaled features: p kernels, each with its own scale a feature.
+    r"""One base kernel on rescaled features: p kernels, each with its own scale per feature.
 
     .. math:: K_k(x, x') = K(s_k \circ x, \, s_k \circ x')
 
@@ -311,7 +311,7 @@ class ScaledFamily(ComposedFamily):
         :math:`s_k`, what kernel k multiplies each feature with, in units of one over the feature (where K is without
         units); each positive and finite. Not modified.
     names : sequence of str, optional
-        One name a kernel; names that appear again are numbered. By default the range of the scales.
+        One name per kernel; names that appear again are numbered. By default the range of the scales.
 
     Raises
     ------
@@ -351,7 +351,7 @@ class ScaledFamily(ComposedFamily):
             )
         names = self._ranges() if names is None else names
         if len(names) != len(self.scales):
-            raise ValueError(f"names must have one entry a kernel, got {len(names)} for {len(self.scales)}.")
+            raise ValueError(f"names must have one entry per kernel, got {len(names)} for {len(self.scales)}.")
         self._names = distinct(names)
 
     def _parameters(self) -> dict[str, Any]:
@@ -433,7 +433,7 @@ class NormalScoresFamily(MappedFamily):
     Notes
     -----
     Beyond the first and the last knot a score stays as it is: values further out are distinguished by the
-    feature itself. A tile costs that of the base kernels, and an interpolation a score and row. Rows must be dense.
+    feature itself. A tile costs that of the base kernels, and an interpolation per score and row. Rows must be dense.
 
     References
     ----------
@@ -477,7 +477,7 @@ def normal_scores(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tup
     Returns
     -------
     knots : tuple of (ndarray of shape (n, 2) or None)
-        One a feature; None for one of at most two values, whose scores tell nothing more.
+        One per feature; None for one of at most two values, whose scores tell nothing more.
     """
     w = np.ones(len(X)) if sample_weight is None else sample_weight
     return tuple(_knots(column, w) for column in X.T)

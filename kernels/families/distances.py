@@ -105,7 +105,7 @@ class ExponentialFamily(KernelFamily):
 
 
 class GaussianFamily(ExponentialFamily):
-    r"""Gaussian (RBF) kernels: rows are similar where they are near, at one length scale a bandwidth.
+    r"""Gaussian (RBF) kernels: rows are similar where they are near, at one length scale per bandwidth.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert^2)
 
@@ -121,7 +121,7 @@ class GaussianFamily(ExponentialFamily):
 
     Notes
     -----
-    One product and one exponential a pair serve a whole power-of-two grid. With ``E = K - 1``, doubling the
+    One product and one exponential per pair serve a whole power-of-two grid. With ``E = K - 1``, doubling the
     bandwidth squares the kernel, ``E(2 gamma) = E(gamma) (E(gamma) + 2)``; a bandwidth whose half is not in
     the set gets an exponential of its own. The recurrence starts at ``expm1`` and is stable: the error of one
     step is multiplied by ``2 K <= 2`` while E itself doubles where K is near one, so each value keeps an
@@ -193,7 +193,7 @@ class LaplacianFamily(ExponentialFamily):
 
 
 class CategoricalFamily(ExponentialFamily):
-    r"""Kernels of categories: rows are alike as far as their columns hold equal levels.
+    r"""Categorical kernels: similarity decreases with the number of columns whose levels differ.
 
     .. math:: K_\gamma(x, x') = \exp \Bigl( -\gamma \sum_j w_j \, [x_j \neq x'_j] \Bigr)
 
@@ -203,7 +203,7 @@ class CategoricalFamily(ExponentialFamily):
         Bandwidths, in units of one over a differing column of weight one; each positive and finite. Order is kept. Of
         one column and a large one, such as 64, the kernel is one where levels are equal, and zero elsewhere.
     weights : sequence of float, optional
-        w, one a column, positive and finite; one each by default.
+        w, one per column, positive and finite; one each by default.
 
     Raises
     ------
@@ -213,7 +213,7 @@ class CategoricalFamily(ExponentialFamily):
     Notes
     -----
     Columns hold codes, any number for a level: only whether two are equal counts, so a level that no
-    training row had is different from all. On columns of ones and zeros, one a level, a Gaussian of half the gamma is
+    training row had is different from all. On columns of ones and zeros, one per level, a Gaussian of half the gamma is
     the same kernel; here a pair of rows costs one comparison per column, however many levels there are. Positive
     definite as a product of ``exp(-gamma w) + (1 - exp(-gamma w)) [x_j = x'_j]``.
     """

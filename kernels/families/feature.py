@@ -1,4 +1,4 @@
-"""Rank-one base kernels, one a feature."""
+"""Rank-one base kernels, one per feature."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class FeatureFamily(KernelFamily):
         Parameters
         ----------
         coefficients : ndarray of shape (p,)
-            One a feature.
+            One per feature.
         A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
             Rows; not modified.
 

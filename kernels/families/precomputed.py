@@ -20,7 +20,7 @@ Positions: TypeAlias = "slice | np.ndarray"
 
 
 class PrecomputedFamily(KernelFamily):
-    """Kernels of yours, given as matrices over the n rows of one data set.
+    """Precomputed kernels, given as matrices over the n rows of one data set.
 
     A row of `X` is the position of a row of that data set: X has shape (m, 1) and holds whole numbers from 0 to
     n - 1, as float64.
@@ -82,7 +82,7 @@ class PrecomputedFamily(KernelFamily):
         self._n = n
         self._names = tuple(f"matrix {k}" for k in range(p)) if names is None else tuple(names)
         if len(self._names) != p:
-            raise ValueError(f"names must have one entry a matrix, got {len(self._names)} for {p}.")
+            raise ValueError(f"names must have one entry per matrix, got {len(self._names)} for {p}.")
         self.kernels = np.arange(p) if kernels is None else np.asarray(kernels, dtype=np.intp)
         if not len(self.kernels) or not ((self.kernels >= 0) & (self.kernels < p)).all():
             raise ValueError(f"kernels must be positions from 0 to {p - 1}, at least one, got {self.kernels.tolist()}.")

@@ -146,7 +146,7 @@ def _divided(A: Rows, lengths: np.ndarray) -> Rows:
 
 
 class PolynomialFamily(KernelFamily):
-    r"""Polynomial kernels, one a degree: products of up to so many features.
+    r"""Polynomial kernels, one per degree: products of up to so many features.
 
     .. math:: K_r(x, x') = (\gamma \, x \cdot x' + c)^r
 
@@ -166,7 +166,7 @@ class PolynomialFamily(KernelFamily):
 
     Notes
     -----
-    One product a pair serves all degrees; unlike a radial kernel it does change when features are moved.
+    One product per pair serves all degrees; unlike a radial kernel it does change when features are moved.
     """
 
     kind = "polynomial"
@@ -204,7 +204,7 @@ class PolynomialFamily(KernelFamily):
 
 
 class DirichletFamily(KernelFamily):
-    r"""Dirichlet (periodic) kernels, one a frequency: for targets that repeat along a feature.
+    r"""Dirichlet (periodic) kernels, one per frequency: for targets that repeat along a feature.
 
     .. math:: K_\sigma(x, x') = \prod_{c=1}^{d} \Bigl( 1 + 2 \sum_{j=1}^{n} \cos\bigl(j \sigma (x_c - x'_c)\bigr) \Bigr)
 
@@ -296,7 +296,7 @@ class DirichletFamily(KernelFamily):
 
 
 class ProductFamily(KernelFamily):
-    r"""Products of base kernels, one a row of exponents: for targets that depend on several views of a row at once.
+    r"""Products of base kernels, one per row of exponents: for targets that depend on several views of a row at once.
 
     .. math:: K_j(x, x') = \prod_{k=1}^{p} K^0_k(x, x')^{e_{jk}}
 
@@ -315,7 +315,7 @@ class ProductFamily(KernelFamily):
     Notes
     -----
     Products of positive semi-definite kernels are positive semi-definite. A tile costs that of the base kernels, and
-    one multiplication a pair, factor and product. Base kernels are multiplied as they are, without centering.
+    one multiplication per pair, factor and product. Base kernels are multiplied as they are, without centering.
 
     References
     ----------
@@ -332,7 +332,7 @@ class ProductFamily(KernelFamily):
         fits = all(len(row) == base.n_kernels and min(row) >= 0 and max(row) > 0 for row in self.powers)
         if not self.powers or not fits or not np.array_equal(self.powers, np.asarray(powers)):
             raise ValueError(
-                f"powers must hold rows of {base.n_kernels} whole exponents, one a base kernel, not negative and not "
+                f"powers must hold rows of {base.n_kernels} whole exponents, one per base kernel, not negative and not "
                 f"all zero, got {np.asarray(powers).tolist()}."
             )
 

@@ -1,4 +1,4 @@
-"""Learners of kernel weights, one file an algorithm, each imported when it is first named.
+"""Learners of kernel weights, one file per algorithm, each imported when it is first named.
 
 Imports: centering, engine, families, learned, parameters, registry, search, solvers, statistics, targets.
 """
@@ -79,7 +79,7 @@ def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
     Parameters
     ----------
     learner : str or Learner
-        A name of the table `LEARNERS`, or ``module:Class`` for a learner of yours, whose module can be imported.
+        A name of the table `LEARNERS`, or ``module:Class`` for a custom learner, whose module can be imported.
     **params
         Its parameters.
 

@@ -45,7 +45,7 @@ class Alignf(AlignmentLearner):
     source = "JMLR 2012, Proposition 9, equation (7)"
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.weigh`."""
+        """Return the weights; see `AlignmentLearner.fit_weights`."""
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled = scale[:, None] * M
@@ -150,7 +150,7 @@ class AlignfLinear(AlignmentLearner):
             raise ValueError(f"dependent must be error or subset, got {self.dependent!r}.")
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.weigh`."""
+        """Return the weights; see `AlignmentLearner.fit_weights`."""
         self.require()
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))

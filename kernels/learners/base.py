@@ -1,4 +1,4 @@
-"""What a learner is, what it is given, and the three kinds of them."""
+"""Base classes of learners, and the problem that a learner solves."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
 
 @dataclass(frozen=True, eq=False)
 class LearningProblem:
-    """What a learner is given: rows, what is known of them, and how base kernels are normalized.
+    """Learning problem: training rows, their statistics, and the normalization of base kernels.
 
     Attributes
     ----------
@@ -228,7 +228,7 @@ class LearningProblem:
 class Learner(Parameterized, ABC):
     """Algorithm that determines the weights of base kernels; its parameters are its fields.
 
-    A learner of yours is a frozen data class below `AlignmentLearner`, `JointLearner` or `KernelSearchLearner`, with
+    A custom learner is a frozen data class below `AlignmentLearner`, `JointLearner` or `KernelSearchLearner`, with
     one method. It is used wherever the name of a built-in one is; configurations call it ``module:Class``.
 
     Attributes
@@ -339,7 +339,7 @@ class Learner(Parameterized, ABC):
 
 
 class AlignmentLearner(Learner):
-    """A learner of weights from alignments alone; any predictor follows.
+    """Base of two-stage learners: weights from alignments alone; any predictor follows.
 
     A subclass has `fit_weights`. Its cost is that of (M, a): no tile is computed, whatever the number of rows.
     """
@@ -391,7 +391,7 @@ class AlignmentLearner(Learner):
 
 
 class JointLearner(Learner):
-    """A learner of the weights together with a predictor, for each regularization.
+    """Base of one-stage learners: weights together with a predictor, for each value of C.
 
     A subclass has `solve`, and says whose problem it solves in `predictor`.
     """
@@ -431,7 +431,7 @@ class JointLearner(Learner):
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel a regularization; each problem starts from the solution of the one before."""
+        """Return one kernel per value of C; each problem starts from the solution of the one before."""
         usable, statistics = problem.usable, problem.training_statistics
         statistics.require_informative(problem.centering.subtracts)
         if problem.target is None:
@@ -457,7 +457,7 @@ class JointLearner(Learner):
 
 
 class KernelSearchLearner(Learner):
-    """A learner that finds its own base kernels in a continuous family.
+    """Base of learners that find their own base kernels in a continuous family.
 
     A subclass has `find`; with a `predictor`, it learns again for each regularization.
     """
@@ -491,7 +491,7 @@ class KernelSearchLearner(Learner):
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one a regularization; of the statistics of a problem the rows alone count."""
+        """Return one kernel, or one per value of C; of the statistics of a problem the rows alone count."""
         if problem.target is None:
             raise ValueError(f"{self.name} searches base kernels for a target and needs the target; give target.")
         rows, weights = problem.rows, problem.sample_weight

@@ -1,4 +1,4 @@
-"""Weights in closed form: equal ones, the best kernel alone, alignments, and one q-norm."""
+"""Weights in closed form: equal weights, the best kernel alone, alignments, and a q-norm constraint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from learnkernels.kernels.learners.base import AlignmentLearner, LearningProblem
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unif(AlignmentLearner):
-    """Equal weights: simple, and hard to beat.
+    """Equal weights for all base kernels.
 
 
     References
@@ -30,13 +30,13 @@ class Unif(AlignmentLearner):
         return (problem.kernel(self.name, Solution.of_direction(np.ones(len(problem.usable)))),)
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.weigh`."""
+        """Return the weights; see `AlignmentLearner.fit_weights`."""
         return Solution.of_direction(np.ones(len(a)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Single(AlignmentLearner):
-    """All weight on the base kernel with the highest centered alignment; ties go to the first.
+    """The base kernel with the highest centered alignment; ties go to the first.
 
 
     Notes
@@ -53,7 +53,7 @@ class Single(AlignmentLearner):
     source = "JMLR 2012, after Proposition 7 (q = 1)"
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.weigh`."""
+        """Return the weights; see `AlignmentLearner.fit_weights`."""
         weights = np.zeros(len(a))
         weights[np.argmax(a / np.sqrt(M.diagonal()))] = 1.0
         return Solution(weights)
@@ -81,7 +81,7 @@ class Align(AlignmentLearner):
     source = "JMLR 2012, equation (3)"
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.weigh`."""
+        """Return the weights; see `AlignmentLearner.fit_weights`."""
         # a is not negative for positive semi-definite kernels; rounding can leave it just below.
         return Solution.of_direction(np.maximum(a, 0.0) / np.sqrt(M.diagonal()))
 
@@ -138,7 +138,7 @@ class Lq(AlignmentLearner):
             raise ValueError(f"q must be a number from 1 to infinity, got {self.q}.")
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `AlignmentLearner.weigh`."""
+        """Return the weights; see `AlignmentLearner.fit_weights`."""
         self.require()
         # a is not negative for positive semi-definite kernels; rounding can leave it just below.
         products = np.maximum(a, 0.0)

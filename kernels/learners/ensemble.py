@@ -54,7 +54,7 @@ class Ensemble(Learner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelEnsemble(Value):
-    r"""Kernel ridge hypotheses, one a base kernel, combined by least squares on left-out rows, a regularization each.
+    r"""Kernel ridge hypotheses, one per base kernel, combined by least squares on left-out rows, one per value of C.
 
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i
               \Big\lVert Y_i - \bar Y^{(-i)} - \sum_k \mu_k f_k^{(-i)}(x_i) \Big\rVert^2
@@ -87,7 +87,7 @@ class KernelEnsemble(Value):
 
     Notes
     -----
-    Hypotheses are combined without the mean that each contains. As it stands, the mean of the other rows falls as the
+    Hypotheses are combined without the mean that each contains. Otherwise the mean of the other rows falls as the
     left-out target rises, and least squares would find that: with strong regularization it would predict every row
     by its own target, and turn the signs of all hypotheses.
 
@@ -215,7 +215,7 @@ class KernelEnsemble(Value):
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions in the terms of the target, one row a regularization, shape (L, n) or (L, n, q).
+        """Return predictions in the terms of the target, one row per value of C, shape (L, n) or (L, n, q).
 
         Parameters
         ----------
@@ -234,7 +234,7 @@ class KernelEnsemble(Value):
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row a regularization, shape (L, n) or (L, n, n_classes).
+        """Return scores of classes for new rows, one row per value of C, shape (L, n) or (L, n, n_classes).
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """

@@ -218,7 +218,7 @@ class NKRR(JointLearner):
         if start is not None and (
             np.shape(start) != (p,) or not np.all(np.isfinite(start)) or np.any(np.less(start, 0))
         ):
-            raise ValueError(f"start must be {p} finite weights, one a base kernel, none of them negative.")
+            raise ValueError(f"start must be {p} finite weights, one per base kernel, none of them negative.")
         mu_0 = center_weights(self.center, p, float(self.norm))
         if not self.radius:
             return Solution(mu_0, None, objective.degree, objective.offset)

@@ -48,7 +48,7 @@ SEARCH_ROWS = 1500
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RFM(KernelSearchLearner):
-    r"""Features count by how much the prediction changes along them: base kernels in learned metrics.
+    r"""Recursive feature machine: base kernels in metrics learned from gradients of the prediction.
 
     A recursive feature machine that keeps several metrics and several kernels: Gaussians and Laplacians around the
     median distance, in the metric in which every feature has a standard deviation of one, and in metrics that are
@@ -220,7 +220,7 @@ class RFM(KernelSearchLearner):
     def _rounds(
         self, examples: Examples, columns: FeatureColumns, numbers: Sequence[int], near: float | None = None
     ) -> Iterator[Round]:
-        """Give the rounds of some numbers, and learn no further than is asked; the first ridge is near a given one."""
+        """Give the rounds of some numbers, and learn no further ones; the first ridge is near a given one."""
         kinds = [kind for kind in ("diagonal", "full") if self.metric in (kind, "both")]
         X = examples.X[:, columns.others]
         if UNSUPERVISED in numbers:

@@ -149,7 +149,7 @@ class TrainingSet:
 
 @dataclass(frozen=True, eq=False)
 class RegularizationPath:
-    """Predictors whose scores are linear in one kernel, one a regularization.
+    """Predictors whose scores are linear in one kernel, one per value of C.
 
     Attributes
     ----------
@@ -194,23 +194,23 @@ class RegularizationPath:
         return self.dual[position], self.intercept[position]
 
     def scores(self, X_new: Any) -> np.ndarray:
-        """Return scores of new rows, one set a regularization, shape (L, n, q)."""
+        """Return scores of new rows, one set per value of C, shape (L, n, q)."""
         assert self.kernel is not None
         scores = self._scores.of(checked_rows(self.kernel.X, X_new))
         return scores.reshape(len(scores), len(self), -1).transpose(1, 0, 2)
 
     @cached_property
     def _scores(self) -> LinearScores:
-        """Those of all regularizations side by side."""
+        """Coefficients for all values of C side by side."""
         assert self.kernel is not None
         return LinearScores(self.kernel, np.concatenate(self.dual, axis=1), np.concatenate(self.intercept))
 
     def predict(self, X_new: Any) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row a regularization."""
+        """Return predictions for new rows in the terms of the target, one row per value of C."""
         return self.decode(self.scores(X_new))
 
     def predict_from(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions from the kernel between new rows and those of `dual`, one row a regularization."""
+        """Return predictions from the kernel between new rows and those of `dual`, one row per value of C."""
         return self.decode(K_cross @ self.dual + self.intercept[:, None])
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
@@ -223,7 +223,7 @@ class RegularizationPath:
         return classes[pair_votes(scores, len(classes))[0].argmax(axis=-1)]
 
     def class_scores(self, X_new: Any) -> list[np.ndarray]:
-        """Return the scores that classes are compared by, one array of shape (n,) or (n, n_classes) a regularization.
+        """Return the scores that classes are compared by, one array of shape (n,) or (n, n_classes) per value.
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """
@@ -245,7 +245,7 @@ class Predictor(Parameterized, ABC):
     by_rows : bool
         Whether the matrix of all training rows is never formed.
     one_vs_one : bool
-        Whether it has one score a pair of classes, where they are more than two.
+        Whether it has one score per pair of classes, where they are more than two.
     on_landmarks : bool
         Whether it expresses predictions in some of the training rows.
     loss : str
@@ -277,7 +277,7 @@ class Predictor(Parameterized, ABC):
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
     ) -> RegularizationPath:
-        """Fit on training rows, once a regularization.
+        """Fit on training rows, once per value of C.
 
         Parameters
         ----------

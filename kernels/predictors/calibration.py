@@ -1,4 +1,4 @@
-"""Probabilities from scores: one sigmoid a score, fitted on scores of rows that the predictor did not see."""
+"""Probabilities from scores: one sigmoid per score, fitted on scores of rows that the predictor did not see."""
 
 from __future__ import annotations
 
@@ -192,11 +192,11 @@ def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarr
     Parameters
     ----------
     linear : ndarray of shape (n, q)
-        Scores that are linear in the kernel: one for two classes, one a class, or one a pair of classes (svm).
+        Scores that are linear in the kernel: one for two classes, one a class, or one per pair of classes (svm).
     n_classes : int
         At least two.
     of_pairs : bool
-        Whether there is one a pair of more than two classes, as support vector machines have them.
+        Whether there is one per pair of more than two classes, as support vector machines have them.
 
     Returns
     -------

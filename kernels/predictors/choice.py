@@ -93,7 +93,7 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
     errors : ndarray of shape (n_settings, L)
         A row a setting, along an ascending grid; NaN for what is not compared.
     smooth : bool, default False
-        Count each error half and its neighbors along the grid a quarter each, as few rows tell two values apart, and
+        Count each error half and its neighbors along the grid a quarter each, as few rows distinguish two values, and
         take the middle one of equal ones: errors of SVMs whose every row is right go on to the end of the grid. By
         default the least error itself, and of equal ones the strongest regularization and then the first setting.
 
@@ -114,7 +114,7 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PredictionProblem:
-    """What a choice of the predictor depends on.
+    """Size and kind of a prediction problem, from which the predictor is chosen.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class PredictionProblem:
     n_rows, n_kernels, n_features : int
         m training rows, p, and of how many features distances are taken.
     n_columns : int
-        Columns that are solved for at once: outputs times regularizations.
+        Columns that are solved for at once: outputs times values of C.
     n_seeds : int, default 1
         Base kernels that take an exponential of their own, as those of different metrics do.
     single : bool, default False
@@ -291,7 +291,7 @@ def given(name: str, value: Any) -> float | Literal["auto"]:
 
 
 def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> float:
-    r"""Return the C, C or one over the ridge, with which a predictor is best on rows that it has not seen.
+    r"""Return the C (SVM) or 1 / alpha (ridge) with the least error of a predictor on held-out rows.
 
     Parameters
     ----------

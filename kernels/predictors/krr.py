@@ -20,7 +20,7 @@ from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
 from learnkernels.kernels.targets import Target
 
 FACTORS = 8
-"""Most regularizations that take a factor each: eigenvectors cost as much as nine factors of 300 rows, 13 of 1,000."""
+"""Most values of C that take a factor each: eigenvectors cost as much as nine factors of 300 rows, 13 of 1,000."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +81,7 @@ def ridge_path(
     *,
     factor: bool = False,
 ) -> RegularizationPath:
-    r"""Return kernel ridge regressions, one a regularization.
+    r"""Return kernel ridge regressions, one per value of C.
 
     .. math:: \alpha_\Lambda = (\Lambda K_c + I)^{-1} \Lambda (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha + \bar Y
 
@@ -111,7 +111,7 @@ def ridge_path(
 
     Notes
     -----
-    Up to `FACTORS` regularizations take a Cholesky factor each, m^3 / 3 flops; more of them, or one so large that its
+    Up to `FACTORS` values of C take a Cholesky factor each, m^3 / 3 flops; more of them, or one so large that its
     factor fails, the eigenvectors, O(m^3) once in the time of about ten factors, and O(L m^2 q) after that.
 
     References

@@ -34,7 +34,7 @@ COARSE = 1e-2
 """Tolerance from which on the Gram matrix is stored in 16 bits a value, as far as there is room."""
 
 HELD_OUT = 1000
-"""Most rows that tell how scores of new rows err, of a regression that was not yet told their targets."""
+"""Most held-out rows whose scores calibrate probabilities and intervals."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

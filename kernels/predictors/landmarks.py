@@ -54,7 +54,7 @@ def landmarks_for(
     n_rows, n_features : int
         m and d.
     n_columns : int
-        Columns that are solved for at once: outputs times regularizations.
+        Columns that are solved for at once: outputs times values of C.
     memory : int
         Bytes that the fit may take next to the data set.
     held_features : bool, default False

@@ -29,7 +29,7 @@ EDGE_GAIN = 1e-3
 
 
 class PredictorPath(Protocol):
-    """Predictors of one learner, one a regularization; `KernelPredictors` and `KernelEnsemble` are such.
+    """Predictors of one learner, one per value of C; `KernelPredictors` and `KernelEnsemble` are such.
 
     Attributes
     ----------
@@ -41,17 +41,17 @@ class PredictorPath(Protocol):
     def grid(self) -> Sequence[float]: ...
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row a regularization."""
+        """Return predictions for new rows in the terms of the target, one row per value of C."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row a regularization, shape (L, n) or (L, n, n_classes).
+        """Return scores of classes for new rows, one row per value of C, shape (L, n) or (L, n, n_classes).
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """
 
 
 class KernelPredictors:
-    """Predictors on learned kernels, one a regularization.
+    """Predictors on learned kernels, one per value of C.
 
     Attributes
     ----------
@@ -118,11 +118,11 @@ class KernelPredictors:
         self.notes = tuple(dict.fromkeys(note for path in self.paths for note in path.notes))
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row a regularization."""
+        """Return predictions for new rows in the terms of the target, one row per value of C."""
         return np.concatenate([path.predict(X_new) for path in self.paths])
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row a regularization, shape (L, n) or (L, n, n_classes).
+        """Return scores of classes for new rows, one row per value of C, shape (L, n) or (L, n, n_classes).
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """
@@ -409,7 +409,7 @@ class Evaluation:
         return None if self.sample_weight is None else self.sample_weight[rows]
 
     def _responses(self, of: PredictorPath, rows: np.ndarray) -> np.ndarray:
-        """Return scores or predictions of some rows, one row a regularization."""
+        """Return scores or predictions of some rows, one row per value of C."""
         respond = of.predict if self._metric.response == "predictions" else of.scores
         runs = np.split(rows, range(RUN, len(rows), RUN))
         return np.concatenate([respond(self.X[run]) for run in runs], axis=1)

@@ -297,7 +297,7 @@ def assign_split(
         Rows that test and do nothing else, where the data set says which: those to test are drawn among them, the
         others among the rest.
     groups : ndarray of int of shape (m,), optional
-        Group of each row: whole groups are drawn, and each part has as nearly the rows asked for as they allow.
+        Group of each row: whole groups are drawn, and each part has as nearly the requested rows as they allow.
     times : ndarray of int of shape (m,), optional
         When each row was: nothing is drawn, the last rows test, those before them validate, those before these train,
         and earlier ones are not used. Rows of one time stay together. Not with `held_out` or `groups`.

@@ -85,7 +85,7 @@ class FeatureColumns:
         if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
             raise ValueError(f"codes must be some of the {d} columns of X and not all of them, got {given!r:.60}.")
         if names and len(names) != len(codes):
-            raise ValueError(f"code_names must have one entry a code, got {len(names)} for {len(codes)}.")
+            raise ValueError(f"code_names must have one entry per code, got {len(names)} for {len(codes)}.")
         return cls(codes, others, tuple(names or (f"column {code}" for code in codes.tolist())))
 
     def union(self, metrics: Sequence[RfmMetric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:

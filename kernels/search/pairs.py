@@ -1,4 +1,4 @@
-"""Kernels over all pairs of rows as functions of their bandwidths: one for all features, or one a feature.
+"""Kernels over all pairs of rows as functions of their bandwidths: one for all features, or one per feature.
 
 Pairs are those above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ...
 """
@@ -161,7 +161,7 @@ class RadialPairs:
         return K
 
     def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the product with P, symmetric, and its derivative; one exponential a pair."""
+        """Return the product with P, symmetric, and its derivative; one exponential per pair."""
         value, slope = self._sums(float(u[0]), squareform(P, checks=False))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
 
@@ -286,7 +286,7 @@ class FeaturePairs:
         return np.log(np.minimum(lows, narrow)), np.log(np.maximum(highs, wide))
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
-        """Return the kernel matrix, freshly allocated; one product of m^2 d flops and one exponential a pair."""
+        """Return the kernel matrix, freshly allocated; one product of m^2 d flops and one exponential per pair."""
         Z = self.X * np.exp(-u)
         K = np.asarray(Z @ Z.T)
         norms = np.diagonal(K).copy()

@@ -61,7 +61,7 @@ class Preconditioner:
         return other
 
     def __call__(self, R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-        """Return it times the columns of R, shape (n, c), each with its shift."""
+        """Return the product with the columns of R, shape (n, c), each with its shift."""
         inside = self._F.T @ R
         for shift in np.unique(shifts):
             if shift not in self._factors:

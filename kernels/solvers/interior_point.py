@@ -236,7 +236,7 @@ def weights_by_interior_point(
     Returns
     -------
     mu : ndarray of shape (p,)
-        Weights, not negative, of the sum asked for.
+        Weights, not negative, of the requested sum.
     dual : ndarray of shape (m, n_pairs)
         ``y * a`` of each pair.
     steps : int
@@ -330,7 +330,7 @@ class FeaturePath(InteriorPoint):
     def sparse_w(self) -> np.ndarray:
         """Return w without the features that the bounds leave out: those whose share of w is below that of their slack.
 
-        At a solution one of the two is zero, so towards it the larger one tells which.
+        At a solution one of the two is zero, so towards it the larger one shows which.
         """
         w, slack = self.w, self._parts(self.slacks)[2]
         return np.where(np.abs(w) * self.free[0] > slack.min(axis=0) * np.abs(w).sum(), w, 0.0)

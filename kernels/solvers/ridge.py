@@ -24,7 +24,7 @@ SKETCH, MOST_SKETCHED = 7, 1500
 few passes, and most."""
 
 EXCESS = 1e-4
-"""Share of the duality gap asked for that the residual of a solution may add to the objective."""
+"""Share of the requested duality gap that the residual of a solution may add to the objective."""
 
 FIRST, LEAST = 1e-2, 1e-12
 """Residual, relative to the target, that tells the size of the objective, and the least that is requested at all."""
@@ -112,7 +112,7 @@ class RidgeProblem:
 
         Notes
         -----
-        O(p m^2 q) and a Cholesky factor, O(m^3 / 3). The Hessian, when asked for, costs O(p q m^2 + p^2 q m) more:
+        O(p m^2 q) and a Cholesky factor, O(m^3 / 3). The Hessian, if requested, costs O(p q m^2 + p^2 q m) more:
 
         .. math:: H_{kl} = 2 \operatorname{tr} (K_k \alpha)^\top (K_\mu + \lambda I)^{-1} (K_l \alpha)
         """

@@ -53,8 +53,8 @@ class SampledStatistics(AlignmentStatistics):
     these are: that of a U-statistic. Of kernels as given, pairs of two rows count :math:`m (m - 1) / (n (n - 1))` times
     and each row with itself :math:`m / n` times; centered, about as often where n is much smaller than m. The target
     kernel is one more kernel. The alignment of a narrow kernel, about :math:`1 / \sqrt m` on m rows, is therefore not
-    taken for the :math:`1 / \sqrt n` of the sample. Whatever is kept by row is of the n sampled rows, which count once
-    each.
+    mistaken for the :math:`1 / \sqrt n` of the sample. Whatever is kept by row is of the n sampled rows, which count
+    once each.
 
     Attributes
     ----------

@@ -119,7 +119,7 @@ class TableEncoding(Value):
 
     Notes
     -----
-    Rules, in this order; what `columns` says goes before all. A column without values or with a single one is left out.
+    Rules, in this order; types in `columns` take precedence. A column without values or with a single one is left out.
     Booleans and numbers are numbers, and so are texts that nearly all are numbers, in common notations: the others are
     missing values. Whole numbers that nearly all differ are left out as identifiers where the name is one of these or
     they count the rows. Texts that nearly all are dates are dates; where day and month cannot be distinguished, the day

@@ -129,7 +129,7 @@ class NumberSummary:
         all_kept: bool = True,
         texts: np.ndarray | None = None,
     ) -> Self:
-        """Return it of numbers, NaN for gaps, each of which is there once, or as often as `counts` say.
+        """Return the summary of numbers, NaN for missing ones, each of which occurs once, or as often as `counts` say.
 
         Quantiles alone are kept of more than `POINTS` different ones unless `all_kept`. `texts` have all their digits.
         """
@@ -261,7 +261,7 @@ class DaySummary:
 
     @classmethod
     def of(cls, days: np.ndarray, counts: np.ndarray | None = None, all_kept: bool = True) -> DaySummary:
-        """Return it of days since 1970, NaN for gaps."""
+        """Return the summary of days since 1970, NaN for missing ones."""
         held = days[~np.isnan(days)]
         within = [of(held) for of in reading.CYCLES.values()]
         low, high = [one.min(initial=np.inf) for one in within], [one.max(initial=-np.inf) for one in within]
@@ -331,7 +331,7 @@ class ColumnSummary:
 
     @classmethod
     def of(cls, column: reading.Column, as_levels: bool = False, all_kept: bool = True) -> ColumnSummary:
-        """Return it of a block of rows; `as_levels` says that numbers are levels of a category, and counted."""
+        """Return the summary of a block of rows; with `as_levels` numbers are levels of a category, and counted."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
@@ -361,14 +361,14 @@ class ColumnSummary:
         return found if column.kind == "number" else found._as_other_kinds(Counter(held.tolist()), all_kept)
 
     def _with_texts(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
-        """Return it with the texts of all rows of a block that have one."""
+        """Return the summary with the texts of a block."""
         codes, words = smallest(reading.codes_of(list(counts))), sum(text.count(" ") * n for text, n in counts.items())
         few = all_kept or len(counts) <= MOST_COUNTED
         kept = counts if few else dict(Counter(counts).most_common(KEPT))
         return replace(self, texts=dict(kept), counted=few, codes=codes, words=words)
 
     def _as_other_kinds(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
-        """Return it with what the texts of a block are as numbers and as dates."""
+        """Return the summary with the texts of a block parsed as numbers and as dates."""
         texts = list(counts)
         self = replace(
             self, has_codes=any(len(text) > 15 and text.isdigit() and int(text) > reading.LARGEST for text in texts)
@@ -510,7 +510,7 @@ class TableSummary:
 
     @classmethod
     def of(cls, block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> TableSummary:
-        """Return it of a block of rows; numbers in the columns that `as_levels` names are levels of categories."""
+        """Return the summary of a block of rows; numbers in the columns of `as_levels` are levels of categories."""
         held = reading.read_columns(block)
         return cls({name: ColumnSummary.of(column, name in as_levels, all_kept) for name, column in held.items()})
 

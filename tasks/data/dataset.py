@@ -196,14 +196,12 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
     files = {name: folder / f"{name}.npy" for name in SAMPLE_COLUMNS}
-    sample_columns: dict[str, Any] = {
-        name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()
-    }
+    held: dict[str, Any] = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
     table = TableEncoding.from_dict(about["table"]) if "table" in about else None
     features = names_from_data(about["features"]) if table is None else table.features
     raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
-    sample_columns["by_training"] = about.get("scale", "")  # which entries of earlier versions do not have
-    return Dataset(X, target, features, low, spread, table=table, raw=raw, **sample_columns)
+    held["by_training"] = about.get("scale", "")  # which entries of earlier versions do not have
+    return Dataset(X, target, features, low, spread, table=table, raw=raw, **held)
 
 
 def copied_share(ref: DatasetRef) -> float:

@@ -195,7 +195,7 @@ class _Known:
         return rows, target, known
 
     def tell_all(self, sentences: Sequence[str]) -> None:
-        """Tell what columns were left out, or which cells are not what their column holds."""
+        """Report which columns were dropped, or which cells are not what their column holds."""
         for sentence in sentences:
             self.tell(f"{self.where}: {sentence}.")
 
@@ -324,12 +324,12 @@ def _usable(
     tell: Callable[[str], None],
 ) -> np.ndarray:
     """Return which rows have a target, known sample columns and a positive weight, shape (m,)."""
-    taught = _present(y) | (config.missing == "refuse")
-    if config.missing == "impute" and not taught.all() and taught.any():
-        tell(f"{where}: {(~taught).sum():,} of {len(taught):,} rows have no target, and are left out.")
+    labeled = _present(y) | (config.missing == "refuse")
+    if config.missing == "impute" and not labeled.all() and labeled.any():
+        tell(f"{where}: {(~labeled).sum():,} of {len(labeled):,} rows have no target, and are left out.")
     counting = [sample_columns["weights"] > 0] if "weights" in sample_columns else []
     there = [of >= 0 for name, of in sample_columns.items() if name != "folds"]  # which are all there
-    return np.asarray(np.logical_and.reduce([taught, *counting, *there]))
+    return np.asarray(np.logical_and.reduce([labeled, *counting, *there]))
 
 
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:

@@ -1,4 +1,4 @@
-"""Data sets of OpenML: fetched once by scikit-learn, kept below the store, and checked whenever they are read."""
+"""OpenML data sets: fetched once by scikit-learn, kept below the store, and checked whenever they are read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FETCHING = threading.Lock()
 
 
 def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> tuple[Table, str, str]:
-    """Return a set of OpenML, from what is kept of an earlier use where there is that, its name, and its target.
+    """Return an OpenML data set, from what is kept of an earlier use where there is that, its name, and its target.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def _fetch(name: str, version: int, where: str, lacking: str, tell: Callable[[st
             )
         except (OSError, EOFError, HTTPException) as error:
             raise TransferError(
-                f"{lacking}, and OpenML cannot be asked for it ({_reason(error)}); start again with a network, or give "
+                f"{lacking}, and OpenML cannot be reached ({_reason(error)}); start again with a network, or give "
                 "the set as a file with 'source: file'."
             ) from None
         except (ValueError, KeyError) as error:

@@ -319,7 +319,7 @@ def to_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
 def rows_with(
     table: Table, wanted_of: Mapping[str, Sequence[str]], key: str, where: str, among: np.ndarray | None = None
 ) -> np.ndarray | None:
-    """Return which rows, of all or `among` some, have one of the values asked for in each column; None where all have.
+    """Return which rows, of all or `among` some, have one of the requested values in each column; None where all have.
 
     Values are compared as text; `key` of the configuration needs them.
 

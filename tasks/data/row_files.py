@@ -27,13 +27,13 @@ from learnkernels.tasks.store import atomic_path, store_path, temporary_folder
 Result = TypeVar("Result")
 
 BATCH_BYTES = 1 << 20
-"""Size of a record batch: of what is read, at most so much at either end was not asked for."""
+"""Size of a record batch: of what is read, at most so much at either end was not requested."""
 
 PART_BYTES = 64 << 20
 """Size of a file of rows for workers on other machines: large enough for a server of objects, small enough to hold."""
 
 PAUSES = (1, 2, 4, 8, 16, 32)
-"""Seconds to wait before a server of objects is asked again: it may be away for a minute."""
+"""Seconds to wait before a request to an object store is repeated: it may be away for a minute."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class RowParts(RowsInFiles):
         return RowFile(path, (min(size, m - part * size), d), self.dtype)
 
     def unseen(self) -> str:
-        """Return why this process cannot read the first part, in one sentence; an empty one where it can."""
+        """Return why this process cannot read the first part, as one sentence; empty where it can."""
         location = locate(self._address(0))
         try:
             with transferring(location), location.open_input():
@@ -251,7 +251,7 @@ def _copied(address: str) -> Path:
 
 
 def patiently(fetch: Callable[[], Result]) -> Result:
-    """Return what a function returns, which is asked again for a minute where a server may be away.
+    """Return what a function returns, which is repeated for a minute where a server may be away.
 
     Raises
     ------

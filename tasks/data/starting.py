@@ -65,10 +65,10 @@ LOOKED_AT = 10_000
 """Rows in which it is looked for what is odd."""
 
 ALONE = 0.9995
-"""Rank correlation with a target, or share of its variance, from which on a column alone is said to tell it."""
+"""Rank correlation with a target, or share of its variance, from which on a column alone counts as leaking it."""
 
 MANY = 10
-"""Different numbers that a column has at least of which it is asked whether it is a function of the target."""
+"""Different numbers that a column has at least to test whether it is a function of the target."""
 
 
 SAMPLE_COLUMNS = {
@@ -85,7 +85,7 @@ class Start:
     Attributes
     ----------
     lines : tuple of str
-        For people.
+        Remarks, for users.
     text : str
         The configuration of the comparison, as YAML with comments.
     """
@@ -230,7 +230,7 @@ def columns_of(path: str | Sequence[str]) -> list[str]:
 
 
 def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
-    """Return one line a kind of columns, with a value of each, one about gaps, and one a column that is left out."""
+    """Return one line a kind of columns, with a value of each, one about gaps, and one per column that is left out."""
     gaps = [place for place, name in enumerate(table.features) if name.endswith((" missing", "=missing"))]
     row = X[(X[:, gaps] != 0).sum(axis=1).argmin()][None]
     values = {name: one[0] for name, one in table.decode(row).items()}
@@ -259,7 +259,7 @@ def _taken_for(column: ColumnEncoding) -> tuple[str, str | tuple[str, ...]]:
 
 
 def _oddities(dataset: Dataset, target: str) -> list[str]:
-    """Return what looks odd: columns that tell the target by themselves, and rows that repeat others."""
+    """Return what looks odd: columns that leak the target, and rows that repeat others."""
     assert dataset.table is not None
     X, y = np.asarray(dataset.X[:LOOKED_AT]), dataset.target.values[:LOOKED_AT]
     owners, found = np.array(dataset.table.features.owners), list[str]()
@@ -279,7 +279,7 @@ def _oddities(dataset: Dataset, target: str) -> list[str]:
 
 
 def _tells(values: np.ndarray, y: np.ndarray, ordered: bool, dataset: Dataset) -> bool:
-    """Return whether the values of a column, in their order or as levels, tell the target of nearly all rows."""
+    """Return whether the values of a column, in their order or as levels, determine the target of nearly all rows."""
     different = len(np.unique(values))
     if dataset.target.task == "regression" and ordered:
         return different > MANY and bool(abs(spearmanr(values, y).statistic) > ALONE)

@@ -62,7 +62,7 @@ def joint_name(locations: Sequence[Location]) -> str:
 
 
 def locations_of(*addresses: str) -> tuple[Location, ...]:
-    """Return the places that paths or addresses stand for: of one file, or of those of a folder or pattern by name.
+    """Return the locations of paths or addresses: of one file, or of those of a folder or pattern by name.
 
     What names of folders tell of rows is that of folders below each of them.
 
@@ -177,7 +177,7 @@ class TableFile:
             yield pa.record_batch([told[name] if name in told else held[name] for name in names], schema=schema)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._source.close()
 
 
@@ -388,7 +388,7 @@ class Table(AbstractContextManager["Table"]):
         return f"{self._where}: {location.name}" if self._where else ""
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file in self._files:
             file.close()
 
@@ -413,7 +413,7 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the files, for people."""
+        """Remarks about the files, for reports."""
         guessed = [(file.location.name, file.encoding) for file in self._files if isinstance(file, CsvFile)]
         return [f"{name} is not UTF-8, and is read as {of}" for name, of in guessed if not of.startswith("utf")]
 

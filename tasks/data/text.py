@@ -35,7 +35,7 @@ def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[spa
     Returns
     -------
     counts : CSR matrix of float64 of shape (m, d)
-        All n-grams of the sizes asked for, in the order of their text.
+        All n-grams of the requested sizes, in the order of their text.
     ngrams : tuple of str
 
     Raises
@@ -106,7 +106,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _count_tokens(
     tokens: pa.Array, table: pa.Table, config: NgramsConfig, where: str
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]] | None:
-    """Count tokens whose words, joined by an underscore, are as many as asked for; nothing where there are none."""
+    """Count tokens whose words, joined by an underscore, are as many as requested; nothing where there are none."""
     name = config.column[0]
     if not _is_text(tokens.type.value_type):
         raise InputError(f"{where}: column {name!r} of 'ngrams' holds lists of {tokens.type.value_type}, not of text.")

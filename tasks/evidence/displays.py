@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LARGEST = 12
-"""Base kernels, or features, that a figure shows unless more are asked for."""
+"""Default number of base kernels, or features, that a figure shows."""
 
 
 class _Display:

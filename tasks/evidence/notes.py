@@ -55,7 +55,7 @@ def experiment_note(experiment_id: str, newest: str | None = None) -> str:
 def sweep_note(
     experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
 ) -> str:
-    """Return the note of a comparison: who wins, the figure, and where the rest is.
+    """Return the note of a comparison: the winners, the figure, and links to the rest.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
     key, of : str
         Key of the artifact, and what it is the progress of.
     timed : int, default 0
-        How many steps have trials, whose time tells how long the rest takes; 0 for no estimate.
+        How many steps have trials, whose time gives the estimate of the rest; 0 for no estimate.
     """
 
     def __init__(self, steps: int, key: str = ARTIFACT_KEY, of: str = "the comparison", timed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves behind for people: its report, and the folder that holds it with tables and figures."""
+"""Results of a run: its report, and the folder that holds it with tables and figures."""
 
 from __future__ import annotations
 

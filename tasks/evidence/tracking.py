@@ -80,7 +80,7 @@ Level = Literal["sweep", "result", "model", "decision"]
 """What an MLflow run is: a comparison, a learner on a data set in it, a trained model, a challenge of the champion."""
 TRIES = 5
 """How often what two runs add at once is tried."""
-ABANDONED = "The process of this run ended without a word; start the same command again and it resumes from there."
+ABANDONED = "The process of this run ended unexpectedly; start the same command again and it resumes from there."
 PREFECT_UI = "http://127.0.0.1:4200"
 """Where `learnkernels ui` shows the flow runs of the working directory, by default."""
 

@@ -19,7 +19,7 @@ from learnkernels.tasks.measure.matrices import StoredMatrices
 from learnkernels.tasks.own import own_family
 
 MOST_FEATURES_BY_TILES = 1000
-"""Rank-one kernels next to other families, whose statistics come from tiles and hold a matrix a pair of folds."""
+"""Rank-one kernels next to other families, whose statistics come from tiles and hold a matrix per pair of folds."""
 
 
 def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels") -> KernelFamily:

@@ -44,7 +44,7 @@ STRIPS_PER_WORKER = 4
 """Strips for each worker after which the index is written again."""
 
 RESERVE = 1.01
-"""Free space asked for, as a multiple of the values that are still to be written."""
+"""Free space required, as a multiple of the values that are still to be written."""
 
 SYMMETRIC = 1e-6
 """Share of the largest value by which two halves of a matrix may differ."""
@@ -351,7 +351,7 @@ def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
 def write_matrices(
     folder: Path, index: MatrixIndex, family: KernelFamily, X: Rows, pool: DaskPool, advance: Advance
 ) -> str:
-    """Compute and write the strips that a folder lacks, or that are damaged, and return a line for people.
+    """Compute and write the strips that a folder lacks, or that are damaged, and return a line for the report.
 
     Parameters
     ----------

@@ -70,17 +70,14 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
     if dataset.folds is not None:
         assert protocol.folds is not None  # see `config_on`
         return given_folds(dataset.target, dataset.folds[:, repeat], protocol.folds)
-    target, sample_columns = (
-        dataset.target,
-        {name: of for name, of in dataset.sample_columns.items() if name != "weights"},
-    )
+    target, roles = dataset.target, {name: of for name, of in dataset.sample_columns.items() if name != "weights"}
     seed = fold_seed(protocol.seed, repeat)
     if protocol.split is not None:
         split = protocol.split
         if split.validation is None:
             assert protocol.choose is not None  # the schema has one of both
-            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **sample_columns)
-        return assign_split(target, split.train, split.validation, split.test, seed, **sample_columns)
+            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **roles)
+        return assign_split(target, split.train, split.validation, split.test, seed, **roles)
     assert protocol.folds is not None  # the schema has one of both
     if dataset.times is not None:
         return assign_blocks(target, protocol.folds, dataset.times)

@@ -265,7 +265,7 @@ def record_decision(
 
 
 def _row(decision: Challenge) -> dict[str, str]:
-    """Return the decision as a row of a table, for people."""
+    """Return the decision as a row of a report."""
     defender = decision.defender
     return {
         "model": decision.model,

@@ -78,7 +78,7 @@ class Contender:
     test_share: float = 0.0
 
     def measured(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
-        """Return it with the errors of trials on common folds, or of those in its training."""
+        """Return the contender with the errors of trials on common folds, or of those in its training."""
         errors, share = tuple(folds["error"].tolist()), share_of_test(*folds[["n_test", "n_rows"]].to_numpy().T)
         if in_training:
             return replace(self, stored=errors, test_share=share)
@@ -91,7 +91,7 @@ class Contender:
 
     @property
     def shown(self) -> str:
-        """Mean and deviation of its errors, for people."""
+        """Mean and deviation of its errors, as text."""
         errors = self.errors or self.stored
         sd = f" ± {np.std(errors, ddof=1):.2g}" if len(errors) > 1 else ""
         return f"{self.mean:.4g}{sd}"
@@ -200,7 +200,7 @@ class Challenge:
     def decided(
         self, moved: bool, reason: str, test: str = "", p: float | None = None, uncorrected_p: float | None = None
     ) -> Challenge:
-        """Return it with the decision that the challenger is champion, or the defender stays."""
+        """Return the challenge with the decision that the challenger is champion, or the defender stays."""
         champion = self.challenger if moved or self.defender is None else self.defender
         return replace(
             self,
@@ -389,5 +389,5 @@ def _trials(defender: Contender, challenger: Contender) -> list[dict[str, str]]:
 
 
 def shown_p(p: float | None) -> str:
-    """Return a p-value for people."""
+    """Return a p-value as text."""
     return "none" if p is None else f"{p:.3g}"

@@ -38,7 +38,7 @@ SUCCESS = "_SUCCESS"
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a scoring.
+    """Options of a scoring.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
     ------
     InputError
         There is no such data set or learner, the data set is not named, or what is left has no value for new rows:
-        base kernels that are stored matrices or of one's own, a learner that learns no kernel.
+        base kernels that are stored matrices or custom, a learner that learns no kernel.
     """
     labels, titles = [data.label for data in config.datasets], [one.title for one in config.learners]
     if dataset is None and len(labels) > 1:
@@ -227,7 +227,7 @@ def fit_on_all_rows(
     """Learn the chosen kernel and its predictor on every row, unless the store has that model.
 
     The statistics of all rows are those of all folds together, so a cross-validation leaves nothing more to compute.
-    Where the predictor is ``auto``, all rows may ask for another one than those of a trial.
+    Where the predictor is ``auto``, all rows may need another one than those of a trial.
     """
     log, dataset = get_run_logger(), load_dataset(ref)
     found = predictor_for(config, choice.learner, ref, ref.n_rows)

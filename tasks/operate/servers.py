@@ -1,6 +1,6 @@
 """The servers of a working directory, and the worker that runs its schedules: Prefect's and MLflow's own commands.
 
-They listen on loopback and ask for the key of the folder. A child ends with the process that started it, and what
+They listen on loopback and require the key of the folder. A child ends with the process that started it, and what
 started several ends when one of them does; systemd, compose or Kubernetes starts it again.
 """
 

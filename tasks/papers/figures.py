@@ -109,7 +109,7 @@ def _mean_alignment_figure(table: pd.DataFrame, colors: Mapping[str, str]) -> Fi
 
 
 def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
-    """Return mean shares of the base kernels, learner against learner: a panel a pair and data set, a dot a kernel."""
+    """Return mean shares of base kernels, learner against learner: a panel for each pair and data set."""
     pairs = []
     for dataset, of in folds.groupby("dataset", sort=False):
         known = dict([*of.groupby("learner")])

@@ -408,7 +408,7 @@ def counts(of: Summary) -> dict[str, str]:
 
 
 def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, str]:
-    """Return how much of an item was found again, as a row of a table for people."""
+    """Return how much of an item was found again, as a row of a report."""
     return {
         "item": item.name,
         "paper": f"{item.paper}, {item.where}",

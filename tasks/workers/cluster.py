@@ -319,7 +319,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return file
 
     def parts_of(self, X: RowSource) -> RowParts:
-        """Return dense rows where workers on other machines find them; the same rows are written once a run.
+        """Return dense rows where workers on other machines find them; the same rows are written once per run.
 
         Raises
         ------
@@ -427,7 +427,7 @@ class DaskWorkers:
     def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return the rows, dense ones in a file that local workers read in runs.
 
-        Workers elsewhere, which do not see our files, get them through `dask.rows`, each those that its tasks ask for
+        Workers elsewhere, which do not see our files, get them through `dask.rows`, each those that its tasks need
         and all of them once. Without such a place they are sent all rows, as are all workers where rows are sparse.
 
         Raises

@@ -46,7 +46,7 @@ LOOPBACK = "127.0.0.1"
 """A Dask scheduler runs whatever it is sent, so a local one listens here alone, and to who has the keys of the run."""
 
 NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""Dask's pages know no keys, and any user of the machine could read them."""
+"""Dask's pages have no authentication, and any user of the machine could read them."""
 
 OURS = ("DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY")
 """Settings of Dask that each process has from here."""

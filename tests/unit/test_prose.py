@@ -8,7 +8,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PLACES = r"base kernel|class|column|data set|feature|fold|\(data set|landmark|learner|repeat|row|run|target|trial"
+PLACES = (
+    r"bandwidth|base kernel|class|code|column|data set|degree|feature|fold|\(data set"
+    r"|landmark|learner|level|pair|regularization|repeat|row|run|target|trial"
+)
 FORBIDDEN = re.compile(
     rf"\b(?:besides?|anew|contestants?|whoever|nobody|somebody|surely|mended|flatters|praise|dear|for ever"
     rf"|as (?:it|they) comes?|chose nothing|may choose|(?:is|are|was|were) told|tells? apart|says? so"
@@ -16,7 +19,11 @@ FORBIDDEN = re.compile(
     rf"|interior points|processor seconds|some (?:ten )?thousand|written whole or not|goes on from|comes? along"
     rf"|truth values|other texts|number(?:s|ing)? the rows|shares? of wrong|misclassified share|what it was"
     rf"|dates,? and gaps|gaps (?:that )?are filled|working folder|the rooms? of|of your own|by the clock|bounded memory"
-    rf"|[Mm]achines? (?:inside|on many rows|without)|can be made again|what a table|rows and more|of bounded sum"
+    rf"|taken? for(?! granted)|letters of either size|with(?:out)? a word|for want of|makes? room|goes before all"
+    rf"|who (?:takes part|wins|errs)|in one sentence|asks? (?:for|about)|(?:is|are|was|were) asked|asked (?:for|about)"
+    rf"|weighed|stands? for|some \d|for people|taught|knows? no|lets? go|as it stands|sets? of OpenML|return it"
+    rf"|tells? (?:how|which|classes|two|what|that|it)|of one's own|rows and more|of bounded sum"
+    rf"|[Mm]achines? (?:inside|on many rows|without)|can be made again|what a table"
     rf"|(?:a [\w-]+|one [\w-]+(?: [\w-]+)?) an? (?:{PLACES}))\b",
     re.IGNORECASE,
 )

@@ -189,7 +189,7 @@ def test_without_a_network_one_sentence_says_what_to_do(openml, monkeypatch, tmp
     sentence = str(caught.value)
     assert "data set mine: the copy of set 'plain', version 1, in " in sentence
     lacking = "is damaged" if kept else "is missing"
-    assert f"{lacking}, and OpenML cannot be asked for it (Connection refused); " in sentence
+    assert f"{lacking}, and OpenML cannot be reached (Connection refused); " in sentence
     assert sentence.endswith("start again with a network, or give the set as a file with 'source: file'.")
     assert "\n" not in sentence
     assert len(told) == kept

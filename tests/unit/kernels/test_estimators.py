@@ -463,15 +463,15 @@ def test_a_kernel_or_rows_that_do_not_fit_the_estimator_are_refused():
     same, model = KernelLearningClassifier(FAMILY, "l1-svm"), KernelLearningClassifier(FAMILY)
     stronger = KernelLearningClassifier(FAMILY, "l1-svm", 3.0)
     table = [
-        (same, machines, y[:7], None, "y must have one entry a training row of the kernel, 60, got shape (7,)"),
+        (same, machines, y[:7], None, "y must have one entry per training row of the kernel, 60, got shape (7,)"),
         (model, machines, y, None, "learned by l1-svm, and the estimator has learner='auto'"),
-        (stronger, machines, y, None, "learned for a regularization of 1, and the e"),
+        (stronger, machines, y, None, "learned with C = 1, and the e"),
         (same, machines, np.full(60, "no"), None, "y must hold at least two classes, got 1 class"),
         (model, kernel, y, rows(60, 4), "more than 59 of 3 features, got shape (60, 4"),
         (model, kernel, few, rows(50), "X must be the rows that the kernel was learned from, "),
         (model, kernel, few, rows(50), "got shape (50, 3)"),
         (model, kernel, y, X[0], "got shape (3,)"),
-        (model, kernel, few, X, "y must have one entry a training row in X, 60, got shape (50,)"),
+        (model, kernel, few, X, "y must have one entry per training row in X, 60, got shape (50,)"),
         (model, weighted, labels(rows(80)), rows(80), "X must be left out for a kernel of 60 rows with weigh"),
     ]
     require_refusals(((partial(one.fit_kernel, of, y, X=X), said) for one, of, y, X, said in table), literal=True)

@@ -300,8 +300,8 @@ REFUSED = [
     (lambda: DirichletFamily([1.0]).diag(np.ones((2, 700))), "must see at most 637 features.*got 700"),
     (lambda: LinearFamily().subset([]), r"kernels must be \[0\].*got \[\]"),
     (lambda: FamilyUnion([]), "families must hold at least one kernel family"),
-    (lambda: FamilyUnion([LinearFamily()], [None, [0]]), "columns must have one entry a family, got 2 for 1"),
-    (lambda: FamilyUnion([LinearFamily()], [[0]], views=[]), "views must have one entry a family, got 0 for 1"),
+    (lambda: FamilyUnion([LinearFamily()], [None, [0]]), "columns must have one entry per family, got 2 for 1"),
+    (lambda: FamilyUnion([LinearFamily()], [[0]], views=[]), "views must have one entry per family, got 0 for 1"),
 ]
 
 

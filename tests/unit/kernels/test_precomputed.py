@@ -86,7 +86,7 @@ NO_KERNELS = [
     (lambda: PrecomputedFamily(MATRICES[:, :9]), r"got shapes \[\(9, 23\), "),
     (lambda: PrecomputedFamily(np.zeros((1, 0, 0))), "give at least one matrix"),
     (lambda: PrecomputedFamily(np.eye(4, dtype=int)[None]), "must be of float32 or float64, got int64"),
-    (lambda: PrecomputedFamily(MATRICES, ["a"]), "names must have one entry a matrix, got 1 for 3"),
+    (lambda: PrecomputedFamily(MATRICES, ["a"]), "names must have one entry per matrix, got 1 for 3"),
     (lambda: PrecomputedFamily(changed(1, 0, 22, 0.9)), "'matrix 1' is not symmetric"),
     (lambda: PrecomputedFamily(changed(2, 4, 5, np.nan)), "'matrix 2' holds NaN or infinity"),
 ]
