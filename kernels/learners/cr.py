@@ -150,7 +150,7 @@ class CR(KernelSearchLearner):
             weights[carried] / weights[carried].sum(),
             np.exp(parameters),
             (),
-            certificate.warn_unless_converged("cr", "raise max_iterations, or use a smaller regularisation"),
+            certificate.warn_unless_converged("cr", "raise max_iterations, or use a smaller C"),
         )
 
 

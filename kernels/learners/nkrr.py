@@ -238,9 +238,7 @@ class NKRR(JointLearner):
             if run.value < best.value * (1 - self.tolerance):
                 best = run
         certificate = Certificate("stationarity gap", best.gap, self.tolerance, best.evaluations, best.values)
-        certificate.warn_unless_converged(
-            "nkrr", "raise max_iterations, or use a smaller regularization, radius or degree"
-        )
+        certificate.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller C, radius or degree")
         return Solution(best.mu, certificate, objective.degree, objective.offset)
 
 

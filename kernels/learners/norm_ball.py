@@ -41,7 +41,7 @@ the relative gap of these; those of all rows are further away."""
 SVM_SAMPLE = 5000
 """Rows that weights of SVMs are learned on where a matrix of all pairs does not fit."""
 
-ADVICE = "raise max_iterations, or use a smaller regularisation"
+ADVICE = "raise max_iterations, or use a smaller C"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -95,7 +95,6 @@ def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
     factor = cholesky(K, ridge)
     if factor is None:
         raise ValueError(
-            f"the learned kernel plus lambda = {ridge:.1e} is not positive definite up to rounding; use a smaller "
-            "regularisation (a larger lambda)."
+            f"the learned kernel plus lambda = {ridge:.1e} is not positive definite up to rounding; use a smaller C."
         )
     return factor

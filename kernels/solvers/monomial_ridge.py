@@ -30,7 +30,7 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
     """Return the refusal of a power whose entries reach `largest`: plus lambda I it is not positive definite."""
     return ValueError(
         f"the learned kernel of degree {degree} plus lambda = {ridge:.1e} is not positive definite up to rounding "
-        f"(its entries reach {largest:.1e}); use a smaller regularization, radius, center or degree."
+        f"(its entries reach {largest:.1e}); use a smaller C, radius, center or degree."
     )
 
 
