@@ -11,11 +11,17 @@ from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.tasks.evidence.figures import alignment_figure, history_figure, learner_colors, relevance_figure
+from learnkernels.tasks.evidence.figures import (
+    alignment_figure,
+    history_figure,
+    learner_colors,
+    ranks_figure,
+    relevance_figure,
+)
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, cut, experiment_note, sweep_note
 from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
-from learnkernels.tasks.evidence.tables import display_table, relevance_table, stored_line, summarize
+from learnkernels.tasks.evidence.tables import display_table, ranks, relevance_table, stored_line, summarize
 from learnkernels.tasks.evidence.tracking import _metrics, metric_name
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
@@ -249,6 +255,13 @@ def test_the_first_figure_has_a_panel_a_data_set_that_names_who_wins():
         np.testing.assert_allclose(ring.get_offsets(), [[best.alignment_mean, best.error_mean]])
     assert len({axis.get_title().splitlines()[1] for axis in figure.axes}) == 2
     figure.savefig(BytesIO())  # no name is taken for a formula
+
+
+def test_mean_ranks_of_two_data_sets_are_drawn_with_room_for_names():
+    named = folds(ERRORS | {"a learner with a long label": [0.25, 0.2, 0.3]})
+    figure = ranks_figure(ranks(pd.concat([named, named.assign(dataset="e")])))
+    assert figure is not None
+    figure.savefig(BytesIO())  # a warning is an error
 
 
 def test_alignments_on_the_way_to_base_kernels_are_a_figure_of_those_that_tell():
