@@ -35,7 +35,7 @@ def learnkernels(home: Path, *arguments: str, **settings: str) -> subprocess.Com
     """Run the command as a new user who has set some environment variables."""
     return subprocess.run(
         [*COMMAND, *arguments], cwd=home / "work", env=environment(home) | settings, capture_output=True, text=True,
-        timeout=300,
+        timeout=600,
     )  # fmt: skip
 
 

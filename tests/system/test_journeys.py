@@ -40,7 +40,7 @@ JOURNEY = [QUICKSTART, *FIRST, *TABLE]
 """Commands of the pages that the tests below run."""
 
 
-@pytest.mark.slow(25)
+@pytest.mark.slow(50)
 def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
     """The main job as a process that finds nothing: no server, no database, an empty home."""
     done = learnkernels(home, "compare", "quickstart", LOKY_MAX_CPU_COUNT="2")
