@@ -72,13 +72,6 @@ def test_what_cannot_be_set_is_refused_and_changes_nothing():
     assert (repr(learner), repr(several)) == ("Learner()", "Several([Learner()])")
 
 
-def test_a_clone_is_equal_and_its_own():
-    for learner in (Learner(1, np.arange(3.0), {"a": 1.0}), Several([Learner(3)], np.eye(2))):
-        again = clone(learner)
-        assert (again, hash(again)) == (learner, hash(learner))
-        assert again is not learner
-
-
 def test_arrays_sparse_rows_and_missing_numbers_are_compared():
     assert Learner(2, np.array([np.nan, 1.0])) == Learner(2, np.array([np.nan, 1.0]))
     assert Learner(2, sparse.csr_matrix(np.eye(2))) == Learner(2, sparse.csr_matrix(np.eye(2)))

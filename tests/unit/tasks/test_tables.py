@@ -239,8 +239,7 @@ def test_classes_of_too_few_rows_are_left_out_and_said(folder: Path, n: int, row
     assert sum(line.startswith("dropped: id, as") for line in found.lines) == 1
     config = config_of_text(found.text, Path("kinds.parquet"))
     dataset = load_source(config.datasets[0], tell=lambda sentence: None)
-    assert dataset.target.classes == ("other", "plain", "rare")
-    assert len(dataset.target) == n - rows[0]
+    assert (dataset.target.classes, len(dataset.target)) == (("other", "plain", "rare"), n - rows[0])
     split = config.protocol.split
     if split is None:
         assign_folds(dataset.target, config.protocol.folds, 0)
@@ -269,9 +268,7 @@ def test_raw_tables_are_scored_with_gaps_and_new_levels(frame: pd.DataFrame, fol
         new.to_csv("new.csv", index=False, sep=delimiter)
         for ending in ("csv", "parquet"):
             scores = score_with(model, {}, f"new.{ending}", f"out.{ending}", Asked(("customer id",)))
-            assert scores.rows == M
-            assert scores.gaps == {"age": 2, "city": 1}
-            assert scores.new_levels == {"city": 2}
+            assert (scores.rows, scores.gaps, scores.new_levels) == (M, {"age": 2, "city": 1}, {"city": 2})
         told = pd.read_parquet("out.parquet")
         np.testing.assert_allclose(pd.read_csv("out.csv")["score"], told["score"])
         np.testing.assert_array_equal(told["prediction"], model.columns(new)["prediction"])
