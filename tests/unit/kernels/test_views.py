@@ -50,5 +50,5 @@ def test_kernels_of_codes_are_called_by_their_columns():
     assert set(model.kernel_.view_shares) == {learned.TOGETHER, "shop"}
     assert sum(model.relevance_.values()) == pytest.approx(1.0, rel=1e-12)
     assert model.score(table, y) > 0.9
-    with pytest.raises(ValueError, match="code_names must have one entry a code, got 2 for 1"):
+    with pytest.raises(ValueError, match="code_names must have one entry per code, got 2 for 1"):
         learners.RFM(codes=(1,), code_names=("shop", "color")).find(X, targets.Target.of(Y))
