@@ -29,6 +29,8 @@ class Alignf(AlignmentLearner):
 
     .. math:: \min_{v \ge 0} \; v^\top M v - 2 v^\top a, \qquad \mu = v / \lVert v \rVert
 
+    M has the products of the centered base kernels, normalized, and a their products with the target kernel.
+
     Notes
     -----
     Solved by active sets on M scaled to unit diagonal, from some hundred kernels on after a warm start. (Non-negative

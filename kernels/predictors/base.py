@@ -266,7 +266,7 @@ class Predictor(Parameterized, ABC):
         return {self.name: self}
 
     def choose(self, problem: Any) -> PredictorChoice:
-        """Return the predictor for a `choice.Problem`, and why; `check` is called first.
+        """Return the predictor for a `choice.PredictionProblem`, and why; `check` is called first.
 
         By default this one, for no reason.
         """
