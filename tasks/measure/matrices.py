@@ -26,7 +26,6 @@ from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.families import KernelFamily, PrecomputedFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.data.ingest import warn
 from learnkernels.tasks.data.readers import arrays_of
 from learnkernels.tasks.own import described
 from learnkernels.tasks.store import atomic_path, digest, keep, kept, store_path
@@ -272,6 +271,8 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
         kernels=tuple(named), dtype=dtype, strip_rows=ref.n_rows, strips={0: values},
     )  # fmt: skip
     folder = store_path("matrices", digest(index.id, ref.name))
+    from learnkernels.tasks.data.ingest import warn  # here, because it brings Prefect along
+
     if not kept(folder, warn):
         with keep(folder) as aside:
             for file, K in zip(index.files(aside), matrices, strict=True):

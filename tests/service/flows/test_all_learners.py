@@ -129,7 +129,7 @@ def test_the_report_holds_every_learner_and_its_evidence(folder: Path, report: s
     evidence = report.split("## Convergence")[1].split("\n## ")[0]
     listed = [line.split(" | ")[1] for line in evidence.splitlines() if line.startswith("| wine")]
     assert listed == [title for title in TITLES if title in ITERATIVE]
-    table = report.split("| dataset | learner |")[1].split("\n\n")[0]
+    table = report.split("| dataset | method |")[1].split("\n\n")[0]
     assert all(f"| wine | {title} " in table for title in TITLES)
     assert "nan" not in report.lower()
     assert loading.load_config(folder / "config.yaml") == CONFIG
@@ -141,7 +141,7 @@ def test_a_learner_without_a_kernel_has_no_alignment_and_everything_still_shows_
     summary = pd.read_parquet(folder / "summary.parquet").set_index("learner")
     assert np.isnan(summary.loc["ensemble", "alignment_mean"])
     (row,) = [line for line in report.splitlines() if line.startswith("| wine | ensemble") and "±" in line]
-    assert row.split("|")[4].strip() == ""
+    assert row.split("|")[5].strip() == ""
     metrics = runs["ensemble"].data.metrics
     assert not {"alignment", "alignment_sd", "fold/alignment"} & set(metrics)
     assert metrics["test_error"] == pytest.approx(summary.loc["ensemble", "error_mean"])

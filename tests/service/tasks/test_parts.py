@@ -107,6 +107,6 @@ def test_predictions_in_parts_are_those_of_one_file_and_complete_or_said_not_to_
             score(source, f"{scored}/")
         gaps = pa.table({**{name: new[name] for name in ("x0", "x1", "day")}, "x2": pa.array([None] * M, pa.float64())})
         half = written(tmp_path / "half", gaps)
-        with pytest.raises(InputError, match=r"0\.parquet: column 'x2' is missing or not finite in row 0"):
+        with pytest.raises(InputError, match=r"column 'x2' must hold finite numbers, got a missing value in row 0"):
             score(half, f"{tmp_path / 'none'}/")
         assert not (tmp_path / "none" / "_SUCCESS").exists()

@@ -38,7 +38,7 @@ def test_from_server_to_server_is_from_disk_to_disk_and_a_failure_leaves_no_obje
     remote = s3.put("in.parquet", Path(write(gap, tmp_path / "in.parquet")))
     gone = r"s3://rows/gone\.parquet: there is no such object in the bucket"
     refused = [
-        (remote, "rows/out.parquet", "column 'a' is missing or not finite"),
+        (remote, "rows/out.parquet", "column 'a' must hold finite numbers, got a missing value"),
         (remote, "rows/in.parquet", "the output would replace the input"),
         (remote, "nowhere/out.parquet", "there is no bucket 'nowhere'"),
         ("s3://rows/gone.parquet", "rows/out.parquet", gone),
