@@ -297,6 +297,10 @@ def read_item(item: PaperItem, quick: bool) -> Kept | None:
     return Kept(item, StudyResult(table, stored["values"], tables), tuple(stored["figures"]), stored, folder)
 
 
+EARLIER = "page of an earlier version"
+"""Status of an item that this version has not run, and whose page is there already."""
+
+
 @step("write the report")
 def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: Path | None = None) -> str:
     """Write the report of all items that have results, a page for each item, and return where the summary is.
@@ -326,7 +330,8 @@ def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: 
         readings = {reading: found for reading, found in of.items() if found is not None}
         with atomic_path(pages / f"{name}.md") as temporary:
             temporary.write_text(OUT_OF_THE_NAVIGATION + section(one, images, readings), encoding="utf-8")
-    text = report_text(items, kept, reasons, quick, pages.name)
+    earlier = {item.name: EARLIER for item in items if item.name not in kept and (pages / f"{item.name}.md").exists()}
+    text = report_text(items, kept, {**earlier, **reasons}, quick, pages.name)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     create_markdown_artifact(text, key="papers-report", description=f"Results of the papers' items; file: {target}.")
@@ -343,7 +348,7 @@ def report_text(
     for item in items:
         of = found.get(item.name)
         status = reasons.get(item.name, "not run: no results of this configuration") if of is None else "done"
-        linked = {} if of is None else {"item": link(item.name, f"{pages}/{item.name}.md")}
+        linked = {"item": link(item.name, f"{pages}/{item.name}.md")} if of or status == EARLIER else {}
         overview.append(overview_row(item, of, status) | linked)
         by_paper.setdefault(item.paper, []).extend([of] if of else [])
     total_of = judge.total([*found.values()])

@@ -19,6 +19,7 @@ from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.kernels.learners import table as table_of_learners
 from learnkernels.tasks.evidence.tables import display_table, summarize
 from learnkernels.tasks.measure.evaluation import COLUMNS as COLUMNS_OF_FOLDS
+from learnkernels.tasks.papers.report import EARLIER
 from tests.unit.tasks.test_judge import UNIF, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,6 +185,8 @@ def test_the_report_on_the_papers_has_a_page_for_every_item_with_its_texts_and_f
     for name, page in pages.items():
         item = load_item(name)
         assert f"(reproduction/{name}.md)" in summary
+        if re.search(rf"\(reproduction/{name}.md\).*{EARLIER}", summary):
+            continue
         shown = " ".join(page.split())
         said = [claim.says.rstrip(".") for claim in item.claims]
         texts = (item.title, item.setup, *item.choices, item.tried or "", *said)
