@@ -79,7 +79,7 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
         best = ranked[0]
         won = f"{dataset}: {_named(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
         for second in ranked[1:2]:
-            p = best.p_better_than_each[second.name]
+            p = _p(best, second)
             how = "lower than" if np.isnan(p) else f"{'' if p < SIGNIFICANCE else 'not '}significantly lower than"
             how = "equal to" if best.error_mean == second.error_mean else how
             won += f", {how} that of {_named(second)}, {_error(second)} ({_tested(p)})"
@@ -95,9 +95,14 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
 def _advice(learned: pd.Series, other: pd.Series) -> str:
     """Return whether to use the learned kernel of the lowest error on a data set rather than the best other method."""
     ahead = learned.error_mean <= other.error_mean
-    p = learned.p_better_than_each[other.name] if ahead else other.p_better_than_each[learned.name]
+    p = _p(learned, other) if ahead else _p(other, learned)
     answer = ANSWERS[bool(ahead), bool(p < SIGNIFICANCE)].format(learned.learner, _named(other))
     return f"{answer} ({_tested(p)})" + ("" if ahead else f"; {UNLEARNED[other.algorithm][1]}")
+
+
+def _p(better: pd.Series, worse: pd.Series) -> float:
+    p = better.p_better_than_each[worse.name]
+    return np.nan if p is None else float(p)  # Parquet files hold null for NaN
 
 
 def _tested(p: float) -> str:

@@ -143,7 +143,7 @@ for step in {steps}:
     assert installed.run("python", "-c", code).split() == [str(path) for path in expected]
     assert "compare" in installed.run("learnkernels", "--help")
     server = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
-    assert "has the lowest rmse" in installed.run("learnkernels", "compare", "small.yaml", **server)
+    assert "has the lowest root mean squared error" in installed.run("learnkernels", "compare", "small.yaml", **server)
 
 
 def test_either_project_leaves_the_other_whole(installed: Installed):

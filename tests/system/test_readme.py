@@ -45,6 +45,7 @@ MAKE = ["make run", "make ui", "make test", "make bench", "make board", "make do
 MANY_ROWS = ["learnkernels compare conf/many_rows.yaml"]  # minutes; test_train.py trains such a model
 PAPERS = [  # up to an hour; tests/system/test_reproduction.py runs the reduced forms
     "learnkernels papers jmlr2012-table2",
+    "learnkernels papers nips2009-table1.as-printed",
     "learnkernels papers --quick",
     "learnkernels papers --report docs/reproduction.md",
 ]

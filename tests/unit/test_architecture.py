@@ -135,7 +135,7 @@ def test_names_are_known_before_their_classes_are_imported():
     assert {name for name in taken if name.startswith("kernels.learners")} == {"kernels.learners.base"}
 
 
-LIMITS = {"kernels": (89, 12_968), "tasks": (63, 10_108), "flows": (9, 1_302), "conf": (13, 1_947)}
+LIMITS = {"kernels": (89, 12_968), "tasks": (63, 10_114), "flows": (9, 1_302), "conf": (13, 1_947)}
 """Most files, and most lines of code, of each package; whoever raises one says why in the same commit."""
 
 

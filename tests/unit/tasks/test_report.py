@@ -2,6 +2,7 @@
 
 import re
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -156,6 +157,14 @@ def test_a_baseline_of_the_lowest_error_wins_and_says_what_to_use_instead(name: 
     won, use = verdicts(summarize(among(**{name: ERRORS["alignf"]})))
     assert f"d: alignf has the lowest misclassification rate, 0.210 ± 0.066, equal to that of {what}" in won
     assert use.endswith("corrected p = 1.00).")
+
+
+def test_verdicts_of_one_trial_are_the_same_from_a_file(tmp_path: Path):
+    summary = summarize(folds({"unif": [0.3], "alignf": [0.2]}))
+    summary.to_parquet(tmp_path / "summary.parquet")
+    found = verdicts(pd.read_parquet(tmp_path / "summary.parquet"))
+    assert found == verdicts(summary)
+    assert found[0].endswith("lower than that of unif, 0.3000 (one trial, no test).")
 
 
 def test_each_method_is_tested_against_every_other():
