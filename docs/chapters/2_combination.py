@@ -110,7 +110,7 @@ print(f"view 0, which decides, has {shares['view 0']:.2f} of the learned kernel"
 # ----------------
 # ``alignf`` is a *two-stage* learner: weights from alignments, then any predictor.
 # *One-stage* learners, such as ``l1-krr`` and ``lp-svm``, minimize the objective of
-# their predictor over weights and predictor together, anew for each regularization.
+# their predictor over weights and predictor together, for each regularization.
 # They take longer, know the loss, and with a norm of one leave few kernels.
 # :doc:`/choose` says when to take which, and ``learnkernels learners`` lists them:
 for name, learner in LEARNERS.items():

@@ -141,8 +141,7 @@ class RFM(KernelSearchLearner):
             knots = tuple(None if j in self.codes else one for j, one in enumerate(knots))
             if self.scores is True or 0 < sum(one is not None for one in knots) <= COMPONENTS:
                 d, scored = X.shape[1], np.array([j for j, one in enumerate(knots) if one is not None], dtype=np.intp)
-                beside = replace(self, scores=False)
-                found = beside.find(scores_beside(X, knots), target, C, sample_weight)
+                found = replace(self, scores=False).find(scores_beside(X, knots), target, C, sample_weight)
                 # Where rows differ in one feature alone, by a deviation, its score does by about one.
                 by_value, by_score = 1.0 / found.parameters[:, :d], 1.0 / found.parameters[:, d:]
                 spread = spread_of(searched.X[:, scored], searched.w).map

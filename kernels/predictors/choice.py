@@ -32,8 +32,7 @@ EXACT_ROWS = 10_000
 """Most training rows of a predictor that forms their matrix: beyond, it takes minutes."""
 
 SINGLE_ROWS = 20_000
-"""Most of them for a support vector machine of one regularization alone, without a path of them: some minutes, in which
-landmarks would be no quicker and err more."""
+"""Most of them for a support vector machine with a single C: some minutes; landmarks are no faster and err more."""
 
 RIDGE_ROWS = 5000
 """Most of them for a kernel ridge regression of one ridge, by a Cholesky factor; conjugate gradients take over."""
@@ -45,7 +44,7 @@ EXACT_MATRICES = 4
 """Matrices of all pairs of rows that an exact predictor holds at once."""
 
 SINGLE_MATRICES = 1.25
-"""The same for a support vector machine of one regularization: it reads the matrix where it lies."""
+"""The same for a support vector machine with a single C: it reads the matrix where it lies."""
 
 CONJUGATE_FLOPS = 8e12
 """Most work of conjugate gradients over pairs of rows: five to eight minutes on two cores."""

@@ -83,7 +83,7 @@ def workers_here(n_workers: int, memory: str) -> LocalCluster:
                 security=Security.temporary(),  # a pair of keys that goes with the run and is in no file
                 dashboard_address=f"{LOOPBACK}:0",
                 scheduler_kwargs={"dashboard": False},
-                config=NEVER_PAUSED | NO_PAGES,  # of those, too, that are started anew when one has ended
+                config=NEVER_PAUSED | NO_PAGES,  # also of those that Dask starts when one has ended
                 silence_logs=logging.CRITICAL,  # what ends a worker is a sentence; a heartbeat at the end is no error
             )
     except RuntimeError as error:

@@ -33,6 +33,7 @@ from learnkernels.kernels.search.metric import (
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, least_along
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
+from tests.reference import bordered
 from tests.refusals import require_refusals
 from tests.unit.conftest import peak_of
 
@@ -59,16 +60,6 @@ def squares(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 def repeats(m: int, seed: int) -> np.ndarray:
     """How many times each of some rows is there."""
     return np.random.default_rng(seed).integers(1, 4, size=m)
-
-
-def bordered(K: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients and intercepts of a ridge regression on any Gram matrix, by the system with a border of ones."""
-    m = len(K)
-    system = np.zeros((m + 1, m + 1))
-    system[:m, :m] = K + ridge * np.eye(m)
-    system[m, :m] = system[:m, m] = 1.0
-    solution = np.linalg.solve(system, np.vstack([Y, np.zeros(Y.shape[1])]))
-    return solution[:m], solution[m]
 
 
 def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[RfmMetric]:
