@@ -18,6 +18,7 @@ from learnkernels.flows.cli import app
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.kernels.learners import table as table_of_learners
 from learnkernels.tasks.evidence.tables import display_table, summarize
+from learnkernels.tasks.evidence.tracking import EACH_TRIAL, MEANS
 from learnkernels.tasks.measure.evaluation import COLUMNS as COLUMNS_OF_FOLDS
 from learnkernels.tasks.papers.report import EARLIER
 from tests.unit.tasks.test_judge import UNIF, table
@@ -71,6 +72,7 @@ def test_the_reference_has_every_column_of_the_results():
     assert named("results", "`folds.parquet`") == set(COLUMNS_OF_FOLDS.names)
     assert named("results", "`summary.parquet`") == set(summary.columns)
     assert named("results", "The report's table") == set(display_table(summary)[0])
+    assert {*MEANS.values(), *EACH_TRIAL.values()} <= named("results", "What MLflow receives")
 
 
 def test_the_reference_has_every_variable_of_the_environment_that_is_read():
