@@ -428,6 +428,14 @@ def test_a_class_without_training_rows_is_never_predicted():
         assert set(np.unique(two.predict(X_new))) == {0, 2}
 
 
+def test_a_linear_classifier_on_landmarks_has_the_features_of_all_blocks_of_rows(monkeypatch):
+    kernel, _, target, X_new = problem(m=300, task="classes")
+    whole = predictors(kernel, target, Nystrom(landmarks=60, loss="logistic"), [1.0])
+    monkeypatch.setattr(landmarks, "BLOCK", 70)
+    blocks = predictors(kernel, target, Nystrom(landmarks=60, loss="logistic"), [1.0])
+    np.testing.assert_allclose(blocks.scores(X_new), whole.scores(X_new), atol=1e-6)  # of its optimizer
+
+
 def test_sparse_rows_and_rows_in_a_file_are_streamed_as_dense_ones(tmp_path):
     rng = np.random.default_rng(8)
     X = rng.normal(size=(200, 12)) * (rng.random((200, 12)) < 0.3)
