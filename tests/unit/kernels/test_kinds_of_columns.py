@@ -188,6 +188,13 @@ def test_dates_in_common_forms_are_those_dates(form: str, described: str):
     np.testing.assert_array_equal(X, encoded(DAYS)[1])
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%a, %d %b %Y %H:%M:%S "])
+def test_a_time_with_an_offset_is_the_moment_in_utc(form: str):
+    for zone, hours in (("+10:30", 10.5), ("-1130", -11.5)):
+        local = (DAYS + pd.Timedelta(hours=hours)).strftime(form) + zone
+        np.testing.assert_array_equal(encoded(local.tolist())[1], encoded(DAYS)[1])
+
+
 def test_eight_digits_that_all_are_dates_are_these():
     for values in (DAYS.strftime("%Y%m%d"), DAYS.strftime("%Y%m%d").astype(int)):
         np.testing.assert_array_equal(encoded(values)[1], encoded(DAYS.normalize())[1])
