@@ -65,8 +65,8 @@ def errors(data: dict[str, Any], folder: Path, learner: str) -> np.ndarray:
                 if stats is None:
                     rows = rows_of_trial.fn(ref, protocol, repeat, trial)
                     stats = compute_statistics.fn(rows, config, repeat, pool, lambda share: None, trial)
-                of = (rows, stats, trial, config.kernels, config.learners[0], "trace", predictor)
-                found.append(run_trial(TrialJob(*of, tuple(4.0**k for k in range(-3, 6))))["error"])
+                job = TrialJob(rows, stats, trial, config)
+                found.append(run_trial(job, config.learners[0], predictor)["error"])
     return np.array(found)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import re
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from urllib.parse import unquote
 
 from learnkernels.kernels.registry import did_you_mean as did_you_mean
@@ -26,6 +27,17 @@ class InputError(ValueError):
 
     def __init__(self, sentence: object) -> None:
         super().__init__(cut(one_line(without_passwords(str(sentence))), LONGEST))
+
+
+@contextmanager
+def input_errors(where: object) -> Iterator[None]:
+    """Turn a ValueError into an `InputError` that begins with `where`; an `InputError` stays as it is."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 WAYS_OUT = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,9 +33,9 @@ from learnkernels.kernels.protocol.evaluation import FoldResult
 from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.measure.stored_statistics import StatisticsRef, load_folds
-from learnkernels.tasks.measure.trials import trial_columns
+from learnkernels.tasks.data.dataset import Dataset, load_dataset
+from learnkernels.tasks.measure.stored_statistics import load_folds
+from learnkernels.tasks.measure.trials import TrialJob, trial_columns
 
 CONSTANT: Final = "constant"
 LINEAR: Final = "linear"
@@ -61,31 +61,6 @@ Choosing = tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]
 """Rows that choose a setting, and which of them learn and which are held out each time."""
 
 
-@dataclass(frozen=True)
-class SearchJob:
-    """What one trial of the search needs, small enough to travel.
-
-    Attributes
-    ----------
-    ref : DatasetRef
-    statistics : StatisticsRef
-        Of the trial's repeat; it holds the fold of each row.
-    trial : Trial
-    baseline : BaselineConfig
-    kind : str
-        Which baseline.
-    metric : str or None
-        What errors are measured by; the task's own by default.
-    """
-
-    ref: DatasetRef
-    statistics: StatisticsRef
-    trial: Trial
-    baseline: BaselineConfig
-    kind: BaselineName
-    metric: str | None = None
-
-
 def kinds_of(config: CompareConfig) -> list[BaselineName]:
     """Return which baselines a configuration needs, the slowest last."""
     return [] if config.baseline is None else config.baseline.kinds
@@ -105,7 +80,7 @@ def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
     return repr({LINEAR: ALPHAS, BOOSTING: (LEAVES, RATES)}.get(kind))
 
 
-def search(job: SearchJob) -> dict[str, Any]:
+def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
     """Return the row of the fold table of one trial.
 
     The rows that choose and the rows that train are those of every learner: with a validation fold the best setting is
@@ -114,19 +89,19 @@ def search(job: SearchJob) -> dict[str, Any]:
     started = time.perf_counter()
     dataset, folds = load_dataset(job.ref), load_folds(job.statistics)
     trial, target = job.trial, dataset.target
-    metric = metric_for(job.metric, target)
+    metric = metric_for(job.config.protocol.metric, target)
     training, test = rows_of(folds, trial.final), np.flatnonzero(folds == trial.test)
     rows, parts = _choosing(trial, folds)
-    if job.kind == GRID_SEARCH and len(rows) > SEARCHED_ROWS:  # of much the same targets
+    if kind == GRID_SEARCH and len(rows) > SEARCHED_ROWS:  # of much the same targets
         some = np.argsort(target.values[rows], kind="stable")[:: -(-len(rows) // SEARCHED_ROWS)]
         rows, parts = rows[some], [(learning[some], held_out[some]) for learning, held_out in parts]
     trivial = metric.trivial_error(target.take(test), target.take(training))
     params: dict[str, float]
-    if job.kind == CONSTANT:  # it depends on the metric alone
+    if kind == CONSTANT:  # it depends on the metric alone
         constant = [metric.trivial_error(target.take(rows[held]), target.take(rows[of])) for of, held in parts]
         error, errors, at, C, params = trivial, np.array([[np.mean(constant)]]), (0, 0), np.nan, {}
     else:
-        error, errors, at, C, params = _fitted(job, dataset, metric, (rows, parts), training, test)
+        error, errors, at, C, params = _fitted(job, kind, dataset, metric, (rows, parts), training, test)
     result = FoldResult(
         error=error,
         trivial_error=trivial,
@@ -145,9 +120,9 @@ def search(job: SearchJob) -> dict[str, Any]:
         kernel["parameters"] = [[gamma**-0.5]]
     return {
         **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
-        "learner": BASELINE_TITLES[job.kind],
-        "algorithm": job.kind,
-        "predictor": predictor_of(job.kind, target.task),
+        "learner": BASELINE_TITLES[kind],
+        "algorithm": kind,
+        "predictor": predictor_of(kind, target.task),
         "params": json.dumps(params),
         "alignment": None,
         "test_alignment": None,
@@ -159,11 +134,17 @@ def search(job: SearchJob) -> dict[str, Any]:
 
 
 def _fitted(
-    job: SearchJob, dataset: Dataset, metric: Metric, choosing: Choosing, training: np.ndarray, test: np.ndarray
+    job: TrialJob,
+    kind: BaselineName,
+    dataset: Dataset,
+    metric: Metric,
+    choosing: Choosing,
+    training: np.ndarray,
+    test: np.ndarray,
 ) -> tuple[float, np.ndarray, tuple[int, int], float, dict[str, float]]:
     """Return the test error of the best setting, all validation errors, its place among them, C, and itself."""
     target, (rows, parts) = dataset.target, choosing
-    X, estimator, values, grid = _tried(job, dataset, training)
+    X, estimator, values, grid = _tried(kind, job.config.baseline, dataset, training)
     chosen_from, y = X[rows], target.values[rows]
     # Threads of boosting that wait for each other cost more than a fit of few rows, on busy cores a hundred times.
     with blas_threads_for(len(rows)), threadpool_limits(1 if len(rows) <= ONE_THREAD else None, user_api="openmp"):
@@ -179,7 +160,7 @@ def _fitted(
             errors[tuple(of.index(at[name]) for name, of in values.items())] = -score
         errors = np.atleast_2d(errors)
         # As for the learners; of a few rates no one is like its neighbors.
-        candidate, position = best_on_grid(errors, smooth=job.trial.refit and job.kind == GRID_SEARCH)
+        candidate, position = best_on_grid(errors, smooth=job.trial.refit and kind == GRID_SEARCH)
         chosen = {name: of[at] for (name, of), at in zip(values.items(), (candidate, position), strict=False)}
         best, sigmoid = estimator.set_params(**chosen), None
         if metric.response == "probabilities" and not hasattr(best, "predict_proba"):
@@ -192,17 +173,17 @@ def _fitted(
 
 
 def _tried(
-    job: SearchJob, dataset: Dataset, training: np.ndarray
+    kind: BaselineName, baseline: BaselineConfig | None, dataset: Dataset, training: np.ndarray
 ) -> tuple[Rows, Any, dict[str, Sequence[float]], Sequence[float]]:
     """Return the rows and the estimator of a baseline, and what the validation rows choose among.
 
     Values of a setting and of a parameter along a grid, and the grid in the terms of the fold table.
     """
     X, of_classes = dataset.X, dataset.target.task == "classification"
-    if job.kind == LINEAR:  # features of sparse rows are scaled and not centered
+    if kind == LINEAR:  # features of sparse rows are scaled and not centered
         model: Any = LogisticRegression(max_iter=1000) if of_classes else RidgeCV(ALPHAS)
         return X, make_pipeline(StandardScaler(with_mean=not sparse.issparse(X)), model), {}, [np.nan]
-    if job.kind == BOOSTING:  # categories and gaps as such
+    if kind == BOOSTING:  # categories and gaps as such
         categories = None
         if dataset.table is not None:
             X, categories = dataset.table.for_trees(np.asarray(X))
@@ -213,8 +194,9 @@ def _tried(
         if of_classes:
             trees = HistGradientBoostingClassifier(**options)
         return X, trees, {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES
-    gammas, grid, scale = grid_values(job.baseline.gammas), grid_values(job.baseline.grid), 1.0
-    if not job.baseline.absolute:
+    assert baseline is not None
+    gammas, grid, scale = grid_values(baseline.gammas), grid_values(baseline.grid), 1.0
+    if not baseline.absolute:
         of = X[training]
         mean = of.mean()
         variance = (of.multiply(of) if sparse.issparse(of) else of * of).mean() - mean * mean

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +18,15 @@ from distributed.system import MEMORY_LIMIT
 from prefect import get_run_logger
 
 from learnkernels.conf import schema
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, input_errors
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
 from learnkernels.kernels.predictors.choice import PredictionProblem
-from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
-from learnkernels.tasks.measure.baseline import SearchJob, predictor_of, search, settings_of
+from learnkernels.tasks.measure.baseline import predictor_of, search, settings_of
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.statistics import Advance, planned_trials, sampled, unusual_refit
 from learnkernels.tasks.measure.stored_statistics import StatisticsRef
@@ -167,10 +166,8 @@ def predictor_for(
     asked = configured_predictor(config)
     if ref.task == "regression" and "loss" in asked.get_params():
         asked = as_predictor(asked, loss="squared")  # which counts where landmarks are chosen alone
-    try:
+    with input_errors(f"data set {ref.name}"):
         choice = asked.choose(problem)
-    except ValueError as error:
-        raise InputError(f"data set {ref.name}: {error}") from None
     if choice.predictor.on_landmarks and ref.task == "regression" and stage.loss not in (None, "squared"):
         raise InputError(
             f"data set {ref.name}: predictor.loss {stage.loss} is for classification, and this is a regression; leave "
@@ -309,12 +306,7 @@ def evaluate_learner(
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
     if (stored := _from_store(result, advance)) is not None:
         return stored
-    how = (config.kernels, learner, config.normalize, config.centering, predictor, tuple(grid))
-    jobs = [
-        TrialJob(of.rows or ref, of, trial, *how, options=options, metric=protocol.metric)
-        for of, trial in _trials(statistics, config, ref)
-    ]
-    rows = _run_trials(jobs, ref, config, pool, advance)
+    rows = _run_trials(_jobs(statistics, config, ref), ref, learner, predictor, options, pool, advance)
     rows = [row | {"predictor_reason": choice.reason or None} for row in rows]
     write_fold_table(Path(result.path), rows, statistics)
     for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
@@ -330,18 +322,25 @@ def evaluate_learner(
 
 
 def _run_trials(
-    jobs: list[TrialJob], ref: DatasetRef, config: schema.CompareConfig, pool: DaskPool, advance: Advance
+    jobs: list[TrialJob],
+    ref: DatasetRef,
+    learner: schema.LearnerConfig,
+    predictor: str,
+    options: dict[str, Any],
+    pool: DaskPool,
+    advance: Advance,
 ) -> list[dict[str, Any]]:
     """Return the rows of the trials of a learner: side by side where they are small, else one after the other."""
-    run, learner, by_rows = run_trial, jobs[0].learner, PREDICTORS[jobs[0].predictor].by_rows
+    config, by_rows = jobs[0].config, PREDICTORS[predictor].by_rows
     apart = training_rows(config.protocol, ref.n_rows) <= (PARALLEL_ITERATIONS if by_rows else PARALLEL_ROWS)
+    run = partial(run_trial, learner=learner, predictor=predictor, options=options)
     if by_rows and apart:
-        run = partial(run_trial, workers=Threads(1) if pool.local else None)
+        run = partial(run, workers=Threads(1) if pool.local else None)
     elif by_rows:
         steps = Steps(f"{ref.name}, {learner.title}", get_run_logger().info)
-        run = partial(run_trial, workers=pool.workers, progress=steps)
+        run = partial(run, workers=pool.workers, progress=steps)
     elif ref.in_parts and not apart:
-        run = partial(run_trial, workers=pool.workers)
+        run = partial(run, workers=pool.workers)
     files = sources([learner]) or any(
         isinstance(of, schema.OwnConfig | schema.PrecomputedConfig) for of in config.kernels
     )
@@ -351,8 +350,7 @@ def _run_trials(
     choose, n = config.protocol.choose, len(jobs)
     if choose is not None and choose.once:
         rows = run_jobs(run, jobs[:1], ref, pool, apart, lambda share: advance(share / n), given)
-        chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
-        jobs = [replace(job, chosen=chosen) for job in jobs[1:]]
+        run, jobs = partial(run, chosen=rows[0]["candidate_errors"]), jobs[1:]
     return rows + run_jobs(run, jobs, ref, pool, apart, lambda share: advance(share * len(jobs) / n), given)
 
 
@@ -375,13 +373,9 @@ def evaluate_baseline(
     result = FoldsRef(ref.name, schema.BASELINE_TITLES[kind], kind, predictor, str(path))
     if (stored := _from_store(result, advance)) is not None:
         return stored
-    protocol = config.protocol
-    jobs = [
-        SearchJob(of.rows or ref, of, trial, config.baseline, kind, protocol.metric)
-        for of, trial in _trials(statistics, config, ref)
-    ]
-    apart = training_rows(protocol, ref.n_rows) <= PARALLEL_ITERATIONS
-    write_fold_table(path, run_jobs(search, jobs, ref, pool, apart, advance), statistics)
+    apart = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
+    jobs = _jobs(statistics, config, ref)
+    write_fold_table(path, run_jobs(partial(search, kind=kind), jobs, ref, pool, apart, advance), statistics)
     return result
 
 
@@ -395,12 +389,11 @@ def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
     return replace(result, stored=computed_at(path))
 
 
-def _trials(
-    statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref: DatasetRef
-) -> Iterator[tuple[StatisticsRef, Trial]]:
-    """Give the trials of a protocol, each with the statistics that serve it."""
+def _jobs(statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref: DatasetRef) -> list[TrialJob]:
+    """Return the trials of a protocol, each with the statistics that serve it."""
     planned = planned_trials(config.protocol, ref.ordered)
-    return ((of, trial) for of in statistics for trial in planned if of.serves(trial))
+    served = ((of, trial) for of in statistics for trial in planned if of.trial in (None, trial.index))
+    return [TrialJob(of.rows or ref, of, trial, config) for of, trial in served]
 
 
 def unusual_metric(protocol: schema.ProtocolConfig) -> list[str]:
@@ -422,12 +415,9 @@ class Steps:
             self.say("%s: conjugate gradients, step %d, relative residual %.1e", self.name, steps, residual)
 
 
-Job = TypeVar("Job")
-
-
 def run_jobs(
-    run: Callable[[Job], dict[str, Any]],
-    jobs: Sequence[Job],
+    run: Callable[[TrialJob], dict[str, Any]],
+    jobs: Sequence[TrialJob],
     ref: DatasetRef,
     pool: DaskPool,
     apart: bool,

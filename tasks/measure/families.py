@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError, did_you_mean, listed
+from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
 from learnkernels.conf.schema import CosineConfig, FamilyConfig, FeatureConfig, OwnConfig, grid_values
 from learnkernels.kernels import families as kinds
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
@@ -30,8 +30,9 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
     InputError
         A family names a column that is not a feature, or too many features are kernels next to other families.
     """
-    position = positions_of(features)
-    for config in configs:
+    named = [config for config in configs if config.columns is not None]
+    position = positions_of(features) if named else {}
+    for config in named:
         unknown = [name for name in config.columns or () if name not in position]
         if unknown or config.columns == ():
             meant = did_you_mean("".join(unknown[:1]), features)
@@ -40,8 +41,8 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
                 f"{', '.join(map(repr, unknown)) or 'none'}; {meant}the features are {listed(features, show=str)}."
             )
     if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
-        seen = list(features) if configs[0].columns is None else [features[c] for c in _seen(configs[0], features)]
-        return _features(configs[0])(seen, [position[name][0] for name in seen])
+        seen = _seen(configs[0], features)
+        return _features(configs[0])([features[c] for c in seen], seen)
     families = [_build(config, features, where) for config in configs]
     if len(configs) == 1 and configs[0].columns is None:
         return families[0]
@@ -86,10 +87,8 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
                 "kernels are constant; give it features that vary."
             )
         if isinstance(config, CosineConfig):
-            try:
+            with input_errors(where):
                 require_directions(kinds.CosineFamily(), X[:, seen])
-            except ValueError as error:
-                raise InputError(f"{where}: {error}") from None
 
 
 def _view(columns: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from dask.utils import format_bytes
 from pydantic import BaseModel, Field, PositiveInt
 
-from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line
+from learnkernels.conf.errors import WAYS_OUT, InputError, cut, input_errors, one_line
 from learnkernels.conf.schema import CompareConfig, PrecomputedConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import one_blas_thread
@@ -29,7 +29,7 @@ from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.readers import arrays_of
 from learnkernels.tasks.own import described
 from learnkernels.tasks.store import atomic_path, digest, keep, kept, store_path
-from learnkernels.tasks.workers.cluster import DaskPool
+from learnkernels.tasks.workers.cluster import Advance, DaskPool
 
 INDEX = "index.json"
 
@@ -52,7 +52,6 @@ DECISIVE = ("data_digest", "n_rows", "dtype", "kernels", "families", "numerics")
 """Keys of the index that the values of matrices depend on."""
 
 Dtype = Literal["float64", "float32"]
-Advance = Callable[[float], None]
 
 
 class MatrixIndex(BaseModel, frozen=True):
@@ -211,10 +210,8 @@ class StoredMatrices(Sequence[np.ndarray]):
         InputError
             A matrix is not symmetric or not finite on a sample of entries.
         """
-        try:
+        with input_errors(self.folder):
             return PrecomputedFamily(self, self.about.kernels)
-        except ValueError as error:
-            raise InputError(f"{self.folder}: {error}") from None
 
 
 def _opened_again(folder: Path, of: str) -> StoredMatrices:

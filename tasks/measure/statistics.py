@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from prefect import get_run_logger
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, input_errors
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.centering import Centering
@@ -43,12 +43,7 @@ from learnkernels.tasks.measure.stored_statistics import StatisticsRef, save_sta
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import described, learner_class
 from learnkernels.tasks.store import digest, kept, store_path
-from learnkernels.tasks.workers.cluster import DaskPool
-
-PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.float64, "float32": np.float32}
-
-
-Advance = Callable[[float], None]
+from learnkernels.tasks.workers.cluster import Advance, DaskPool
 
 
 def fold_seed(seed: int, repeat: int) -> int:
@@ -110,7 +105,7 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     build_family(kernels, dataset.features, where)
     require_varying(kernels, dataset.X, dataset.features, where)
     drawn = set()
-    try:
+    with input_errors(where):
         metric = metric_for(protocol.metric, dataset.target, dataset.weights is not None)
         # What these allow differs between repeats.
         all_of_them = dataset.groups is not None or dataset.folds is not None or metric.needs
@@ -118,8 +113,6 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
             folds = draw_folds(dataset, protocol, repeat)
             drawn.add(hash(folds.tobytes()))
             _require_measurable(metric, dataset.target, folds, planned_trials(protocol, ref.ordered))
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
     if dataset.groups is not None and len(drawn) < protocol.repeats:
         raise InputError(
             f"{where}: {protocol.repeats} repeats divide its groups in {len(drawn)} different ways, so that some would "
@@ -183,7 +176,7 @@ def compute_statistics(
         weights = None if weights is None else weights[training]
     if config.statistics.sample != "none" and not sampled(config):
         log.info("%s: statistics over all rows, as those of rank-one kernels cost less than a sample", ref.name)
-    try:
+    with input_errors(f"data set {ref.name}"):
         seed = fold_seed(protocol.seed, repeat)
         statistics = measure_statistics(family, X, Y, groups, config, seed, pool, advance, weights)
         trained = [one.final for one in served]  # rows that train together, inner ones included
@@ -191,10 +184,6 @@ def compute_statistics(
             trained += [inner.training for inner in (inner_trials(one) if one.validation is None else [one])]
         for union in dict.fromkeys(trained):
             statistics.restrict(union).require_informative(Centering(config.centering).subtracts)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"data set {ref.name}: {error}") from None
     if training is not None:
         statistics = replace(statistics, rows=training[statistics.rows])
     seconds = time.perf_counter() - started
@@ -284,7 +273,7 @@ def measure_statistics(
     ValueError
         As `gram_statistics` and `sample_statistics`.
     """
-    options: dict[str, Any] = {"dtype": PRECISIONS[config.precision], "keep_origin": _uncentered(config)}
+    options: dict[str, Any] = {"dtype": np.dtype(config.precision).type, "keep_origin": _uncentered(config)}
     if not sampled(config):
         workers = pool.workers_telling(advance)
         return gram_statistics(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.features import FeatureStatistics
 from learnkernels.kernels.statistics.gram import GramStatistics
@@ -36,10 +35,6 @@ class StatisticsRef:
     repeat: int
     trial: int | None = None
     rows: DatasetRef | None = None
-
-    def serves(self, trial: Trial) -> bool:
-        """Return whether they are those of a trial of their repeat."""
-        return self.trial in (None, trial.index)
 
 
 def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: np.ndarray, seconds: float) -> None:

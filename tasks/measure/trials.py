@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import FamilyConfig, LearnerConfig
+from learnkernels.conf.errors import input_errors
+from learnkernels.conf.schema import CompareConfig, LearnerConfig, grid_values
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.families import KernelFamily
@@ -43,41 +43,22 @@ HELD_OUT = 1000
 
 @dataclass(frozen=True)
 class TrialJob:
-    """What one trial needs, small enough to travel.
+    """Data of a trial, small enough to travel: what learners and baselines both need.
 
     Attributes
     ----------
     ref : DatasetRef
     statistics : StatisticsRef
-        Of the trial's repeat.
+        Of the trial's repeat; it holds the fold of each row.
     trial : Trial
-    kernels : tuple of FamilyConfig
-    learner : LearnerConfig
-    normalize : str
-    centering : str
-    predictor : str
-    grid : tuple of float
-        Values of C.
-    chosen : tuple of tuple of float or None
-        Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
-    options : dict
-        Of the predictor.
-    metric : str or None
-        What errors are measured by; the task's own by default.
+    config : CompareConfig
+        Of the data set: base kernels, normalization, centering, metric and the values of C.
     """
 
     ref: DatasetRef
     statistics: StatisticsRef
     trial: Trial
-    kernels: tuple[FamilyConfig, ...]
-    learner: LearnerConfig
-    normalize: Normalization
-    centering: str
-    predictor: str
-    grid: tuple[float, ...]
-    chosen: tuple[tuple[float, ...], ...] | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    metric: str | None = None
+    config: CompareConfig
 
 
 @dataclass(frozen=True)
@@ -110,35 +91,6 @@ class Held:
         )
 
 
-def run_trial(
-    job: TrialJob, workers: Workers | None = None, progress: Progress | None = None, held: Held | None = None
-) -> dict[str, Any]:
-    """Return the row of the fold table of one trial.
-
-    Parameters
-    ----------
-    job : TrialJob
-        The trial.
-    workers : Workers, optional
-        Who does the predictor's passes over the training rows; threads of this process by default.
-    progress : callable, optional
-        Told the steps of a predictor's iterations and the largest residual.
-    held : Held, optional
-        What it would read; by default that is read from the store.
-
-    Raises
-    ------
-    InputError
-        The learner cannot be used on these rows, in the words of the data set and the learner.
-    """
-    try:
-        return _run_trial(job, workers, progress, Held.of([job]) if held is None else held)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"data set {job.ref.name}: learner {job.learner.title}: {error}") from None
-
-
 @cache
 def _warmed(predictor: str, task: Task) -> None:
     """Have this process import and compile what an exact predictor uses, so that no trial's seconds pay for it."""
@@ -149,68 +101,104 @@ def _warmed(predictor: str, task: Task) -> None:
     of(learner="alignf", predictor=predictor).fit(X, y).predict(X)
 
 
-def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None, held: Held) -> dict[str, Any]:
-    dataset, (statistics, folds, seconds) = held.datasets[job.ref.path], held.statistics[job.statistics.path]
-    family = build_family(job.kernels, dataset.features)
-    _warmed(job.predictor, dataset.target.task)
-    settings, begun, weighing = job.learner.settings(), time.perf_counter(), 0.0
-    X, target, trial = (workers or Threads()).local_view(dataset.X), dataset.target, job.trial
-    measured, training = _measured_on(statistics, folds, trial.final)
-    metric, row = metric_for(job.metric, target), learner_class(job.learner.name)
-    evaluation = Evaluation(X, target, folds, metric, dataset.weights)
+def run_trial(
+    job: TrialJob,
+    learner: LearnerConfig,
+    predictor: str,
+    options: dict[str, Any] | None = None,
+    chosen: Sequence[Sequence[float]] | None = None,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+    held: Held | None = None,
+) -> dict[str, Any]:
+    """Return the row of the fold table of one trial.
 
-    def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
-        one = as_predictor(job.predictor, **job.options)
-        return KernelPredictors(kernels, target, one, grid, X=X, training=rows, workers=workers, progress=progress)
+    Parameters
+    ----------
+    job : TrialJob
+        The trial.
+    learner : LearnerConfig
+        What learns the kernel.
+    predictor, options : str, dict
+        What is fitted on the kernel, and its options.
+    chosen : sequence of sequence of float, optional
+        Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
+    workers : Workers, optional
+        Who does the predictor's passes over the training rows; threads of this process by default.
+    progress : callable, optional
+        Is given the steps of a predictor's iterations and the largest residual.
+    held : Held, optional
+        What it would read; by default that is read from the store.
 
-    def fitted(
-        of: AlignmentStatistics, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
-    ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, PredictorPath]]:
-        nonlocal weighing
-        started = time.perf_counter()
-        learners = [as_learner(job.learner.name, setting, dataset.features) for setting in settings]
-        learned = [learn(one, family, X, of, target, grid, job.normalize, job.centering) for one in learners]
-        weighing += time.perf_counter() - started
-        return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
+    Raises
+    ------
+    InputError
+        The learner cannot be used on these rows, in the words of the data set and the learner.
+    """
+    with input_errors(f"data set {job.ref.name}: learner {learner.title}"):
+        held = Held.of([job]) if held is None else held
+        dataset, (statistics, folds, seconds) = held.datasets[job.ref.path], held.statistics[job.statistics.path]
+        config, whole_grid = job.config, tuple(grid_values(job.config.protocol.grid))
+        family = build_family(config.kernels, dataset.features)
+        _warmed(predictor, dataset.target.task)
+        settings, begun, weighing = learner.settings(), time.perf_counter(), 0.0
+        X, target, trial = (workers or Threads()).local_view(dataset.X), dataset.target, job.trial
+        measured, training = _measured_on(statistics, folds, trial.final)
+        metric, row = metric_for(config.protocol.metric, target), learner_class(learner.name)
+        evaluation = Evaluation(X, target, folds, metric, dataset.weights)
 
-    if trial.validation is None:
+        def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
+            one = as_predictor(predictor, **(options or {}))
+            return KernelPredictors(kernels, target, one, grid, X=X, training=rows, workers=workers, progress=progress)
 
-        def fits() -> Iterator[tuple[Trial, list[PredictorPath]]]:
-            for inner in inner_trials(trial):
-                inner_rows = _measured_on(statistics, folds, inner.training)
-                yield inner, [of for _, of in fitted(*inner_rows, settings, job.grid)]
+        def fitted(
+            of: AlignmentStatistics, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
+        ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, PredictorPath]]:
+            nonlocal weighing
+            started = time.perf_counter()
+            learners = [as_learner(learner.name, setting, dataset.features) for setting in settings]
+            learned = [learn(one, family, X, of, target, grid, config.normalize, config.centering) for one in learners]
+            weighing += time.perf_counter() - started
+            return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
-        if job.chosen is None:
-            selection = evaluation.select_by_cross_validation(fits())
+        if trial.validation is None:
+
+            def fits() -> Iterator[tuple[Trial, list[PredictorPath]]]:
+                for inner in inner_trials(trial):
+                    inner_rows = _measured_on(statistics, folds, inner.training)
+                    yield inner, [of for _, of in fitted(*inner_rows, settings, whole_grid)]
+
+            if chosen is None:
+                selection = evaluation.select_by_cross_validation(fits())
+            else:
+                selection = Selection.of(np.array(chosen), whole_grid)
         else:
-            selection = Selection.of(np.array(job.chosen), job.grid)
-    else:
-        choosing = _measured_on(statistics, folds, trial.training) if trial.refit else (measured, training)
-        candidates = fitted(*choosing, settings, job.grid)
-        selection = evaluation.select([of for _, of in candidates], trial, job.learner.tune_by)
-        (learned, hypotheses), position = candidates[selection.candidate], selection.position
-        del candidates  # of the rows that trained, before others are fitted
-    if trial.validation is None or trial.refit:
-        chosen, value, position = settings[selection.candidate], [selection.C], 0
-        one = as_learner(job.learner.name, chosen)
-        if trial.refit and not isinstance(learned, KernelEnsemble) and one.searches_sample(choosing[0]):
-            hypotheses = predictors(learned, training, value)
-        else:
-            ((learned, hypotheses),) = fitted(measured, training, [chosen], value)
-    result = evaluation.outcome(hypotheses, position, selection, training, trial)
-    return {
-        **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
-        "learner": job.learner.title,
-        "algorithm": job.learner.name,
-        "predictor": job.predictor,
-        "params": json.dumps(settings[result.candidate]),
-        "seconds_weights": weighing,
-        "seconds_fit": time.perf_counter() - begun - weighing,
-        "seconds_pass": share_of_pass(seconds, statistics, measured) if row.takes_family else 0.0,
-        **_learned_columns(learned, family, position, dataset.features),
-        "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
-        "test_alignment": _test_alignment(learned, position, X, dataset, np.flatnonzero(folds == trial.test)),
-    }
+            choosing = _measured_on(statistics, folds, trial.training) if trial.refit else (measured, training)
+            candidates = fitted(*choosing, settings, whole_grid)
+            selection = evaluation.select([of for _, of in candidates], trial, learner.tune_by)
+            (learned, hypotheses), position = candidates[selection.candidate], selection.position
+            del candidates  # of the rows that trained, before others are fitted
+        if trial.validation is None or trial.refit:
+            setting, value, position = settings[selection.candidate], [selection.C], 0
+            one = as_learner(learner.name, setting)
+            if trial.refit and not isinstance(learned, KernelEnsemble) and one.searches_sample(choosing[0]):
+                hypotheses = predictors(learned, training, value)
+            else:
+                ((learned, hypotheses),) = fitted(measured, training, [setting], value)
+        result = evaluation.outcome(hypotheses, position, selection, training, trial)
+        return {
+            **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
+            "learner": learner.title,
+            "algorithm": learner.name,
+            "predictor": predictor,
+            "params": json.dumps(settings[result.candidate]),
+            "seconds_weights": weighing,
+            "seconds_fit": time.perf_counter() - begun - weighing,
+            "seconds_pass": share_of_pass(seconds, statistics, measured) if row.takes_family else 0.0,
+            **_learned_columns(learned, family, position, dataset.features),
+            "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
+            "test_alignment": _test_alignment(learned, position, X, dataset, np.flatnonzero(folds == trial.test)),
+        }
 
 
 def _measured_on(

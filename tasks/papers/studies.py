@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.linalg import cho_solve
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, input_errors
 from learnkernels.conf.papers.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.conf.schema import FamilyConfig, ProtocolConfig, grid_values
 from learnkernels.kernels.engine.operators import FeatureGrams
@@ -100,7 +100,7 @@ def measure_base_kernels(
     require_varying(kernels, dataset.X, dataset.features, where)
     family = build_family(kernels, dataset.features, where)
     assert protocol.folds is not None  # the schema has them
-    try:
+    with input_errors(where):
         folds = assign_folds(dataset.target, protocol.folds, fold_seed(protocol.seed, repeat))
         statistics = gram_statistics(family, dataset.X, dataset.target.Y, folds, keep_origin=True)
         return [
@@ -108,8 +108,6 @@ def measure_base_kernels(
             for trial in trials(protocol.folds)
             for row in _one_by_one(dataset, family, statistics, folds, trial, grid_values(protocol.grid))
         ]
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
 
 
 def _one_by_one(

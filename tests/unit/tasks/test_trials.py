@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, gram_statistics, learn_kernel
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import BaselineConfig, CompareConfig, ProtocolConfig
+from learnkernels.conf.schema import CompareConfig, ProtocolConfig
 from learnkernels.kernels.learners import RFM, LearningProblem
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.predictors.choice import best_on_grid
@@ -32,7 +32,7 @@ from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure import statistics as measuring
-from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, SearchJob, search
+from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, search
 from learnkernels.tasks.measure.evaluation import predictor_for
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.matrices import require_matrices
@@ -78,9 +78,8 @@ def moments_of(
 def measured(of: CompareConfig, trial: Trial, predictor: str) -> tuple[DatasetRef, StatisticsRef, dict[str, Any]]:
     """The data set of a trial, its statistics, and its row of the fold table."""
     ref = ingested(of, trial if of.datasets[0].scale_on == "training" else None)
-    statistics, grid = moments_of(ref, of, trial=trial), tuple(of.protocol.grid)
-    job = TrialJob(ref, statistics, trial, of.kernels, of.learners[0], "trace", "center", predictor, grid)
-    return ref, statistics, run_trial(job)
+    statistics = moments_of(ref, of, trial=trial)
+    return ref, statistics, run_trial(TrialJob(ref, statistics, trial, of), of.learners[0], predictor)
 
 
 def rows_of(statistics: StatisticsRef, trial: Trial) -> list[np.ndarray]:
@@ -303,7 +302,7 @@ def test_a_recipe_names_the_scaling_rows_and_stored_matrices_need_all():
 # Class weights -------------------------------------------------------------------------------------------------------
 
 TRIAL = trials(3)[0]
-SEARCH = BaselineConfig.model_validate({"gammas": [0.3], "grid": [2.0], "absolute": True})
+SEARCH = {"gammas": [0.3], "grid": [2.0], "absolute": True}
 
 
 @pytest.fixture
@@ -332,8 +331,8 @@ def test_a_baseline_has_the_errors_and_probabilities_of_scikit_learn(patients: p
     expected = {"misclassification": np.mean(machine.predict(X[test]) != y[test])}
     expected |= {"neg_log_loss": log_loss(y[test], p), "roc_auc_ovr": 1 - roc_auc_score(y[test], p)}
     for metric, error in expected.items():
-        asked = None if metric == "misclassification" else metric
-        found, trees = (search(SearchJob(ref, statistics, TRIAL, SEARCH, of, asked)) for of in (GRID_SEARCH, BOOSTING))
+        job = TrialJob(ref, statistics, TRIAL, baselines(SEARCH, None if metric == "misclassification" else metric))
+        found, trees = (search(job, kind) for kind in (GRID_SEARCH, BOOSTING))
         assert found["error"] == pytest.approx(error)
         assert found["metric"] == trees["metric"]
         assert 0 < trees["error"] < 2
@@ -358,12 +357,16 @@ def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFr
 WIDTHS, COSTS = [0.01, 0.1, 1.0], [0.5, 5.0]
 
 
+def baselines(keys: dict[str, Any], metric: str | None = None) -> CompareConfig:
+    return config({}, baseline=keys, protocol={"metric": metric})
+
+
 def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, kind: Any = GRID_SEARCH, **baseline: Any):
     ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
     statistics = StatisticsRef("key", str(store_path("moments", "key")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
     save_statistics(statistics, gram_statistics(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
-    return search(SearchJob(ref, statistics, trial, BaselineConfig.model_validate(baseline), kind))
+    return search(TrialJob(ref, statistics, trial, baselines(baseline)), kind)
 
 
 def bundled(load: Any) -> tuple[np.ndarray, Target]:
@@ -446,7 +449,8 @@ def test_a_linear_model_has_scores_and_probabilities(patients: pd.DataFrame):
     training, _, test = rows_of(statistics, TRIAL)
     p = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[training], y[training]).predict_proba(X[test])[:, 1]
     for metric, error in {"neg_log_loss": log_loss(y[test], p), "roc_auc": 1 - roc_auc_score(y[test], p)}.items():
-        found, none = (search(SearchJob(ref, statistics, TRIAL, SEARCH, of, metric)) for of in (LINEAR, CONSTANT))
+        job = TrialJob(ref, statistics, TRIAL, baselines(SEARCH, metric))
+        found, none = (search(job, kind) for kind in (LINEAR, CONSTANT))
         assert found["error"] == pytest.approx(error)
         assert none["error"] == none["trivial_error"]
 
