@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from prefect import get_run_logger
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.errors import InputError, input_errors, listed
 from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig, PrecomputedConfig
@@ -28,7 +29,7 @@ from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location
 from learnkernels.tasks.data.openml import read_openml
-from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, ThisProcess, parts_of, wanted_in_parts
+from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, parts_of, wanted_in_parts
 from learnkernels.tasks.data.readers import (
     arrays_of,
     features_among,
@@ -40,11 +41,11 @@ from learnkernels.tasks.data.readers import (
     require_room,
     rows_with,
     sample_columns_of,
+    select_ngrams,
     target_column,
 )
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.tables import FORMATS, Table, joint_name, locations_of
-from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
 
 
@@ -158,7 +159,7 @@ def load_source(
         used[used] = known.usable
         rows: HeldRows | RowsOfParts
         if in_parts:
-            rows = RowsOfParts(parts_of(table, used), readers or ThisProcess())
+            rows = RowsOfParts(parts_of(table, used), readers)
         else:
             rows = HeldRows(table.select(columns).filter(pa.array(used)))
         numbers = config.columns is None and all(is_number(table.schema.field(name).type) for name in columns)
@@ -203,7 +204,7 @@ class _Known:
 def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: ColumnTypes | None, known: _Known) -> Dataset:
     """Return the data set of the usable rows of a table, in memory or in parts."""
     config, where = known.config, known.where
-    try:
+    with input_errors(where):
         encoding, lacking = rows.learned(columns, said, config.scale)
         if lacking and config.missing == "refuse":
             named = listed([f"{name} ({count})" for name, count in lacking.items()], show=str)
@@ -218,8 +219,6 @@ def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Column
             encoding, _ = rows.learned(encoding.names, kinds, config.scale)
         known.tell_all(encoding.sentences((DROPPED_BY_USER,)))
         X, there, met = rows.encoded(encoding)
-    except ValueError as error:
-        raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
     known.tell_all(met.sentences())
     usable = known.usable.copy()
     usable[usable] = there
@@ -281,7 +280,7 @@ def _not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
 class _Source(NamedTuple):
     """A table and the column to predict, or rows that are none; `y` where the target is no column."""
 
-    table: Table | None
+    table: Table | pa.Table | None
     name: str = ""
     target: str = ""
     y: Any = None
@@ -301,11 +300,11 @@ def _opened(
             if config.source == "sklearn"
             else read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
         )
-        yield _Source(Table.of(pa.table(dict(zip(names, X.T, strict=True)))), str(config.name), y=y)
+        yield _Source(pa.table(dict(zip(names, X.T, strict=True))), str(config.name), y=y)
     elif files[0].suffix == ARRAYS[0]:
         arrays = arrays_of(files[0].path, f"{where}: {joint_name(files)}")
         columns = {name: array for name, array in arrays.items() if array.ndim == 1}
-        yield _Source(Table.of(pa.table(columns)), joint_name(files), config.target)
+        yield _Source(pa.table(columns), joint_name(files), config.target)
     elif files[0].suffix not in FORMATS:
         X, y, numbered = read_libsvm(files, config, where)
         yield _Source(None, y=y, matrix=(X, numbered))
@@ -370,10 +369,8 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
             f"{where}: target {config.target!r} is {np.ravel(values)[0]:g} in all rows, so that nothing can be "
             "learned; name another column, or other rows."
         )
-    try:
+    with input_errors(where):
         return Target.of(values, task)
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
 
 
 def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[str], None]) -> np.ndarray:
@@ -386,10 +383,8 @@ def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[st
         return _column_values(y.dictionary_decode(), config, where, tell)
     else:
         met, column = EncodingReport(), column_of(config.target, pa.chunked_array([y]))
-        try:
+        with input_errors(where):
             values = target_of(column, config.task, met)
-        except ValueError as error:
-            raise InputError(f"{where}: {error}") from None
         for sentence in met.sentences():
             tell(f"{where}: {sentence}.")
         held = y.cast(pa.string()).unique().to_pylist() if pa.types.is_string(y.type) else []
@@ -420,16 +415,12 @@ def _present(values: np.ndarray) -> np.ndarray:
 
 def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
     """Return the positions, ascending, of the first of the rows that are equal in every feature and in the target."""
-    labels = [str(value).encode() for value in y.tolist()]
     if sparse.issparse(X):
         X = sparse.csr_matrix(X, copy=True)
         X.sum_duplicates()
         X.eliminate_zeros()
-        rows = ((X.indices[a:b].tobytes(), X.data[a:b].tobytes()) for a, b in itertools.pairwise(X.indptr))
+        rows = [X.indices[a:b].tobytes() + X.data[a:b].tobytes() for a, b in itertools.pairwise(X.indptr)]
     else:
-        rows = (((row + 0.0).tobytes(), b"") for row in X)  # -0 is 0
-    seen: dict[bytes, int] = {}
-    for position, (label, (one, other)) in enumerate(zip(labels, rows, strict=True)):
-        key = hashlib.sha256(b"%d,%d," % (len(one), len(other)) + one + other + label).digest()
-        seen.setdefault(key, position)
-    return np.fromiter(seen.values(), dtype=np.intp, count=len(seen))
+        rows = [(row + 0.0).tobytes() for row in X]  # -0 is 0
+    digests = [hashlib.sha256(row).digest() for row in rows]
+    return np.flatnonzero(~pd.DataFrame({"row": digests, "target": [*map(str, y.tolist())]}).duplicated())

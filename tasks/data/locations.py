@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -63,7 +63,7 @@ class Location:
     @property
     def name(self) -> str:
         """The last part of its path."""
-        return PurePosixPath(self.path).name if self.remote else Path(self.path).name
+        return Path(self.path).name
 
     @property
     def suffix(self) -> str:
@@ -74,16 +74,6 @@ class Location:
     def bucket(self) -> str:
         """Name of the bucket of an object."""
         return self.path.partition("/")[0]
-
-    def exists(self) -> bool:
-        """Return whether there is a file or an object.
-
-        Raises
-        ------
-        InputError
-            The server cannot be reached or refuses to say.
-        """
-        return bool(self.info().type == pyarrow.fs.FileType.File)
 
     def size(self) -> int:
         """Return the size in bytes.
@@ -283,20 +273,6 @@ def _unfit(location: Location, what: str, called: str, error: Exception) -> Inpu
         reason = _reason(error)
     kind = "LIBSVM text" if location.suffix in LIBSVM else location.suffix[1:]
     return InputError(f"{called or f'{location.text}:'} cannot be {what} as {kind} ({reason}); {advice}.")
-
-
-def sound(part: Any) -> Any:
-    """Return a record batch or table of a file whose columns hold what they state.
-
-    To touch others may read, or write, outside of the memory of a column.
-
-    Raises
-    ------
-    pyarrow.ArrowException
-        Offsets, indices or sizes lead out of a column, or text is not UTF-8.
-    """
-    part.validate(full=True)
-    return part
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from sklearn.datasets import fetch_openml
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.locations import TransferError
-from learnkernels.tasks.data.tables import Table
 from learnkernels.tasks.store import keep, kept, store_path
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
@@ -44,7 +43,7 @@ categories with pandas 3.1."""
 _FETCHING = threading.Lock()
 
 
-def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> tuple[Table, str, str]:
+def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> tuple[pa.Table, str, str]:
     """Return an OpenML data set, from what is kept of an earlier use where there is that, its name, and its target.
 
     Parameters
@@ -88,7 +87,7 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
             (target,) = targets
         else:
             table = table.rename_columns([target if held in targets else held for held in table.column_names])
-    return Table.of(table), name, target
+    return table, name, target
 
 
 def _fetch(name: str, version: int, where: str, lacking: str, tell: Callable[[str], None]) -> pa.Table:

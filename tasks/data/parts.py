@@ -1,28 +1,36 @@
-"""Larger-than-memory tables: each part is read by the process that needs its rows."""
+"""Rows in Arrow files, and larger-than-memory tables whose parts become such files where their rows are needed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cache, cached_property, partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs
+import pyarrow.ipc
+from distributed import Worker, get_worker
 
 from learnkernels.conf.errors import InputError
+from learnkernels.conf.files import is_remote
 from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels.engine.workers import RowSource
 from learnkernels.kernels.tables import EncodingReport, TableEncoding
 from learnkernels.kernels.tables.encoding import ColumnTypes, as_levels
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.tables.summary import MOST_EXACT, Scale, TableSummary
-from learnkernels.tasks.data.locations import Location, Told, locate
-from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile, RowsInFiles, copies, patiently
-from learnkernels.tasks.data.tables import Table, joint_name
+from learnkernels.tasks.data.locations import Location, Told, TransferError, explained, locate, transferring, written
+from learnkernels.tasks.data.tables import Table, joint_name, regrouped
+from learnkernels.tasks.store import atomic_path, store_path, temporary_folder
 
 BYTES_AS_NUMBERS = 1 << 30
 """A table that takes so much memory as numbers is read in parts, unless the configuration says otherwise."""
@@ -44,12 +52,277 @@ HELD_RESULTS = 32
 
 NONE_COMPLETE = "no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
 
+BATCH_BYTES = 1 << 20
+"""Size of a record batch: of what is read, at most so much at either end was not requested."""
+
+PART_BYTES = 64 << 20
+"""Size of a file of rows for workers on other machines: large enough for a server of objects, small enough to hold."""
+
+PAUSES = (1, 2, 4, 8, 16, 32)
+"""Seconds to wait before a request to an object store is repeated: it may be away for a minute."""
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
+# Rows in files --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """Dense rows in an Arrow IPC file of one column; only path, shape and type travel between processes.
+
+    Attributes
+    ----------
+    path : str
+    shape : tuple of int
+        (m, d).
+    dtype : numpy.dtype
+        float64 or float32.
+
+    Notes
+    -----
+    The column is a FixedSizeList of d values. Batches are read, not mapped: pages of a mapped file count as memory of
+    the process, by which Dask judges its workers.
+    """
+
+    path: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def write(cls, path: Path, rows: RowSource) -> RowFile:
+        """Write dense rows, whole or not at all, with one batch of them in memory."""
+        m, step = rows.shape[0], _rows_of(BATCH_BYTES, rows.shape[1], rows.dtype)
+        blocks = (np.asarray(rows[start : min(start + step, m)]) for start in range(0, m, step))
+        return cls.of_blocks(path, blocks, rows.shape[1], rows.dtype)
+
+    @classmethod
+    def of_blocks(cls, path: Path, blocks: Iterable[np.ndarray], d: int, dtype: np.dtype[Any]) -> RowFile:
+        """Write dense rows that come in blocks of any size, whole or not at all, as `write` does."""
+        schema = pa.schema([pa.field("row", pa.list_(pa.from_numpy_dtype(dtype), d), nullable=False)])
+        m = 0
+        with atomic_path(path, lasting=False) as temporary, pa.ipc.new_file(str(temporary), schema) as writer:
+            for block in regrouped(blocks, _rows_of(BATCH_BYTES, d, dtype), np.concatenate):
+                batch = np.ascontiguousarray(block, dtype=dtype)
+                column = pa.FixedSizeListArray.from_arrays(pa.array(batch.reshape(-1)), d)
+                writer.write_batch(pa.record_batch([column], schema=schema))
+                m += len(batch)
+        return cls(str(path), (m, d), dtype)
+
+    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
+        """Return a run of rows, or those at some positions, shape (a, d); the file is not kept open.
+
+        The caller is the only owner of what is returned.
+        """
+        m, d = self.shape
+        at = positions(rows, m)
+        taken = np.empty((len(at), d), self.dtype)
+        starts = np.arange(0, max(1, m), _rows_of(BATCH_BYTES, d, self.dtype))
+        with pa.OSFile(self.path) as source:
+            reader = pa.ipc.open_file(source)
+            for b, these, within in by_chunk(at, starts):
+                # Not by to_numpy, which would load pandas into every worker.
+                values = reader.get_batch(b).column(0).values.buffers()[1]
+                taken[these] = np.frombuffer(values, self.dtype).reshape(-1, d)[within]
+        return taken
+
+
+def rows_in_files(
+    rows: slice | np.ndarray,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    starts: np.ndarray,
+    file: Callable[[int], RowFile],
+) -> np.ndarray:
+    """Return a run of rows, or those at some positions, of dense rows in several files, one after the other.
+
+    Parameters
+    ----------
+    rows : slice or ndarray of int
+        Which of them.
+    shape, dtype : tuple of int, numpy.dtype
+        (m, d), and the type of the values.
+    starts : ndarray of int
+        Position of the first row of each file, ascending from 0.
+    file : callable
+        Returns the file of a number, which is made or fetched if missing.
+
+    Raises
+    ------
+    InputError
+        A file cannot be made or fetched, for a minute.
+    """
+    at = positions(rows, shape[0])
+    taken = np.empty((len(at), shape[1]), dtype)
+    for part, these, within in by_chunk(at, starts):
+        taken[these] = file(part)[within]
+    return taken
+
+
+@dataclass(frozen=True)
+class RowParts:
+    """Dense rows in files of a place that workers on other machines see, where each reads those that its tasks need.
+
+    Attributes
+    ----------
+    place : str
+        A folder that all see, or ``s3://bucket/prefix``, whose last two parts name the run and the rows.
+    shape : tuple of int
+        (m, d).
+    dtype : numpy.dtype
+        float64 or float32.
+    part_rows : int
+        Rows of every part but the last.
+
+    Notes
+    -----
+    A part is a `RowFile` of at most `PART_BYTES`. An object is copied, whole and once, to the folder that Dask gives a
+    worker on its own disk, and read there in runs: rows cross the network once, and take no memory.
+    """
+
+    place: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    part_rows: int
+
+    @classmethod
+    def write(cls, place: str, rows: RowSource) -> RowParts:
+        """Write dense rows, with one part of them in memory.
+
+        Raises
+        ------
+        InputError
+            The place cannot be written to.
+        """
+        (m, d), size = rows.shape, _rows_of(PART_BYTES, rows.shape[1], rows.dtype)
+        parts = cls(place, (m, d), rows.dtype, size)
+        for part, start in enumerate(range(0, m, size)):
+            with written(locate(parts._address(part))) as temporary:
+                RowFile.write(temporary, np.asarray(rows[start : min(start + size, m)]))
+        return parts
+
+    def _address(self, part: int) -> str:
+        return f"{self.place}/{part:05d}.arrow"
+
+    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
+        """Return a run of rows, or those at some positions, shape (a, d), of which the caller is the only owner."""
+        starts = np.arange(0, max(1, self.shape[0]), self.part_rows)
+        return rows_in_files(rows, self.shape, self.dtype, starts, self._file)
+
+    def _file(self, part: int) -> RowFile:
+        (m, d), size, address = self.shape, self.part_rows, self._address(part)
+        path = str(_copied(address)) if is_remote(address) else address
+        return RowFile(path, (min(size, m - part * size), d), self.dtype)
+
+    def unseen(self) -> str:
+        """Return why this process cannot read the first part, as one sentence; empty where it can."""
+        location = locate(self._address(0))
+        try:
+            with transferring(location), location.open_input():
+                return ""
+        except InputError as error:
+            return str(error)
+
+
+def _rows_of(n_bytes: int, d: int, dtype: np.dtype[Any]) -> int:
+    """Return how many rows take so many bytes, one at least."""
+    return max(1, n_bytes // (d * dtype.itemsize))
+
+
+def positions(rows: slice | np.ndarray, m: int) -> np.ndarray:
+    """Return the positions of a run of m rows, or those that are given."""
+    return np.arange(*rows.indices(m)) if isinstance(rows, slice) else np.asarray(rows)
+
+
+def by_chunk(at: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Give each chunk of rows, by where they start, that some positions lie in, which of them, and where within it."""
+    of = np.searchsorted(starts, at, side="right") - 1
+    order = np.argsort(of, kind="stable")
+    chunks, firsts = np.unique(of[order], return_index=True)
+    for chunk, these in zip(chunks.tolist(), np.split(order, firsts[1:]), strict=False):  # of no rows no chunk
+        yield chunk, these, at[these] - starts[chunk]
+
+
+def content_digest(rows: RowSource) -> str:
+    """Return a short name of the values of dense rows, of which a part at a time is in memory."""
+    (m, d), size = rows.shape, _rows_of(PART_BYTES, rows.shape[1], rows.dtype)
+    sha = hashlib.sha256(f"{m} {d} {rows.dtype}".encode())
+    for start in range(0, m, size):
+        sha.update(np.ascontiguousarray(rows[start : min(start + size, m)]).data)
+    return sha.hexdigest()[:20]
+
+
+def _copied(address: str) -> Path:
+    """Return where the copy of an object lies on this machine, made if missing."""
+    path, location = copies() / Path(*address.split("/")[-3:]), locate(address)
+
+    def copy() -> None:
+        with transferring(location), atomic_path(path, lasting=False) as temporary:
+            pyarrow.fs.copy_files(location.path, str(temporary), source_filesystem=location.filesystem)
+
+    if not path.exists():
+        patiently(copy)
+    return path
+
+
+def patiently(fetch: Callable[[], Result]) -> Result:
+    """Return what a function returns, which is repeated for a minute where a server may be away.
+
+    Raises
+    ------
+    TransferError
+        Still, after that.
+    """
+    for pause in PAUSES:
+        try:
+            return fetch()
+        except TransferError:
+            time.sleep(pause)
+    return fetch()
+
+
+def copies() -> Path:
+    """Return the folder for copies: of the Dask worker that runs this task, or of this process; it goes with these."""
+    try:
+        return Path(get_worker().local_directory)
+    except ValueError:
+        return Path(_of_this_process().name)
+
+
+@cache
+def _of_this_process() -> tempfile.TemporaryDirectory[str]:
+    parent = store_path("rows")
+    parent.mkdir(parents=True, exist_ok=True)
+    return temporary_folder(parent)
+
+
+def forget_copies(run: str, dask_worker: Worker) -> None:
+    """Remove the copies that a worker has made for a run."""
+    shutil.rmtree(Path(dask_worker.local_directory) / run, ignore_errors=True)
+
+
+def remove(place: str) -> None:
+    """Remove all parts of a run at a place.
+
+    Raises
+    ------
+    InputError, OSError
+        The place cannot be changed.
+    """
+    if is_remote(place):
+        location = locate(place)
+        with explained(location):
+            location.filesystem.delete_dir(location.path)
+    else:
+        shutil.rmtree(place)
+
+
+# Tables in parts ------------------------------------------------------------------------------------------------------
+
+
 class Readers(Protocol):
-    """Who reads the parts of a table: this process, or workers, of this machine or of others."""
+    """Workers that read the parts of a table, of this machine or of others."""
 
     @property
     def folder(self) -> str:
@@ -57,16 +330,6 @@ class Readers(Protocol):
 
     def map(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
         """Return what a function returns for each of some jobs, in their order."""
-
-
-class ThisProcess:
-    """Reads parts here, one after the other."""
-
-    folder = ""
-
-    def map(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
-        """Return what a function returns for each of some jobs, in their order."""
-        return [run(job) for job in jobs]
 
 
 @dataclass(frozen=True)
@@ -268,15 +531,18 @@ class RowsOfParts:
     Attributes
     ----------
     parts : sequence of Part
-    readers : Readers
-        Who reads them.
+    readers : Readers or None
+        Who reads them; None for this process.
     whole : TableEncoding, optional
         Rows that lack a value of its columns are left out.
     """
 
     parts: Sequence[Part]
-    readers: Readers
+    readers: Readers | None = None
     whole: TableEncoding | None = None
+
+    def _map(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+        return [run(job) for job in jobs] if self.readers is None else self.readers.map(run, jobs)
 
     def complete(self, encoding: TableEncoding) -> RowsOfParts:
         """Return the rows that lack no value of the columns of an encoding."""
@@ -311,7 +577,7 @@ class RowsOfParts:
         look = partial(_summarize, columns=columns, as_levels=levels, complete=self.whole, all_kept=all_kept)
         summary: TableSummary | None = None
         for first in range(0, len(self.parts), HELD_RESULTS):
-            found = self.readers.map(look, self.parts[first : first + HELD_RESULTS])
+            found = self._map(look, self.parts[first : first + HELD_RESULTS])
             summary = _summed([summary, *found])
         if summary is None:
             raise ValueError(NONE_COMPLETE)
@@ -346,17 +612,17 @@ class RowsOfParts:
         about += [one.to_dict() for one in (encoding, self.whole) if one is not None]
         digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
         firsts = np.cumsum([0, *(part.n_used for part in self.parts)]).tolist()
-        folder = self.readers.folder
+        folder = "" if self.readers is None else self.readers.folder
         read = partial(_read, encoding=encoding, complete=self.whole, folder=folder, digest=digest)
         jobs = [(i, part, firsts[i]) for i, part in enumerate(self.parts)]
-        parts, ends, report = zip(*self.readers.map(read, jobs), strict=True)
+        parts, ends, report = zip(*self._map(read, jobs), strict=True)
         there = np.concatenate([after.mask[part.mask] for part, after in zip(self.parts, parts, strict=True)])
         extremes = np.array([np.min(ends, axis=0)[0], np.max(ends, axis=0)[1]])
         return TableParts(tuple(parts), encoding, digest, extremes, folder), there, reduce(add, report)
 
 
 @dataclass(frozen=True)
-class TableParts(RowsInFiles):
+class TableParts:
     """Rows of a table in parts, each read from its file and cached by the process that needs it.
 
     Attributes
@@ -399,11 +665,6 @@ class TableParts(RowsInFiles):
         """(m, d)."""
         return int(self._ends[-1]), len(self.encoding.features)
 
-    @property
-    def starts(self) -> np.ndarray:
-        """Position of the first row of each part."""
-        return self._ends[:-1]
-
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -419,6 +680,15 @@ class TableParts(RowsInFiles):
     def max(self, axis: int) -> np.ndarray:
         """Return the highest value of each feature; `axis` is 0."""
         return np.array(self.extremes[1])
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Position of the first row of each part."""
+        return self._ends[:-1]
+
+    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
+        """Return a run of rows, or those at some positions, shape (a, d), of which the caller is the only owner."""
+        return rows_in_files(rows, self.shape, self.dtype, self.starts, self._file)
 
     def _file(self, part: int) -> RowFile:
         one = self.parts[part]
@@ -448,7 +718,7 @@ class TableParts(RowsInFiles):
         return cls(tuple(parts), TableEncoding.from_dict(data["table"]), data["digest"], extremes)
 
 
-def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Table, where: str) -> bool:
+def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Any, where: str) -> bool:
     """Return whether a table is read in parts: as asked, or as it is large and can be.
 
     Raises

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -20,18 +20,24 @@ import pyarrow.parquet
 from numpy.lib.npyio import NpzFile
 from scipy import sparse
 from sklearn import datasets as bundled
+from sklearn.feature_extraction.text import CountVectorizer
 
 from learnkernels.conf.errors import InputError, cut, did_you_mean, listed, one_line
 from learnkernels.conf.files import ARRAYS
-from learnkernels.conf.schema import DatasetConfig
+from learnkernels.conf.schema import DatasetConfig, NgramsConfig
 from learnkernels.kernels.tables.reading import POINT, Column, as_texts, column_of, moment_of
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.tasks.data.locations import Location, transferring
 from learnkernels.tasks.data.tables import Table, held_texts, joint_name, locations_of
-from learnkernels.tasks.data.text import count_ngrams
 
 MOST_FEATURES = 1 << 24
 """Features of a LIBSVM text: arrays of one number per feature stay small, and an index that was mistyped shows."""
+
+JOIN = "_"
+"""What joins the words of a token."""
+
+CONSTANT_NGRAM = "constant"
+"""Name of the feature of n-grams that is one in every row."""
 
 
 def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
@@ -46,7 +52,7 @@ def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
 
 
 def sample_columns_of(
-    table: Table, kept: np.ndarray | None, config: DatasetConfig, where: str
+    table: Table | pa.Table, kept: np.ndarray | None, config: DatasetConfig, where: str
 ) -> dict[str, np.ndarray]:
     """Return the sample columns of a table: groups, time, weights and held-out rows.
 
@@ -65,9 +71,7 @@ def sample_columns_of(
     """
     sample_columns = {}
     for key, name in config.sample_columns.items():
-        column = _only(table.select([name]), kept)[name].combine_chunks()
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
+        column = _decoded(_only(table.select([name]), kept)[name])
         if _is_text(column.type):
             column = held_texts(column)
         found = f"{where}: column {name!r} of {key!r}"
@@ -180,6 +184,12 @@ def _weights(column: pa.Array, found: str) -> np.ndarray:
 _PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {"groups": _groups, "time": _times, "weights": _weights}
 
 
+def _decoded(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece, with values in place of a dictionary."""
+    array = column.combine_chunks()
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
@@ -193,7 +203,7 @@ def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.nd
 
 
 def matrix_of(
-    table: Table, columns: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
+    table: Table | pa.Table, columns: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
 ) -> tuple[Any, Sequence[str]]:
     """Return counts of n-grams, or the bytes of a column and the numbers next to them, of the rows that are kept.
 
@@ -230,7 +240,7 @@ def matrix_of(
     return np.hstack(parts, dtype=np.float64), tuple(names)
 
 
-def features_among(table: Table, config: DatasetConfig, target: str, name: str, where: str) -> list[str]:
+def features_among(table: Table | pa.Table, config: DatasetConfig, target: str, name: str, where: str) -> list[str]:
     """Return the columns of a table that are features.
 
     Raises
@@ -263,7 +273,7 @@ def features_among(table: Table, config: DatasetConfig, target: str, name: str, 
     return features if config.ngrams is None else list(config.ngrams.columns)
 
 
-def target_column(table: Table, target: str, kept: np.ndarray | None, where: str) -> pa.Array:
+def target_column(table: Table | pa.Table, target: str, kept: np.ndarray | None, where: str) -> pa.Array:
     """Return the target of the rows that are kept.
 
     Raises
@@ -317,7 +327,11 @@ def to_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
 
 
 def rows_with(
-    table: Table, wanted_of: Mapping[str, Sequence[str]], key: str, where: str, among: np.ndarray | None = None
+    table: Table | pa.Table,
+    wanted_of: Mapping[str, Sequence[str]],
+    key: str,
+    where: str,
+    among: np.ndarray | None = None,
 ) -> np.ndarray | None:
     """Return which rows, of all or `among` some, have one of the requested values in each column; None where all have.
 
@@ -379,6 +393,152 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
     return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(len(values), lengths[0])
 
 
+# Texts ---------------------------------------------------------------------------------------------------------------
+
+
+def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
+    """Return how often each n-gram occurs in each row, and the n-grams.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Holds the columns of `config`.
+    config : NgramsConfig
+        Which columns, and what to count.
+    where : str
+        The data set, for sentences.
+
+    Returns
+    -------
+    counts : CSR matrix of float64 of shape (m, d)
+        All n-grams of the requested sizes, in the order of their text.
+    ngrams : tuple of str
+
+    Raises
+    ------
+    InputError
+        A column is neither text nor a list of tokens, `counts` does not fit it, or there is no such n-gram.
+    """
+    columns = [_decoded(table[name]) for name in config.column]
+    are_lists = [_is_list(column.type) for column in columns]
+    for name, column, is_list in zip(config.column, columns, are_lists, strict=True):
+        if not is_list and not (_is_text(column.type) or pa.types.is_null(column.type)):
+            raise InputError(
+                f"{where}: column {name!r} of 'ngrams' is neither text nor a list of tokens ({column.type}); name "
+                "another."
+            )
+        if is_list and len(columns) > 1:
+            raise InputError(f"{where}: column {name!r} of 'ngrams' holds lists of tokens and must be the only one.")
+    if any(are_lists):
+        found = _count_tokens(columns[0], table, config, where)
+    elif config.counts is not None:
+        raise InputError(
+            f"{where}: 'counts' of 'ngrams' goes with a column of lists of tokens, and {config.column[0]!r} is text; "
+            "leave it out."
+        )
+    else:
+        found = _count_texts(columns, config)
+    if found is None or not found[1]:
+        words = f"{config.size[0]} words" if config.size[0] == config.size[1] else "{} to {} words".format(*config.size)
+        raise InputError(f"{where}: column {', '.join(config.column)} holds no n-gram of {words}; change 'size'.")
+    return found
+
+
+def select_ngrams(
+    counts: sparse.csr_matrix, ngrams: tuple[str, ...], config: NgramsConfig
+) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
+    """Return the most frequent n-grams, the most frequent first, and the constant feature where it is requested.
+
+    Frequent is what has a large sum over the rows given; of equal sums the first n-gram in the order of the text goes
+    first, so a smaller `most_frequent` takes the first of the columns of a larger one.
+    """
+    totals = np.asarray(counts.sum(axis=0)).ravel()
+    order = np.argsort(-totals, kind="stable")  # the n-grams come in the order of their text
+    order = order[totals[order] > 0][: config.most_frequent]
+    chosen, names = sparse.csr_matrix(counts[:, order]), tuple(ngrams[j] for j in order)
+    if config.constant:
+        name = CONSTANT_NGRAM
+        while name in names:
+            name += JOIN
+        ones = sparse.csr_matrix(np.ones((chosen.shape[0], 1)))
+        chosen, names = sparse.csr_matrix(sparse.hstack([chosen, ones])), (*names, name)
+    chosen.sort_indices()
+    return chosen, names
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _count_tokens(
+    tokens: pa.Array, table: pa.Table, config: NgramsConfig, where: str
+) -> tuple[sparse.csr_matrix, tuple[str, ...]] | None:
+    """Count tokens whose words, joined by an underscore, are as many as requested; nothing where there are none."""
+    name, kind = config.column[0], tokens.type.value_type
+    if not (_is_text(kind) or pa.types.is_null(kind)):
+        raise InputError(f"{where}: column {name!r} of 'ngrams' holds lists of {kind}, not of text.")
+    lengths = _lengths(tokens)
+    counts = np.ones(int(lengths.sum()))
+    if config.counts is not None:
+        column = _decoded(table[config.counts])
+        kind = column.type.value_type if _is_list(column.type) else None
+        if kind is None or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise InputError(
+                f"{where}: 'counts' of 'ngrams', column {config.counts!r}, must hold lists of numbers, got "
+                f"{column.type}."
+            )
+        different = np.flatnonzero(_lengths(column) != lengths)
+        if len(different):
+            row = different[0]
+            raise InputError(
+                f"{where}: columns {name!r} and {config.counts!r} must be lists of one length in every row; row {row} "
+                f"of those that are read has {lengths[row]} and {_lengths(column)[row]}."
+            )
+        counts = np.asarray(column.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+        if not (counts >= 0).all():  # a missing count is NaN here
+            raise InputError(f"{where}: column {config.counts!r} has a count that is missing or negative; correct it.")
+    flat = tokens.flatten().dictionary_encode()
+    words = flat.dictionary
+    sizes = np.asarray(pc.count_substring_regex(words, f"[^{JOIN}]+").to_numpy(zero_copy_only=False))
+    used = np.flatnonzero((sizes >= config.size[0]) & (sizes <= config.size[1]))
+    if not len(used):
+        return None
+    used = used[np.asarray(pc.sort_indices(words.take(pa.array(used))))]
+    place = np.full(len(words) + 1, -1)  # the last one is that of missing tokens
+    place[used] = np.arange(len(used))
+    columns = place[np.asarray(pc.fill_null(flat.indices, len(words)))]
+    rows = np.repeat(np.arange(len(tokens)), lengths)
+    kept = (columns >= 0) & (counts > 0)
+    found = sparse.coo_matrix((counts[kept], (rows[kept], columns[kept])), shape=(len(tokens), len(used))).tocsr()
+    return sparse.csr_matrix(found), tuple(words.take(pa.array(used)).to_pylist())
+
+
+def _lengths(lists: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
+
+
+def _count_texts(columns: list[pa.Array], config: NgramsConfig) -> tuple[sparse.csr_matrix, tuple[str, ...]] | None:
+    """Count with scikit-learn's rules of what a word is; no n-gram reaches from one column into the next."""
+    ngrams_of = CountVectorizer(ngram_range=config.size).build_analyzer()
+
+    def analyze(parts: tuple[Any, ...]) -> list[str]:
+        return [ngram for part in parts if part is not None for ngram in ngrams_of(part)]
+
+    vectorizer = CountVectorizer(analyzer=analyze, dtype=np.float64)
+    texts = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    try:
+        counts = sparse.csr_matrix(vectorizer.fit_transform(texts))
+    except ValueError as error:
+        if "empty vocabulary" not in str(error):
+            raise
+        return None
+    counts.sort_indices()
+    return counts, tuple(vectorizer.get_feature_names_out())
+
+
+# LIBSVM --------------------------------------------------------------------------------------------------------------
+
+
 def read_libsvm(files: Sequence[Location], config: DatasetConfig, where: str) -> tuple[Any, np.ndarray, Sequence[str]]:
     """Return the sparse rows, the target and the names of features of a LIBSVM / SVMlight text."""
     for key in ("drop", "features", "columns", "where", "test", *config.sample_columns, "ngrams", "bytes"):
@@ -405,16 +565,16 @@ def read_libsvm(files: Sequence[Location], config: DatasetConfig, where: str) ->
     return X, np.concatenate(targets), NumberedNames(width)
 
 
+@dataclass(frozen=True)
 class NumberedNames(Sequence[str]):
     """The names f0, f1, ... of features that have none; each is made when it is requested.
 
-    Parameters
+    Attributes
     ----------
     size : int
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    size: int
 
     def __len__(self) -> int:
         return self.size
@@ -422,24 +582,6 @@ class NumberedNames(Sequence[str]):
     def __getitem__(self, place: Any) -> Any:
         found = range(self.size)[place]
         return tuple(f"f{c}" for c in found) if isinstance(place, slice) else f"f{found}"
-
-    def __contains__(self, name: object) -> bool:
-        found = re.fullmatch("f(0|[1-9][0-9]{0,8})", name) if isinstance(name, str) else None
-        return found is not None and int(found[1]) < self.size
-
-    def index(self, name: str, *_: Any) -> int:
-        """Return the position of a name; raise ValueError where there is none."""
-        if name not in self:
-            raise ValueError(f"{name!r} is none of f0 to f{self.size - 1}")
-        return int(name[1:])
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, NumberedNames):
-            return self.size == other.size
-        return isinstance(other, tuple) and len(other) == self.size and all(map(str.__eq__, self, other))
-
-    def __hash__(self) -> int:
-        return hash(("f", self.size))
 
 
 def names_to_data(names: Sequence[str]) -> Any:

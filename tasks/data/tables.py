@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -27,7 +27,7 @@ import pyarrow.parquet
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import chosen, files_of, folder_of, is_pattern, is_remote, matching, told_by_folders
 from learnkernels.kernels.tables.reading import MISSING
-from learnkernels.tasks.data.locations import Location, explained, locate, sound, transferring
+from learnkernels.tasks.data.locations import Location, explained, locate, transferring
 
 AHEAD_BYTES = 64 << 20
 """Read ahead of a Parquet file of this machine, over all its columns."""
@@ -172,7 +172,8 @@ class TableFile:
         fields = {field.name: field for field in self.schema}
         schema = pa.schema([fields[name] for name in names])
         for batch in self._read(own, rows):
-            held = dict(zip(batch.schema.names, sound(batch).columns, strict=True))
+            batch.validate(full=True)  # what it states may lead out of the memory of a column
+            held = dict(zip(batch.schema.names, batch.columns, strict=True))
             told = {name: pa.repeat(value, batch.num_rows) for name, value in self._told.items()}
             yield pa.record_batch([told[name] if name in told else held[name] for name in names], schema=schema)
 
@@ -340,7 +341,7 @@ class Table(AbstractContextManager["Table"]):
     Parameters
     ----------
     locations : sequence of Location
-        Files of one format; `of` makes a table of one in memory.
+        Files of one format.
     where : str
         Begins sentences about the content.
     group : int, optional
@@ -352,11 +353,11 @@ class Table(AbstractContextManager["Table"]):
     """
 
     def __init__(self, locations: Sequence[Location], where: str = "", group: int | None = None) -> None:
-        self._where, self._held = where, None
+        self._where = where
         self._files: list[TableFile] = []
         try:
             for location in locations:
-                with transferring(location, called=self._called(location)):
+                with self._reading(location):
                     self._files.append(FORMATS[location.suffix](location, group))
             named = [
                 (location.name if where else location.text, file.schema)
@@ -368,24 +369,16 @@ class Table(AbstractContextManager["Table"]):
             self.close()
             raise
 
-    @classmethod
-    def of(cls, table: pa.Table) -> Table:
-        """Return a table that is in memory."""
-        made = cls.__new__(cls)
-        made._where, made._files, made._held, made.schema = "", [], table, table.schema
-        return made
-
-    def in_memory(self) -> Table:
+    def in_memory(self) -> Table | pa.Table:
         """Return the table with all its columns in memory where they are text, those of numbers alone as such."""
-        if not self._files or self._files[0].location.suffix != ".csv":
+        names = self.schema.names
+        if self._files[0].location.suffix != ".csv" or len(set(names)) < len(names):
             return self
-        if len(set(self.schema.names)) < len(self.schema.names):
-            return self
-        held = self.select(self.schema.names)
-        return Table.of(pa.table([_typed(column) for column in held.columns], names=held.column_names))
+        held = self.select(names)
+        return pa.table([_typed(column) for column in held.columns], names=held.column_names)
 
-    def _called(self, location: Location) -> str:
-        return f"{self._where}: {location.name}" if self._where else ""
+    def _reading(self, location: Location) -> AbstractContextManager[None]:
+        return transferring(location, called=f"{self._where}: {location.name}" if self._where else "")
 
     def close(self) -> None:
         """Close the files."""
@@ -398,11 +391,9 @@ class Table(AbstractContextManager["Table"]):
     @cached_property
     def num_rows(self) -> int:
         """How many rows there are; of a CSV, which does not say it, all are read."""
-        if self._held is not None:
-            return int(self._held.num_rows)
         counts = []
         for file in self._files:
-            with transferring(file.location, called=self._called(file.location)):
+            with self._reading(file.location):
                 counts.append(file.count_rows())
         return sum(counts)
 
@@ -432,20 +423,15 @@ class Table(AbstractContextManager["Table"]):
 
     def select(self, names: Sequence[str]) -> pa.Table:
         """Return some columns, checked."""
-        if self._held is not None:
-            return self._held.select(list(names))
         schema = self._only(names)
         batches = list(self.batches(names, 1 << 30))
         return pa.Table.from_batches(batches, schema).unify_dictionaries()
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Give the record batches of some columns, of at most about so many rows each, checked; together all rows."""
-        if self._held is not None:
-            yield from self._held.select(list(names)).to_batches(max_chunksize=rows)
-            return
         schema = self._only(names)
         for file in self._files:
-            with transferring(file.location, called=self._called(file.location)):
+            with self._reading(file.location):
                 for batch in file.batches(names, rows):
                     yield batch if len(self._files) == 1 else batch.cast(schema)
             file.share_read = 1.0
@@ -460,19 +446,22 @@ class Table(AbstractContextManager["Table"]):
         TransferError
             It cannot be read for now.
         """
-        held: list[pa.RecordBatch] = []
-        n = 0
-        for batch in self.batches(names, rows):
-            held.append(batch)
-            n += batch.num_rows
-            if n >= rows:
-                table = pa.Table.from_batches(held)
-                whole = n - n % rows
-                for start in range(0, whole, rows):
-                    yield table.slice(start, rows)
-                held, n = table.slice(whole).to_batches(), n - whole
-        if n:
-            yield pa.Table.from_batches(held)
+        batches = (pa.Table.from_batches([batch]) for batch in self.batches(names, rows))
+        return regrouped(batches, rows, pa.concat_tables)
+
+
+def regrouped(blocks: Iterable[Any], size: int, join: Callable[[list[Any]], Any]) -> Iterator[Any]:
+    """Give the rows of blocks, which are arrays or tables, in blocks of one size; the last may be smaller."""
+    held, n = list[Any](), 0
+    for block in blocks:
+        held.append(block)
+        n += len(block)
+        if n >= size:
+            rows, whole = join(held), n - n % size
+            yield from (rows[start : start + size] for start in range(0, whole, size))
+            held, n = [rows[whole:]], n - whole
+    if n:
+        yield join(held)
 
 
 def held_texts(column: Any) -> Any:

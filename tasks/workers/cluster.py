@@ -30,10 +30,10 @@ from learnkernels.conf.errors import InputError, cut
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
-from learnkernels.tasks.data.parts import TableParts
-from learnkernels.tasks.data.row_files import (
+from learnkernels.tasks.data.parts import (
     RowFile,
     RowParts,
+    TableParts,
     by_chunk,
     content_digest,
     forget_copies,

@@ -27,8 +27,8 @@ from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.flows.compare import compare
 from learnkernels.flows.papers import papers
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
-from learnkernels.tasks.data import row_files
-from learnkernels.tasks.data.row_files import RowParts
+from learnkernels.tasks.data import parts as rows_in_parts
+from learnkernels.tasks.data.parts import RowParts
 from learnkernels.tasks.operate.servers import free_port
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.elsewhere import another_machine, hideable
@@ -78,7 +78,7 @@ def copies(dask_worker: Worker) -> int:
 
 @pytest.mark.parametrize("where", ["files", "objects"])
 def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(s3, tmp_path, machine, where, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(row_files, "PART_BYTES", 16 * 5 * 8)
+    monkeypatch.setattr(rows_in_parts, "PART_BYTES", 16 * 5 * 8)
     V, some, seen = np.eye(5), np.random.default_rng(1).permutation(90)[:70], tmp_path / "seen"
     place = str(seen) if where == "files" else "s3://rows/scratch"
     with DaskPool(DaskConfig(scheduler=machine[0], rows=place)) as pool:

@@ -33,8 +33,8 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
-from learnkernels.tasks.data import row_files
-from learnkernels.tasks.data.row_files import RowFile, RowParts
+from learnkernels.tasks.data import parts as in_parts
+from learnkernels.tasks.data.parts import RowFile, RowParts
 from learnkernels.tasks.process_owner import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from tests.elsewhere import another_machine
@@ -278,7 +278,7 @@ def test_rows_of_a_run_that_was_killed_go_with_the_next_run(pool: DaskPool):
 
 
 def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(row_files, "PART_BYTES", 16 * 5 * 8)
+    monkeypatch.setattr(in_parts, "PART_BYTES", 16 * 5 * 8)
     X, waited = np.random.default_rng(0).normal(size=(90, 5)), []
     parts = RowParts.write("s3://rows/run/rows", X)
     s3.server.stop()
@@ -288,8 +288,8 @@ def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, mon
         if len(waited) == 2:
             s3.start()  # its objects are in this process
 
-    monkeypatch.setattr(row_files.time, "sleep", wait)
-    monkeypatch.setattr(row_files, "copies", lambda: tmp_path)
+    monkeypatch.setattr(in_parts.time, "sleep", wait)
+    monkeypatch.setattr(in_parts, "copies", lambda: tmp_path)
     np.testing.assert_array_equal(parts[20:60], X[20:60])
     assert waited == [1, 2]
 

@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import ENDINGS as NAMED_ENDINGS
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data import ingest, locations, readers, tables
+from learnkernels.tasks.data import ingest, locations, tables
 from learnkernels.tasks.data.dataset import Dataset, copied_share, dataset_digest, load_dataset, store_dataset
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, load, read, require_equal, require_refused, write
@@ -75,16 +75,6 @@ def test_a_data_set_is_stored_whole(frame: pd.DataFrame, tmp_path: Path, ending:
     assert copied_share(ref) == 0
     twice = read(tmp_path, pd.concat([frame, frame]), f"twice{ending}")
     assert copied_share(store_dataset(twice, "twice", "somewhere")) == 0.5
-
-
-def test_numbered_names_are_those_of_a_tuple():
-    names, plain = readers.NumberedNames(12), tuple(f"f{i}" for i in range(12))
-    assert names == plain == names
-    assert list(names) == list(plain)
-    assert (names[3:5], names[-1], names.index("f7")) == (plain[3:5], plain[-1], 7)
-    assert not [name for name in ("f12", "f07", "g1", "f", "f-1", 3) if name in names]
-    with pytest.raises(ValueError, match="is none of f0 to f11"):
-        names.index("f12")
 
 
 def test_bundled_sets_keep_their_names():

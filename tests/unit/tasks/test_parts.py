@@ -12,7 +12,6 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.data import parts as in_parts
-from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
 from learnkernels.tasks.data.parts import TableParts
 from tests.refusals import require_refusals
@@ -109,7 +108,6 @@ SITES = {"site": ["site 1", "site 2", "site 5"]}
     ],
 )
 def test_rows_in_parts_are_those_of_the_table(tmp_path, monkeypatch, make, ending, keys):
-    monkeypatch.setattr(row_files, "BATCH_BYTES", 4 * 8 * 25)
     sizes = {"BATCH_BYTES": 4 * 8 * 7} if make is table else {"BATCH_BYTES": 17 * 8 * 90, "SUMMARY_BYTES": 17 * 8 * 40}
     for name, value in (sizes | {"HELD_RESULTS": 3}).items():
         monkeypatch.setattr(in_parts, name, value)
@@ -148,8 +146,7 @@ def test_a_file_that_has_changed_since_is_refused(path: str, tmp_path: Path, mon
     X: Any = load(path, True).X
     os.utime(f"{path}2.parquet")
     np.testing.assert_array_equal(X[:], X[:])  # of copies
-    for module in (row_files, in_parts):
-        monkeypatch.setattr(module, "copies", lambda: tmp_path / "others")
+    monkeypatch.setattr(in_parts, "copies", lambda: tmp_path / "others")
     assert len(X[:100]) == 100
     with pytest.raises(InputError, match=r"2\.parquet: has changed since the run began; start again"):
         X[:]

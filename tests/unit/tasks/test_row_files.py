@@ -9,13 +9,13 @@ import pyarrow.ipc
 import pytest
 
 from learnkernels.kernels.engine.workers import SelectedRows
-from learnkernels.tasks.data import row_files
-from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile
+from learnkernels.tasks.data import parts as in_parts
+from learnkernels.tasks.data.parts import BATCH_BYTES, RowFile
 
 
 @pytest.mark.parametrize(("dtype", "d"), [("float64", 1), ("float32", 7), ("float64", 400), ("float32", 1025)])
 def test_every_run_of_rows_is_what_was_written(tmp_path, dtype: str, d: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(row_files, "BATCH_BYTES", 4096)
+    monkeypatch.setattr(in_parts, "BATCH_BYTES", 4096)
     m = 3 * 4096 // (d * np.dtype(dtype).itemsize) + 5  # of several batches, the last one short
     X = np.arange(m * d, dtype=dtype).reshape(m, d)
     file = RowFile.write(tmp_path / "rows.arrow", X)

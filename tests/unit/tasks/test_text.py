@@ -17,7 +17,7 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import NgramsConfig
 from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
-from learnkernels.tasks.data.text import count_ngrams, select_ngrams
+from learnkernels.tasks.data.readers import count_ngrams, select_ngrams
 from tests.refusals import require_refusals
 from tests.sources import load as load_from
 from tests.sources import read

@@ -9,8 +9,8 @@ import pytest
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SelectedRows, Threads
-from learnkernels.tasks.data import row_files
-from learnkernels.tasks.data.row_files import RowFile, RowParts, content_digest
+from learnkernels.tasks.data import parts as in_parts
+from learnkernels.tasks.data.parts import RowFile, RowParts, content_digest
 from learnkernels.tasks.workers.cluster import DaskPool, worker_memory
 
 X = np.random.default_rng(0).normal(size=(90, 5))
@@ -30,8 +30,8 @@ def test_which_pools_have_workers_and_which_of_these_see_our_files_and_have_room
 
 
 def test_rows_in_parts_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(row_files, "PART_BYTES", 16 * 5 * 8)
-    monkeypatch.setattr(row_files, "BATCH_BYTES", 4 * 5 * 8)
+    monkeypatch.setattr(in_parts, "PART_BYTES", 16 * 5 * 8)
+    monkeypatch.setattr(in_parts, "BATCH_BYTES", 4 * 5 * 8)
     parts = RowParts.write(str(tmp_path / "run" / "rows"), X)
     assert len(list((tmp_path / "run" / "rows").iterdir())) == 6
     some = np.random.default_rng(1).permutation(90)[:70]
