@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from prefect import flow, runtime
+from prefect import flow
 
 from learnkernels.conf import forms
 from learnkernels.tasks.evidence.comparison import folds_of_rows, measure, prepare, steps, timed_steps
@@ -47,15 +47,15 @@ def compare(
     config = forms.filled_in(config, dataset, table, target, learners, folds, metric, baseline)
     run_id = new_run_id()
     with (
-        tracked_run(config, "sweep", f"sweep {run_id}", run_id, str(runtime.flow_run.id)) as sweep,
+        tracked_run(config.name, config.tracking, "sweep", f"sweep {run_id}", run_id) as sweep,
         RunProgress(steps(config) + 1, timed=timed_steps(config)) as progress,
         DaskPool(config.dask) as pool,
     ):
         prepared = prepare(config, pool, progress)
-        results = measure(prepared, sweep, run_id, pool, progress)
+        results = measure(prepared, sweep, pool, progress)
         progress.start("writing the report")
         links = {"MLflow sweep": sweep.url, "MLflow chart": sweep.chart_url}
         folder = write_results(config, run_id, results, links, folds_of_rows(prepared), prepared.skipped)
-        track_sweep(sweep, run_id, folder, prepared.refs)
+        track_sweep(sweep, folder, prepared.refs)
         progress.advance()
     return {"run": run_id, "results": folder, "mlflow_run": sweep.run_id, "mlflow_chart": sweep.chart_url}

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, TypedDict
 
-from prefect import flow, get_run_logger, runtime
+from prefect import flow, get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import shown
@@ -30,8 +29,8 @@ from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import new_run_id, run_name
-from learnkernels.tasks.papers.judge import StudyResult, Summary, distinct, failing
-from learnkernels.tasks.papers.report import not_holding, read_item, section, write_item, write_report
+from learnkernels.tasks.papers.judge import StudyResult, Summary, failing
+from learnkernels.tasks.papers.report import not_holding, section, write_item, write_report
 from learnkernels.tasks.papers.studies import STUDIES
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -133,13 +132,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
     study = item.study_config(data_dir, quick, Path(folder))
     total = (sum(steps(config) for config in configs) or 1) + 1
     with (
-        tracked_run(
-            SimpleNamespace(name=item.name, tracking=item.tracking(quick)),
-            "sweep",
-            f"{item.name} {run_id}",
-            run_id,
-            str(runtime.flow_run.id),
-        ) as sweep,
+        tracked_run(item.name, item.tracking(quick), "sweep", f"{item.name} {run_id}", run_id) as sweep,
         RunProgress(total, "paper-progress", item.name) as progress,
         Pools() as own,
     ):
@@ -150,7 +143,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
             prepared = [(prepare(config, pools.of(config.dask), progress), config) for config in configs]
             for one, config in prepared:
                 refs |= {ref.digest: ref for ref in one.refs}
-                results += measure(one, sweep, run_id, pools.of(config.dask), progress)
+                results += measure(one, sweep, pools.of(config.dask), progress)
             folds = read_folds(results)
             result = StudyResult(folds=folds)
         else:
@@ -158,19 +151,16 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
             result = STUDIES[study.kind](study, data_dir, progress.advance)
         progress.start("judging")
         seconds = time.perf_counter() - started
-        results_folder = write_item(item, result, seconds, _sources(configs, study), quick, results)
-        kept = read_item(item, quick)
-        assert kept is not None
-        summary = distinct([kept])[0].summary()
+        kept = write_item(item, result, seconds, _sources(configs, study), quick, results)
+        summary = kept.summary()
         images = {name: f"get-artifact?path={name}&run_uuid={sweep.run_id}" for name in kept.figures}
         log_run(
             sweep,
             metrics={key: float(str(count)) for key, count in summary.items() if key != "seconds"},
             params={"item": item.name, "paper": item.paper, "where": item.where},
-            tags={"learnkernels.results": results_folder},
             refs=list(refs.values()),
             note=section(kept, images),
-            artifacts=Path(results_folder),
+            artifacts=kept.folder,
         )
         progress.advance()
     checks = item.quick.checks if quick and item.quick else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, TypedDict
 
-from prefect import flow, runtime
+from prefect import flow
 
 from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
@@ -73,7 +73,7 @@ def promote(
     challenging, config = contender(ours)
     run_id = new_run_id()
     with (
-        tracked_run(config, "decision", f"promote {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
+        tracked_run(config.name, config.tracking, "decision", f"promote {model} {run_id}", run_id) as run,
         RunProgress(4, "promotion-progress", "the challenge") as progress,
     ):
         challenge = Challenge(model, challenging, None, None, level, config.promotion_margin, refresh)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from prefect import flow, runtime
+from prefect import flow
 
 from learnkernels.conf import forms
 from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners, prepare, steps
@@ -68,7 +68,7 @@ def train(
     config = forms.filled_in(config, table=table, target=target, folds=folds, metric=metric)
     run_id = new_run_id()
     with (
-        tracked_run(config, "model", f"train {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
+        tracked_run(config.name, config.tracking, "model", f"train {model} {run_id}", run_id) as run,
         RunProgress(steps(config) + 2, "training-progress", "the training") as progress,
         DaskPool(config.dask) as pool,
     ):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BeforeValidator, Discriminator, Field
+from pydantic import BeforeValidator, Discriminator, Field, TypeAdapter
 
 from learnkernels.conf import schema
 from learnkernels.conf.errors import InputError, did_you_mean
@@ -24,18 +24,13 @@ PAPERS = Path(__file__).resolve().parent
 CATALOGUE = "datasets.yaml"
 
 
-class SetConfig(schema.Strict):
-    """A data set of the catalogue: the keys of its file, and those of its place on OpenML where it has one."""
-
-    file: dict[str, Any] = Field(description="Keys of the data set where it is read from a file.")
-    openml: dict[str, Any] | None = Field(None, description="Keys where it is fetched; without them it cannot be.")
-
-
 class Catalogue(schema.Strict):
     """The data sets of the papers: as files, and on OpenML where it has them."""
 
     data_dir: str = Field(description="Folder of the files; relative to the working directory.")
-    sets: dict[str, SetConfig] = Field(description="Name -> where it is.")
+    sets: dict[str, dict[Literal["file", "openml"], dict[str, Any]]] = Field(
+        description="Name -> keys of the data set where it is read from a file, and where it is fetched from OpenML."
+    )
 
     def dataset(self, entry: Any, openml: bool) -> Any:
         """Return the keys of a data set for an entry ``{use: NAME, ...}``, whose other keys go first; others as given.
@@ -53,12 +48,12 @@ class Catalogue(schema.Strict):
                 f"there is no data set {name!r} in the catalogue; {did_you_mean(name, self.sets)}known: "
                 f"{', '.join(self.sets)}."
             )
-        lies = self.sets[name]
-        if openml and lies.openml is None and lies.file.get("source") == "file":
+        file = self.sets[name].get("file", {})
+        keys = self.sets[name].get("openml", file) if openml else file
+        if openml and keys.get("source") == "file":
             raise NotOnOpenML(
-                f"data set {name} is not on OpenML; give the folder that has {lies.file.get('path')} as --data-dir."
+                f"data set {name} is not on OpenML; give the folder that has {file.get('path')} as --data-dir."
             )
-        keys = lies.openml if openml and lies.openml is not None else lies.file
         given = {key: value for key, value in entry.items() if key != "use"}
         if "name" in given:
             given = {"label": given.pop("name"), **given}  # `name` is that of the source
@@ -189,6 +184,8 @@ StudyConfig = Annotated[
     ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy | LocalMinimaStudy, Discriminator("kind")
 ]
 
+STUDY: TypeAdapter[dict[str, StudyConfig]] = TypeAdapter(dict[str, StudyConfig])
+
 
 # Items ---------------------------------------------------------------------------------------------------------------
 
@@ -205,7 +202,7 @@ NOT_OF_PAPERS = ("constant", "linear")
 
 
 class CellConfig(schema.Strict):
-    """A cell of a table as the paper prints it."""
+    """A cell of a table as the paper prints it; of a reduced form the interval that a number lies in."""
 
     dataset: str | None = Field(None, description="The data set; none for a rank over all of them.")
     learner: str | None = Field(None, description="Title of the learner.")
@@ -228,16 +225,6 @@ class CellConfig(schema.Strict):
         """Return the numbers, measure by measure; that of a study by its name."""
         printed = {name: getattr(self, name, None) for name in get_args(Measure)} | {str(self.name): self.value}
         return {name: value for name, value in printed.items() if value is not None}
-
-
-class CheckConfig(CellConfig):
-    """An interval that a number of the reduced form lies in."""
-
-    def _complaints(self) -> Iterator[str]:
-        yield from super()._complaints()
-        for name, interval in self.measures().items():
-            if len(interval) != 2 or interval[0] > interval[1]:
-                yield f"{name} must be [low, high], got {interval}"
 
 
 class ClaimConfig(schema.Strict):
@@ -331,7 +318,12 @@ def _title(entry: Any) -> Any:
 class QuickConfig(ChangeConfig):
     """The reduced form of an item."""
 
-    checks: tuple[CheckConfig, ...] = Field(default=(), description="Intervals that the numbers lie in.")
+    checks: tuple[CellConfig, ...] = Field(default=(), description="Intervals that the numbers lie in.")
+
+    def _complaints(self) -> Iterator[str]:
+        for name, interval in (of for check in self.checks for of in check.measures().items()):
+            if len(interval) != 2 or interval[0] > interval[1]:
+                yield f"{name} must be [low, high], got {interval}"
 
 
 class ReadingConfig(ChangeConfig):
@@ -449,11 +441,7 @@ class PaperItem(schema.Strict):
                     place["datasets"] = [catalogue.dataset(entry, data_dir is None) for entry in place["datasets"]]
         except InputError as error:
             raise type(error)(f"{self.name}: {error}") from None
-        return validated(_Study.model_validate, {"study": study}, self.name).study
-
-
-class _Study(schema.Strict):
-    study: StudyConfig
+        return validated(STUDY.validate_python, {"study": study}, self.name)["study"]
 
 
 def panel(dataset: str) -> tuple[str, float | None]:
@@ -573,7 +561,6 @@ def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path
     datasets = {dataset.label for part in parts for dataset in part.datasets}
     panels = datasets | {panel(dataset)[0] for dataset in datasets}
     named: list[tuple[str, str | None, set[str]]] = []
-    cells: dict[str, CellConfig | CheckConfig]
     cells = {f"printed.{i}": cell for i, cell in enumerate(item.printed)}
     cells |= {f"quick.checks.{i}": check for i, check in enumerate(item.quick.checks if item.quick else ())}
     for place, cell in cells.items():

@@ -7,11 +7,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from learnkernels.conf.schema.compare import FiguresConfig
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence import tables
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
@@ -58,6 +60,32 @@ def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """Put one legend next to the panels, with each learner once, in the order of the run."""
     entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(list(entries.values()), list(entries), loc="outside right upper")
+
+
+def run_figures(run: tables.RunTables) -> dict[str, Figure]:
+    """Return the figures of a run by the names of their files, *alignment against error* first."""
+    folds, colors = run.folds, colors_of(run.summary)
+    drawn = {
+        "alignment_vs_error": alignment_figure(folds, run.summary),
+        "convergence": convergence_figure(folds, colors),
+        "history": history_figure(folds, colors),
+        "found_kernels": found_figure(folds, colors),
+        "relevance": relevance_figure(folds, colors),
+        "ranks": ranks_figure(run.ranks),
+    }
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def save_figure(figure: Figure, path: Path, wanted: FiguresConfig | None) -> None:
+    """Write a figure as PNG, and as a configuration wants it for a paper; `path` lacks the ending."""
+    from matplotlib import rc_context  # here, as in `panels`
+
+    figure.savefig(path.with_suffix(".png"), dpi=100)  # two panels fit on a page of MLflow
+    if wanted is not None:
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(wanted.width or width, wanted.height or height)
+        with rc_context({"pdf.fonttype": 42}):  # publishers refuse other fonts
+            figure.savefig(path.with_suffix(f".{wanted.format}"), dpi=300)
 
 
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:

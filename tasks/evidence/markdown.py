@@ -48,12 +48,6 @@ def code(value: object) -> Markdown:
     return Markdown(f"{fence}{pad}{line}{pad}{fence}")
 
 
-def code_block(text: str, language: str = "") -> Markdown:
-    """Return lines of code."""
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return Markdown(f"{fence}{language}\n{text.rstrip()}\n{fence}")
-
-
 def markdown_table(rows: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the lines of a table, one a row; a column that a row lacks is empty there."""
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -20,16 +20,7 @@ from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, Compare
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.protocol.metrics import in_words
 from learnkernels.tasks.evidence import notes, tables
-from learnkernels.tasks.evidence.figures import (
-    alignment_figure,
-    colors_of,
-    convergence_figure,
-    found_figure,
-    history_figure,
-    inline,
-    ranks_figure,
-    relevance_figure,
-)
+from learnkernels.tasks.evidence.figures import inline, run_figures, save_figure
 from learnkernels.tasks.evidence.markdown import link_list, plain, render
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 from learnkernels.tasks.measure.evaluation import FoldsRef
@@ -128,67 +119,62 @@ def measures(summary: pd.DataFrame) -> str:
     return "; ".join(f"{in_words(str(metric))} ({', '.join(datasets)})" for metric, datasets in groups.items())
 
 
-def markdown_report(
+def report_values(
     config: CompareConfig,
-    folds: pd.DataFrame,
-    summary: pd.DataFrame,
+    run: tables.RunTables,
     links: Mapping[str, str],
-    figure: str | None = None,
     earlier: Sequence[Mapping[str, str]] = (),
     skipped: Sequence[str] = (),
-) -> str:
-    """Return the report of a run.
+) -> dict[str, Any]:
+    """Return what the report of a run shows, but for the figure: the values of its template.
 
-    `figure` is the address of the figure *alignment against error*, to be shown; `earlier` are versions of libraries,
-    other than today's, that results in the store were computed with; `skipped` says which learners do not serve a
-    data set.
+    `earlier` are versions of libraries, other than today's, that results in the store were computed with; `skipped`
+    says which learners do not serve a data set.
     """
-    ranked = tables.ranks(folds)
-    (n_ranked, k), mean = ranked.shape, ranked.mean().sort_values()
+    folds, summary = run.folds, run.summary
+    (n_ranked, k), mean = run.ranks.shape, run.ranks.mean().sort_values()
     across = n_ranked > 1 and k > 2
     with np.errstate(all="ignore"):  # of ranks that are all tied
-        friedman = stats.friedmanchisquare(*ranked.to_numpy().T).pvalue if across else np.nan
+        friedman = stats.friedmanchisquare(*run.ranks.to_numpy().T).pvalue if across else np.nan
     others = [", ".join(f"{name} {of}" for name, of in one.items() if of != versions()[name]) for one in earlier]
-    return render(
-        "comparison.md",
-        config=config,
-        verdicts=verdicts(summary),
-        figure=figure,
-        results=tables.display_table(summary),
-        measures=measures(summary),
-        trials="folds" if config.protocol.split is None else "repeats",
-        in_time=all(of.time is not None for of in config.datasets),
-        p_values=tables.P_VALUES,
-        stored=tables.stored_line(summary),
-        skipped=skipped,
-        own_folds=all(of.folds is not None for of in config.datasets),
-        pairs=[
+    return {
+        "config": config,
+        "verdicts": verdicts(summary),
+        "results": tables.display_table(summary),
+        "measures": measures(summary),
+        "trials": "folds" if config.protocol.split is None else "repeats",
+        "in_time": all(of.time is not None for of in config.datasets),
+        "p_values": tables.P_VALUES,
+        "stored": tables.stored_line(summary),
+        "skipped": skipped,
+        "own_folds": all(of.folds is not None for of in config.datasets),
+        "pairs": [
             (name, of.rename_axis(index="p").reset_index().to_dict("records"))
-            for name, of in tables.pairwise_tables(tables.pairwise(folds)).items()
+            for name, of in run.pairwise_texts.items()
             if (of != "").any(axis=None)
         ],
-        ranks=[{"method": name, "mean rank": f"{rank:.2f}"} for name, rank in mean.items()] if across else [],
-        friedman=tables.equals_p(friedman),
-        apart=f"{critical_difference(n_ranked, k):.2f}" if across else "",
-        edges=int(summary["grid_edge"].sum()),
-        n_trials=int(summary["folds"].sum()),
-        certificates=tables.certificate_table(summary),
-        sampled=tables.sampled(summary),
-        predictors=_predictor_lines(summary, folds),
-        found=tables.found_table(folds),
-        history=tables.history_table(folds),
-        relevance=tables.relevance_table(folds),
-        shares=tables.share_tables(summary, folds),
-        others=[one for one in others if one],
-        now=[f"{name} {of}" for name, of in versions().items() if any(one[name] != of for one in earlier)],
-        links=links,
-    )
+        "ranks": [{"method": name, "mean rank": f"{rank:.2f}"} for name, rank in mean.items()] if across else [],
+        "friedman": tables.equals_p(friedman),
+        "apart": f"{critical_difference(n_ranked, k):.2f}" if across else "",
+        "edges": int(summary["grid_edge"].sum()),
+        "n_trials": int(summary["folds"].sum()),
+        "certificates": tables.certificate_table(summary),
+        "sampled": tables.sampled(summary),
+        "predictors": _predictor_lines(summary, folds),
+        "found": tables.found_table(folds),
+        "history": tables.history_table(folds),
+        "relevance": tables.relevance_table(folds),
+        "shares": tables.share_tables(summary, folds),
+        "others": [one for one in others if one],
+        "now": [f"{name} {of}" for name, of in versions().items() if any(one[name] != of for one in earlier)],
+        "links": links,
+    }
 
 
 def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
     """Return a line per data set and learner with notes on the predictor: why it was selected, how it was solved."""
     lines = []
-    for row in summary.itertuples() if "notes" in folds else ():
+    for row in summary.itertuples():
         of = folds[(folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)]
         notes = of["notes"].iloc[0]
         if notes is not None and len(notes):
@@ -226,69 +212,50 @@ def write_results(
 
     `rows` are those of `folds_of_rows`, and `skipped` says which learners do not serve a data set.
     """
-    folds = tables.read_folds(refs)
-    summary, about = tables.summarize(folds), environment(refs)
-    ranked, pairs = tables.ranks(folds), tables.pairwise(folds)
+    run, about = tables.RunTables.of(tables.read_folds(refs)), environment(refs)
     target = Path("results") / config.name / run_id
-    links, earlier = {"results": str(target), **links}, about.get("earlier", [])
+    links = {"results": str(target), **links}
+    shown = report_values(config, run, links, about.get("earlier", []), skipped)
+    drawn = run_figures(run)
+    texts = {
+        "results.tex": tables.latex(run.summary, run.ranks),
+        "report.md": render("comparison.md", figure=None, **shown),
+        "config.yaml": yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False),
+        "environment.json": json.dumps(about, indent=1),
+    }
+    if run.pairwise_texts:
+        texts["pairwise.tex"] = tables.latex_table(pd.concat(run.pairwise_texts))
+    frames = {"folds": run.folds.drop(columns=tables.STORED), "summary": run.summary, "pairwise": run.pairwise}
+    frames |= {f"rows/{file_name(name)}": of for name, of in rows.items()}
+    first = inline(drawn["alignment_vs_error"])
     with atomic_path(target) as folder:
-        folder.mkdir()
-        frames = {"folds": folds.drop(columns=tables.STORED), "summary": summary, "pairwise": pairs}
-        frames |= {f"rows/{file_name(name)}": of for name, of in rows.items()}
-        (folder / "rows").mkdir()
+        (folder / "rows").mkdir(parents=True)
         for name, frame in frames.items():
             frame.to_parquet(folder / f"{name}.parquet", index=False)
-        texts = {
-            "results.tex": tables.latex(summary, ranked),
-            **({"pairwise.tex": tables.latex_table(pd.concat(tables.pairwise_tables(pairs)))} if len(pairs) else {}),
-            "report.md": markdown_report(config, folds, summary, links, None, earlier, skipped),
-            "config.yaml": yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False),
-            "environment.json": json.dumps(about, indent=1),
-        }
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
-        colors, first = colors_of(summary), alignment_figure(folds, summary)
-        figures = {
-            "alignment_vs_error": first,
-            "convergence": convergence_figure(folds, colors),
-            "history": history_figure(folds, colors),
-            "found_kernels": found_figure(folds, colors),
-            "relevance": relevance_figure(folds, colors),
-            "ranks": ranks_figure(ranked),
-        }
-        from matplotlib import rc_context  # here, as in `panels`
+        for name, figure in drawn.items():
+            save_figure(figure, folder / name, config.figures)
+    _publish(config, run, render("comparison.md", figure=first, **shown), shown)
+    return str(target)
 
-        shown, wanted = inline(first), config.figures
-        for name, figure in figures.items():
-            if figure is None:
-                continue
-            figure.savefig(folder / f"{name}.png", dpi=100)  # two panels fit on a page of MLflow
-            if wanted is not None:
-                width, height = figure.get_size_inches()
-                figure.set_size_inches(wanted.width or width, wanted.height or height)
-                with rc_context({"pdf.fonttype": 42}):  # publishers refuse other fonts
-                    figure.savefig(folder / f"{name}.{wanted.format}", dpi=300)
-    said = verdicts(summary)
+
+def _publish(config: CompareConfig, run: tables.RunTables, report: str, shown: Mapping[str, Any]) -> None:
+    """Put table, report and links into Prefect, and verdicts and links into its log."""
+    said, links, stored = shown["verdicts"], shown["links"], shown["stored"]
     create_table_artifact(
-        tables.display_table(summary),
+        shown["results"],
         key="comparison",
         description=f"**{config.name}**: {plain(' '.join(said[: notes.SHOWN_VERDICTS]))} Test error: mean ± standard "
-        f"deviation, {plain(measures(summary))}; `*` lowest of the data set. {tables.P_VALUES}."
-        + (f" {stored}." if (stored := tables.stored_line(summary)) else ""),
+        f"deviation, {plain(shown['measures'])}; `*` lowest of the data set. {tables.P_VALUES}."
+        + (f" {stored}." if stored else ""),
     )
-    over = f"{', '.join(summary['learner'].unique())} on {', '.join(summary['dataset'].unique())}"
-    create_markdown_artifact(
-        markdown_report(config, folds, summary, links, shown, earlier, skipped),
-        key="comparison-report",
-        description=f"**{config.name}**: {plain(over)}.",
-    )
+    over = f"{', '.join(run.summary['learner'].unique())} on {', '.join(run.summary['dataset'].unique())}"
+    create_markdown_artifact(report, key="comparison-report", description=f"**{config.name}**: {plain(over)}.")
     create_markdown_artifact(
         "\n".join(["# This comparison in MLflow", "", *link_list(links), "", MLFLOW_HINT]),
         key="mlflow-chart",
         description=f"**{config.name}**: the charts of this comparison and all runs in MLflow.",
     )
-    for sentence in said:
+    for sentence in (*said, *(f"{name}: {place}" for name, place in links.items())):
         get_run_logger().info("%s", sentence)
-    for name, place in links.items():
-        get_run_logger().info("%s: %s", name, place)
-    return str(target)

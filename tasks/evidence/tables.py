@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -84,6 +84,22 @@ def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
     return pa.concat_tables(tables).to_pandas()
 
 
+class RunTables(NamedTuple):
+    """Trials of a run, and what report, tables and figures take from them: see `summarize`, `pairwise`, `ranks`."""
+
+    folds: pd.DataFrame
+    summary: pd.DataFrame
+    pairwise: pd.DataFrame
+    pairwise_texts: dict[str, pd.DataFrame]
+    ranks: pd.DataFrame
+
+    @classmethod
+    def of(cls, folds: pd.DataFrame) -> RunTables:
+        """Return the tables of the trials of a run."""
+        pairs = pairwise(folds)
+        return cls(folds, summarize(folds), pairs, pairwise_tables(pairs), ranks(folds))
+
+
 def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row per (data set, learner), in the order of the run.
 
@@ -99,7 +115,6 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
     Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
     """
-    folds = folds.reindex(columns=[*dict.fromkeys([*folds.columns, *OF_THE_FIRST, "n_sampled"])])
     rows = []
     for (dataset, _), group in folds.groupby(["dataset", "learner"], sort=False):
         errors, share = group["error"].to_numpy(), share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
@@ -199,12 +214,12 @@ def mean_shares(group: pd.DataFrame) -> np.ndarray:
 
 def sampled(table: pd.DataFrame) -> bool:
     """Return whether a table of trials, or of results, has some whose base kernels were measured on a sample."""
-    return "n_sampled" in table and bool(table["n_sampled"].notna().any())
+    return bool(table["n_sampled"].notna().any())
 
 
 def kernels_found(folds: pd.DataFrame) -> bool:
     """Return whether base kernels were found, and not given."""
-    return "parameters" in folds and any(values is not None for values in folds["parameters"])
+    return any(values is not None for values in folds["parameters"])
 
 
 def mean_and_sd(mean: float, sd: float) -> str:
@@ -305,7 +320,7 @@ def mean_history(folds: pd.DataFrame) -> list[float]:
 
     Of a continuous family after each addition, of learned metrics after each round on rows that did not teach it.
     """
-    told = [list(of) for of in folds.get("history", ()) if isinstance(of, Sequence | np.ndarray) and len(of)]
+    told = [list(of) for of in folds["history"] if isinstance(of, Sequence | np.ndarray) and len(of)]
     steps = range(max(map(len, told), default=0))
     return [float(np.mean([of[i] for of in told if i < len(of)])) for i in steps]
 
@@ -330,8 +345,6 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         Columns `learner`, `feature`, `mean` and `sd`; of each learner the same features, at most `SHOWN_FEATURES`, the
         largest on average first. A trial that does not name a feature has nothing of it.
     """
-    if "relevance" not in folds:
-        return
     told = folds[[isinstance(values, Sequence | np.ndarray) for values in folds["relevance"]]]
     for dataset, group in told.groupby("dataset", sort=False):
         pairs = zip(group["features"], group["relevance"], strict=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
@@ -85,18 +85,6 @@ PREFECT_UI = "http://127.0.0.1:4200"
 """Where `learnkernels ui` shows the flow runs of the working directory, by default."""
 
 
-class Tracked(Protocol):
-    """What has an experiment: a configuration, or an item of a paper."""
-
-    @property
-    def name(self) -> str:
-        """Of the experiment, where `tracking` names none."""
-
-    @property
-    def tracking(self) -> TrackingConfig:
-        """Where evidence is kept."""
-
-
 @dataclass(frozen=True)
 class TrackedRun:
     """The MLflow run of a whole flow: a comparison's sweep, a training, a decision; `name` is that of its results."""
@@ -130,8 +118,10 @@ class TrackedRun:
 
 
 @contextmanager
-def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_id: str) -> Iterator[TrackedRun]:
+def tracked_run(name: str, tracking: TrackingConfig, level: Level, run_name: str, run_id: str) -> Iterator[TrackedRun]:
     """Hold the MLflow run of a flow open; it ends FINISHED, or FAILED with the reason after an error.
+
+    `name` is that of its experiment, where `tracking` names none.
 
     Runs that a killed process of this machine left open in the experiment are closed first.
 
@@ -141,12 +131,13 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
         The tracking store cannot be reached.
     """
     with mlflow_store() as client:
-        experiment_id = _experiment(client, config, run_id if level == "sweep" else None)
+        experiment_id = _experiment(client, tracking.experiment or name, run_id if level == "sweep" else None)
     _close_abandoned(client, experiment_id)
-    tags, tracked = _tags(config, level, run_id, flow_run_id), None
+    flow_run_id, tracked = str(runtime.flow_run.id), None
+    tags = _tags(tracking, level, run_id, flow_run_id)
     with last_word(lambda: _end(client, experiment_id, run_id, "KILLED")):
         try:
-            run = client.create_run(experiment_id, run_name=name, tags=tags)
+            run = client.create_run(experiment_id, run_name=run_name, tags=tags)
             tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id, run_id)
             yield tracked
         except BaseException as error:
@@ -171,16 +162,15 @@ def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> 
         client.set_terminated(run.info.run_id, status)
 
 
-def _tags(config: Tracked, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:
+def _tags(tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:
     """Return the tags of a run, those of the configuration last."""
     deployment = {} if runtime.deployment.name is None else {DEPLOYMENT: str(runtime.deployment.name)}
     of_run = {notes.LEVEL: level, OWNER: str(Owner.this()), notes.RUN: run_id, "prefect.flow_run_id": flow_run_id}
-    return {**of_run, **deployment, **config.tracking.tags}
+    return {**of_run, **deployment, **tracking.tags}
 
 
-def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -> str:
-    """Return the experiment of a configuration, made if missing, with its note, which leads to the comparison."""
-    name = config.tracking.experiment or config.name
+def _experiment(client: MlflowClient, name: str, comparison: str | None) -> str:
+    """Return the experiment of a name, made if missing, with its note, which leads to the comparison."""
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "deleted":
         raise InputError(f"MLflow experiment {name!r} is deleted; restore it, or choose another tracking.experiment.")
@@ -217,7 +207,7 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
 
 
 @step("track {folds.learner} on {ref.name}")
-def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: DatasetRef, folds: FoldsRef) -> str:
+def track_result(sweep: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef) -> str:
     """Log one (data set, learner) as one flat MLflow run and return its id."""
     client = MlflowClient()
     table = tables.read_folds([folds])
@@ -225,12 +215,12 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     row, (shown,) = summary.iloc[0], tables.display_table(summary)
     aligned = "".join(f", {name} {shown[name]}" for name in ("alignment", "weights from") if name in shown)
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
-    settings = ["results", config.name, run_id, "config.yaml"]
+    settings = ["results", config.name, sweep.name, "config.yaml"]
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
     train += ["--register", config.name]
     links = {
-        f"sweep {run_id}": notes.run_path(sweep.experiment_id, sweep.run_id),
-        "chart": notes.runs_path(sweep.experiment_id, run=run_id),
+        f"sweep {sweep.name}": notes.run_path(sweep.experiment_id, sweep.run_id),
+        "chart": notes.runs_path(sweep.experiment_id, run=sweep.name),
         "Prefect": sweep.flow_run_url,
     }
     own = {learner.title: learner.name for learner in config.learners}
@@ -244,7 +234,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     run = client.create_run(
         sweep.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
-        tags=own_tags | _tags(config, "result", run_id, sweep.flow_run_id),
+        tags=own_tags | _tags(config.tracking, "result", sweep.name, sweep.flow_run_id),
     )
     _log_inputs(client, run.info.run_id, [ref])
     client.log_batch(
@@ -382,25 +372,25 @@ def log_run(
         client.log_artifacts(run.run_id, str(artifacts))
 
 
-@step("track sweep {run_id}")
-def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[DatasetRef]) -> None:
+@step("track sweep {sweep.name}")
+def track_sweep(sweep: TrackedRun, results: str, refs: Sequence[DatasetRef]) -> None:
     """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
     client, now = MlflowClient(), int(time.time() * 1000)
     summary = pd.read_parquet(Path(results) / "summary.parquet")
     # How far a result is from the best of its data set is known at the end.
     rows = {(row.dataset, row.learner): row for row in summary.itertuples()}
     mine = f"tags.`learnkernels.sweep` = '{sweep.run_id}'"
-    for run in _pages(partial(client.search_runs, [sweep.experiment_id], mine)):
+    for run in mlflow.search_runs([sweep.experiment_id], mine, output_format="list"):
         row = rows[run.data.params["dataset"], run.data.params["learner"]]
         compared = {key: getattr(row, key) for key in ("percent_above_best", "alignment_over_best")}
         known = [Metric(key, value, now, 0) for key, value in rounded(compared) if np.isfinite(value)]
         client.log_batch(run.info.run_id, metrics=known)
     files = [path.name for path in Path(results).iterdir()]
-    note = notes.sweep_note(sweep.experiment_id, sweep.run_id, run_id, verdicts(summary), files, sweep.flow_run_url)
+    note = notes.sweep_note(sweep.experiment_id, sweep.run_id, sweep.name, verdicts(summary), files, sweep.flow_run_url)
     params = {"datasets": ", ".join(ref.name for ref in refs), "learners": ", ".join(summary["learner"].unique())}
     params = {key: names[:PARAM_CHARACTERS] for key, names in params.items()}
     log_run(sweep, params=params, tags={NOTE: note}, refs=refs, artifacts=Path(results))
-    get_run_logger().info("sweep %s: %s", run_id, sweep.url)
+    get_run_logger().info("sweep %s: %s", sweep.name, sweep.url)
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
@@ -412,21 +402,12 @@ def forgettable_runs(days: float) -> dict[str, str]:
     with mlflow_store() as client:
         # Where they can be erased, also what is deleted already: an erasing may have been killed.
         view = ViewType.ACTIVE_ONLY if _eraser(client) is None else ViewType.ALL
-        versions = list(_pages(client.search_model_versions))
+        versions = mlflow.search_model_versions()
         wanted = {of.run_id for of in versions} | {of.tags.get("decision_run") for of in versions}
-        experiments = [one.experiment_id for one in _pages(client.search_experiments)]
+        experiments = [one.experiment_id for one in mlflow.search_experiments()]
         by_clock = f"tags.`{DEPLOYMENT}` LIKE '%' and {ended}"
-        runs = list(_pages(partial(client.search_runs, experiments, by_clock, view))) if experiments else []
+        runs = mlflow.search_runs(experiments, by_clock, view, output_format="list") if experiments else []
     return {run.info.run_id: run.data.tags.get(RESULTS, "") for run in runs if run.info.run_id not in wanted}
-
-
-def _pages(search: Callable[..., Any]) -> Iterator[Any]:
-    """Yield all that a search of MLflow's finds."""
-    token = None
-    while page := search(page_token=token):
-        yield from page
-        if not (token := page.token):
-            return
 
 
 def forget_runs(run_ids: Sequence[str]) -> None:

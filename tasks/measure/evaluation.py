@@ -28,13 +28,13 @@ from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.baseline import predictor_of, search, settings_of
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.statistics import Advance, planned_trials, sampled, unusual_refit
+from learnkernels.tasks.measure.statistics import planned_trials, sampled, unusual_refit
 from learnkernels.tasks.measure.stored_statistics import StatisticsRef
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, sources
 from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
-from learnkernels.tasks.workers.cluster import DaskPool, map_here
+from learnkernels.tasks.workers.cluster import Advance, DaskPool, map_here
 
 PARALLEL_ROWS = 4096
 """Training rows up to which trials run side by side; larger factorizations use all cores of one process."""

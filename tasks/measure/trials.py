@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -18,7 +18,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import Learner, LearningProblem
+from learnkernels.kernels.learners import LearningProblem
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import as_predictor
@@ -27,10 +27,10 @@ from learnkernels.kernels.protocol.evaluation import Evaluation, FoldResult, Ker
 from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization
+from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.sampled import SampledStatistics
 from learnkernels.kernels.tables import shares_by_column
-from learnkernels.kernels.targets import Target, Task
+from learnkernels.kernels.targets import Task
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.measure.families import build_family
@@ -157,21 +157,21 @@ def run_trial(
             nonlocal weighing
             started = time.perf_counter()
             learners = [as_learner(learner.name, setting, dataset.features) for setting in settings]
-            learned = [learn(one, family, X, of, target, grid, config.normalize, config.centering) for one in learners]
+            learned: list[tuple[LearnedKernel, ...] | KernelEnsemble] = [
+                learn_path(one, family, X, of, target, grid, normalize=config.normalize, centering=config.centering)
+                if one.learns_kernel
+                else one.learn(LearningProblem(family, X, of, target, grid, config.normalize))
+                for one in learners
+            ]
             weighing += time.perf_counter() - started
             return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
-        if trial.validation is None:
-
-            def fits() -> Iterator[tuple[Trial, list[PredictorPath]]]:
-                for inner in inner_trials(trial):
-                    inner_rows = _measured_on(statistics, folds, inner.training)
-                    yield inner, [of for _, of in fitted(*inner_rows, settings, whole_grid)]
-
-            if chosen is None:
-                selection = evaluation.select_by_cross_validation(fits())
-            else:
-                selection = Selection.of(np.array(chosen), whole_grid)
+        if trial.validation is None and chosen is not None:
+            selection = Selection.of(np.array(chosen), whole_grid)
+        elif trial.validation is None:
+            inner_rows = ((inner, _measured_on(statistics, folds, inner.training)) for inner in inner_trials(trial))
+            fits = ((inner, [of for _, of in fitted(*rows, settings, whole_grid)]) for inner, rows in inner_rows)
+            selection = evaluation.select_by_cross_validation(fits)
         else:
             choosing = _measured_on(statistics, folds, trial.training) if trial.refit else (measured, training)
             candidates = fitted(*choosing, settings, whole_grid)
@@ -244,23 +244,6 @@ def trial_columns(
         "regularisation": result.C,
         "grid_edge": result.edge,
     }
-
-
-def learn(
-    learner: Learner,
-    family: KernelFamily,
-    X: Rows,
-    statistics: AlignmentStatistics,
-    target: Target,
-    grid: Sequence[float],
-    normalize: Normalization,
-    centering: str,
-) -> tuple[LearnedKernel, ...] | KernelEnsemble:
-    """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
-    if learner.learns_kernel:
-        return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)
-    hypotheses: KernelEnsemble = learner.learn(LearningProblem(family, X, statistics, target, grid, normalize))
-    return hypotheses
 
 
 def _learned_columns(

@@ -42,13 +42,13 @@ from learnkernels.tasks.measure.evaluation import (
     predictor_options,
 )
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.statistics import Advance, fold_seed, measure_statistics
+from learnkernels.tasks.measure.statistics import fold_seed, measure_statistics
 from learnkernels.tasks.measure.stored_statistics import StatisticsRef, load_statistics
 from learnkernels.tasks.models.registry import PLACE, ModelVersion
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, require_params, sources
 from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
-from learnkernels.tasks.workers.cluster import DaskPool
+from learnkernels.tasks.workers.cluster import Advance, DaskPool
 
 MODEL = "model.npz"
 """What holds a model, in its entry of the store."""

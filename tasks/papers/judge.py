@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from learnkernels.conf.papers.item import CheckConfig, ClaimConfig, PaperItem, panel
+from learnkernels.conf.papers.item import CellConfig, ClaimConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.evidence.tables import mean_shares, ranks, short_p
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
@@ -137,8 +137,8 @@ def seconds(folds: pd.DataFrame) -> pd.Series:
 
     Tables of an earlier release do not have that share; it counts as nothing.
     """
-    whole: pd.Series = folds["seconds_weights"] + folds["seconds_fit"]
-    return whole + folds["seconds_pass"].astype(float).fillna(0.0) if "seconds_pass" in folds else whole
+    whole: pd.Series = folds["seconds_weights"] + folds["seconds_fit"] + folds["seconds_pass"].astype(float).fillna(0.0)
+    return whole
 
 
 def ranked(item: PaperItem, folds: pd.DataFrame) -> list[str]:
@@ -406,7 +406,7 @@ def worth(folds: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def failing(checks: Sequence[CheckConfig], folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[str]:
+def failing(checks: Sequence[CellConfig], folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[str]:
     """Return one sentence a number that lies outside its interval, or is missing."""
     sentences = []
     for check in checks:
@@ -509,6 +509,11 @@ class Kept:
             return verdicts
         known = [(one, tuple(of for of in one.evidence if of.word != "cannot be judged")) for one in verdicts]
         return [replace(one, word=overall(of), evidence=of) for one, of in known if of]
+
+    def summary(self) -> Summary:
+        """Return how much of it is as published."""
+        (found,) = distinct([self])
+        return found.summary()
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def evidence_line(one: Evidence, learners: str = "") -> str:
         line += f"; p {equals_p(one.p)}"
     if one.paired is not None:
         counted = f"below {SIGNIFICANCE} in {one.below} of {one.repeats} repeats, in the first "
-        line += f" (plain: {counted if one.repeats > 1 else ''}{short_p(one.paired)})"
+        line += f" (uncorrected: {counted if one.repeats > 1 else ''}{short_p(one.paired)})"
     return line + (f"; detectable {one.detectable:.2g}" if one.detectable is not None else "")
 
 
@@ -202,9 +202,8 @@ def readings_table(kept: Kept, readings: Mapping[str, Kept]) -> Rows:
     """Return one row a reading of the set-up that has results, after the one that was chosen; without any, nothing."""
     rows = []
     for name, one in {"chosen": kept, **readings}.items() if readings else ():
-        (of,) = judge.distinct([one])
         says = "as above" if one is kept else kept.item.readings[name].says
-        rows.append({"reading": name, "difference": says, **counts(of.summary())})
+        rows.append({"reading": name, "difference": says, **counts(one.summary())})
     return rows
 
 
@@ -221,8 +220,8 @@ OUT_OF_THE_NAVIGATION = "---\norphan: true\nnosearch: true\n---\n\n"
 @step("write {item.name}")
 def write_item(
     item: PaperItem, result: StudyResult, seconds: float, data: str, quick: bool, refs: Sequence[FoldsRef] = ()
-) -> str:
-    """Write the folder of an item, whole or not at all, put the section into Prefect, and return the folder."""
+) -> Kept:
+    """Write the folder of an item, whole or not at all, put the section into Prefect, and return what is kept."""
     target = (QUICK_RESULTS if quick else RESULTS) / item.name
     facts = {
         "item": item.name,
@@ -251,7 +250,7 @@ def write_item(
             "figures": kept.figures,
             "values": result.values,
             "tables": result.tables,
-            "summary": judge.distinct([kept])[0].summary(),
+            "summary": kept.summary(),
             "cells": [asdict(cell) for cell in kept.cells()],
             "claims": [asdict(verdict) for verdict in kept.claims()],
         }
@@ -263,7 +262,7 @@ def write_item(
     key = f"paper-{re.sub(r'[^a-z0-9]+', '-', item.name.lower())}"
     about = f"**{item.paper}, {item.where}**: {item.title}"
     create_markdown_artifact(section(kept, images), key=key, description=about)
-    return str(target)
+    return kept
 
 
 def study_digest(item: PaperItem, quick: bool) -> str:

@@ -31,8 +31,9 @@ from learnkernels.tasks.data.dataset import Dataset, load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
-from learnkernels.tasks.measure.statistics import Advance, fold_seed
+from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.papers.judge import StudyResult
+from learnkernels.tasks.workers.cluster import Advance
 
 CENTERED, UNCENTERED = "rho", "A"
 """The papers' letters for alignment with and without centering."""

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 from mlflow import MlflowClient
 
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.schema import TrackingConfig
 from learnkernels.tasks import process_owner, stopping
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.notes import LEVEL, RUN, experiment_note, runs_path
@@ -19,8 +19,7 @@ def test_results_that_are_being_written_end_with_their_comparison(working_folder
     client, tags = MlflowClient(), {OWNER: str(process_owner.Owner.this())}
 
     def stopped(error: type[BaseException]) -> None:
-        config = CompareConfig.model_validate({"name": error.__name__, "datasets": "iris"})
-        with tracked_run(config, "sweep", "a sweep", "id", "") as sweep:
+        with tracked_run(error.__name__, TrackingConfig(), "sweep", "a sweep", "id") as sweep:
             client.create_run(sweep.experiment_id, run_name="result", tags={**tags, RUN: "id"})
             client.create_run(sweep.experiment_id, run_name="of another", tags={**tags, RUN: "another"})
             raise error
@@ -36,8 +35,7 @@ def test_results_that_are_being_written_end_with_their_comparison(working_folder
 def test_artifacts_of_an_experiment_stay_in_their_folder(working_folder, prefect_server: None):
     client = MlflowClient()
     for number, name in enumerate(("../../outside", "/outside", "..", "a/../../../outside")):
-        config = CompareConfig.model_validate({"name": "a", "datasets": "iris", "tracking": {"experiment": name}})
-        with tracked_run(config, "train", "a run", "id", "") as run:
+        with tracked_run("a", TrackingConfig(experiment=name), "model", "a run", "id") as run:
             client.log_text(run.run_id, "text", f"artifact-{number}.txt")
         (written,) = working_folder.rglob(f"artifact-{number}.txt")
         assert written.is_relative_to(working_folder / "mlartifacts")
@@ -45,7 +43,6 @@ def test_artifacts_of_an_experiment_stay_in_their_folder(working_folder, prefect
 
 
 def test_a_run_that_was_being_made_is_ended(working_folder, prefect_server, monkeypatch):
-    config = CompareConfig.model_validate({"name": "made", "datasets": "iris"})
     made = MlflowClient.create_run
 
     def interrupted(*args: Any, **options: Any) -> None:
@@ -53,7 +50,7 @@ def test_a_run_that_was_being_made_is_ended(working_folder, prefect_server, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(MlflowClient, "create_run", interrupted)
-    with pytest.raises(KeyboardInterrupt), tracked_run(config, "sweep", "a sweep", "id", ""):
+    with pytest.raises(KeyboardInterrupt), tracked_run("made", TrackingConfig(), "sweep", "a sweep", "id"):
         pass
     client = MlflowClient()
     experiment = client.get_experiment_by_name("made")
@@ -67,13 +64,12 @@ def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(w
     experiment = client.create_experiment("at once")
     runs = [client.create_run(experiment).info.run_id for _ in range(6)]
     refs = [DatasetRef("iris", f"{digest:08d}", "", "classification", "sklearn", 150, 4) for digest in range(8)]
-    configs = [CompareConfig.model_validate({"name": f"at-once-{number}", "datasets": "iris"}) for number in range(4)]
     with ThreadPoolExecutor(len(runs)) as pool:
         for ref in refs:
             list(pool.map(lambda run, ref=ref: log_run(TrackedRun(experiment, run, ""), refs=[ref]), runs))
-        for config in configs:
-            made = set(pool.map(lambda _, config=config: _experiment(client, config, None), range(6)))
-            assert made == {client.get_experiment_by_name(config.name).experiment_id}
+        for name in (f"at-once-{number}" for number in range(4)):
+            made = set(pool.map(lambda _, name=name: _experiment(client, name, None), range(6)))
+            assert made == {client.get_experiment_by_name(name).experiment_id}
     for run in runs:
         inputs = client.get_run(run).inputs.dataset_inputs
         assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]

@@ -28,13 +28,13 @@ from learnkernels.tasks.evidence import comparison
 from learnkernels.tasks.evidence import progress as progressing
 from learnkernels.tasks.evidence.comparison import SEARCHES, work
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.report import markdown_report
 from learnkernels.tasks.evidence.tables import read_folds, summarize
 from learnkernels.tasks.measure.baseline import settings_of
 from learnkernels.tasks.measure.evaluation import training_rows
 from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
+from tests.unit.tasks.test_report import rendered
 from tests.user import ROOT
 
 PROGRESS = Mock(spec=RunProgress)
@@ -78,8 +78,8 @@ def compared(config: CompareConfig) -> tuple[pd.DataFrame, str]:
     """The fold table of a comparison, and its report."""
     with DaskPool(config.dask) as pool:
         prepared = comparison.prepare(config, pool, PROGRESS)
-        folds = read_folds(comparison.measure(prepared, Mock(), "run", pool, PROGRESS))
-    return folds, markdown_report(config, folds, summarize(folds), {})
+        folds = read_folds(comparison.measure(prepared, Mock(), pool, PROGRESS))
+    return folds, rendered(config, folds)
 
 
 # What is refused, and what there is to do -----------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_data_sets_bring_folds_and_kernels_and_matrices_give_what_their_family_g
         comparison.prepare(small(learners=["l1-svm"]), pool, PROGRESS)
     with DaskPool(config.dask) as pool:
         prepared = comparison.prepare(config, pool, PROGRESS)
-        folds = read_folds(comparison.measure(prepared, Mock(), "run", pool, PROGRESS))
+        folds = read_folds(comparison.measure(prepared, Mock(), pool, PROGRESS))
     wide = folds[folds["dataset"] != "diabetes"].pivot(
         index=["learner", "repeat", "fold"], columns="dataset", values="error"
     )

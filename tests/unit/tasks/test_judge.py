@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from learnkernels.conf.papers.item import CheckConfig, PaperItem
+from learnkernels.conf.papers.item import CellConfig, PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.papers import judge
@@ -250,7 +250,7 @@ def test_checks_name_what_lies_outside():
         {"dataset": "d", "learner": "l2-krr", "error": [0, 1]},
         {"name": "rho", "value": [0, 0.5]},
     ]
-    sentences = judge.failing([CheckConfig.model_validate(check) for check in checks], FOLDS, {"rho": 0.75})
+    sentences = judge.failing([CellConfig.model_validate(check) for check in checks], FOLDS, {"rho": 0.75})
     expected = [f"d, unif: error is {UNIF.mean():.4g}, expected 0.1 to 0.2."]
     expected += ["d, l2-krr: error is missing, expected 0 to 1.", "rho is 0.75, expected 0 to 0.5."]
     assert sentences == expected

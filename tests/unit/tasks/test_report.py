@@ -3,9 +3,11 @@
 import re
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
@@ -19,22 +21,34 @@ from learnkernels.tasks.evidence.figures import (
     ranks_figure,
     relevance_figure,
 )
+from learnkernels.tasks.evidence.markdown import render
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, cut, experiment_note, sweep_note
-from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
-from learnkernels.tasks.evidence.tables import display_table, ranks, relevance_table, stored_line, summarize
+from learnkernels.tasks.evidence.report import report_values, verdicts
+from learnkernels.tasks.evidence.tables import (
+    STORED,
+    RunTables,
+    display_table,
+    ranks,
+    relevance_table,
+    stored_line,
+    summarize,
+)
 from learnkernels.tasks.evidence.tracking import _metrics, metric_name
+from learnkernels.tasks.measure.evaluation import COLUMNS, INTEGER
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
 
 
+BLANK = {of.name: np.nan if pa.types.is_floating(of.type) or of.type == INTEGER else None for of in COLUMNS}
+
+
 def trial(**keys: object) -> dict[str, object]:
     """Return a row of a fold table: one trial of a learner of two kernels."""
-    return {
+    return BLANK | {
         "dataset": "d", "task": "classification", "learner": "unif", "algorithm": "unif", "predictor": "svm",
-        "repeat": 0, "fold": 0, "certificate": None, "certificate_measure": None, "certificate_tolerance": None,
-        "iterations": None, "objectives": None, "alignment": 0.5, "test_alignment": 0.4, "error": 0.3,
+        "repeat": 0, "fold": 0, STORED: None, "alignment": 0.5, "test_alignment": 0.4, "error": 0.3,
         "metric": "misclassification", "seconds_weights": 0.1, "seconds_fit": 0.2, "n_train": 6, "n_test": 3,
         "n_rows": 15, "n_kernels": 2, "weights": np.array([0.6, 0.8]), "trivial_error": 0.5, "grid_edge": False,
         "kernels": ["k1", "k2"],
@@ -55,7 +69,12 @@ def report_of(
 ) -> str:
     keys = {"name": "small", "datasets": "wine", "kernels": "linear", "learners": ["unif", "alignf"]}
     config = CompareConfig.model_validate(keys | {"baseline": baseline, "protocol": protocol})
-    return markdown_report(config, table, summarize(table), links or {}, *figure)
+    return rendered(config, table, links, *figure)
+
+
+def rendered(config: CompareConfig, table: pd.DataFrame, links: Any = None, figure: str | None = None) -> str:
+    """Return the report of the trials of a run."""
+    return render("comparison.md", figure=figure, **report_values(config, RunTables.of(table), links or {}))
 
 
 def labels(figure: Figure | None, axis: str = "y") -> list[str]:
