@@ -148,11 +148,11 @@ class SurfaceStudy(schema.Strict):
 
     kind: Literal["surface"]
     datasets: tuple[AnyDataset, ...] = Field(min_length=1, max_length=1, description="The data set.")
-    columns: Annotated[tuple[str, ...], Field(min_length=2, max_length=2)] = Field(
-        description="The two features, each a rank-one kernel; they are centered."
+    columns: tuple[str, ...] = Field(
+        min_length=2, max_length=2, description="The two features, each a rank-one kernel; they are centered."
     )
-    ridges: Annotated[tuple[Positive, ...], Field(min_length=1)] = Field(
-        (1.0, 10.0, 100.0), description="Values of lambda, a panel each."
+    ridges: tuple[Positive, ...] = Field(
+        (1.0, 10.0, 100.0), min_length=1, description="Values of lambda, a panel each."
     )
     upper: Positive = Field(10.0, description="Both weights go from zero to this.")
     points: int = Field(41, ge=3, le=401, description="Points of the grid along each weight.")
@@ -175,9 +175,7 @@ class ComparisonStudy(schema.Strict):
 
     kind: Literal["comparison"]
     shared: dict[str, Any] = Field(default_factory=dict, description="Keys of a comparison that all parts have.")
-    parts: tuple[dict[str, Any], ...] = Field(
-        min_length=1, description="Keys of each comparison; they go before the shared ones."
-    )
+    parts: tuple[dict[str, Any], ...] = Field(min_length=1, description="Keys of each, which go before those of all.")
 
 
 StudyConfig = Annotated[
@@ -354,9 +352,7 @@ class PaperItem(schema.Strict):
         (), description="Parameters that continuous learners should find; claims name how far those found are apart."
     )
     tried: str | None = Field(None, description="What was tried where a claim does not hold.")
-    readings: dict[ReadingName, ReadingConfig] = Field(
-        default_factory=dict, description="Other readings, which ITEM.READING runs; no part of the report."
-    )
+    readings: dict[ReadingName, ReadingConfig] = Field(default_factory=dict, description="What ITEM.READING runs.")
     quick: QuickConfig | None = Field(None, description="The reduced form; without it the item has none.")
     same_as: str | None = Field(None, description="The item that study, figure, choices and quick come from.")
 
