@@ -247,6 +247,8 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     places = [(tmp_path / name, index_of()) for name in ("one", "two")]
     require_space(places[:1])  # 87 kiB each
+    begun_already = {start: "" for start in range(0, 35, 7)}  # five of nine strips
+    require_space([(folder, index.model_copy(update={"strips": begun_already})) for folder, index in places])
     with pytest.raises(InputError, match=r"the matrices need 176\.\d+ kiB and 97\.66 kiB are free; name a larger disk"):
         require_space(places)
     free = free._replace(free=1000)
