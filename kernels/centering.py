@@ -148,9 +148,7 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
 def center_in_place(K: np.ndarray) -> np.ndarray:
     """Center a symmetric matrix of shape (m, m) in place, and return the matrix; as `center_gram`, without its copy."""
     means = K.mean(axis=1)
-    K -= means[:, None]
-    K -= means[None, :] - means.mean()
-    return K
+    return subtract_means(K, means, means, float(means.mean()), out=K)
 
 
 def centered_diagonals(diagonals: np.ndarray, row_means: np.ndarray) -> np.ndarray:

@@ -90,10 +90,6 @@ class StackedGrams:
         p, m, _ = self.grams.shape
         return np.asarray(self.grams.reshape(p, m * m) @ W.ravel())
 
-    def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return the weighted sum times `v`; O(p m^2 q)."""
-        return np.einsum("k,kiq->iq", mu, self.products(v))
-
     def kernel_products(self) -> np.ndarray:
         """Return the Frobenius products; O(p^2 m^2)."""
         flat = self.grams.reshape(self.n_kernels, -1)
@@ -303,10 +299,6 @@ class FeatureGrams:
             Z = self.Z[:, k : k + FEATURE_BLOCK]
             out[k : k + FEATURE_BLOCK] = np.einsum("ik,ik->k", Z, W @ Z)
         return out
-
-    def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return ``Z diag(mu) Z' v``, centered; O(p m q)."""
-        return self.centering.less_mean(np.asarray(self.Z @ (mu[:, None] * self.projections(v))))
 
     def kernel_products(self) -> np.ndarray:
         """Return ``(z_k . z_l)^2``; O(m p^2)."""

@@ -143,10 +143,10 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     cost = FIRST_COST * 2 / _duality_gap(Q, y, uniform)[1]
-    a, svms = solve_svm(Q, y, cost).coefficients, 1
+    a, svms = solve_svm(Q, y, cost)[0], 1
     while a.max() >= cost and svms < MOST_COSTS:
         cost *= DEARER
-        a, svms = solve_svm(Q, y, cost, a).coefficients, svms + 1
+        a, svms = solve_svm(Q, y, cost, a)[0], svms + 1
     gamma = np.maximum(a, 0.0)
     gamma[y > 0] /= gamma[y > 0].sum()
     gamma[y < 0] /= gamma[y < 0].sum()

@@ -12,7 +12,7 @@ from scipy.linalg import cho_solve
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
 from learnkernels.kernels.learners.base import JointLearner, Solution, center_weights
 from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
+from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
 from learnkernels.kernels.solvers.projected_gradient import Iterate, ProjectedGradient, minimize_linear
@@ -222,24 +222,22 @@ class NKRR(JointLearner):
         mu_0 = center_weights(self.center, p, float(self.norm))
         if not self.radius:
             return Solution(mu_0, None, objective.degree, objective.offset)
+        spectral = self.algorithm == "spectral"
         descent = ProjectedGradient(
-            objective.objective(), mu_0, self.radius, int(self.norm), self.tolerance, self.max_iterations
+            objective.objective(), mu_0, self.radius, int(self.norm), self.tolerance, self.max_iterations, spectral
         )
-        descend = descent.run if self.algorithm == "spectral" else descent.run_as_printed
-        first = descent.to_boundary(mu_0 if start is None else np.asarray(start, dtype=np.float64))
-        best, rng = descend(first), np.random.default_rng(self.seed)
-        g = best.first_gradient
+        mu, best, g = descent.run(descent.to_boundary(mu_0 if start is None else np.asarray(start, dtype=np.float64)))
+        rng = np.random.default_rng(self.seed)
         for number in range(1, 1 if self.degree == 1 else self.starts):
             if number == 1:
                 other = minimize_linear(g, mu_0, self.radius, descent.norm)
             else:  # uniform over the directions above the center, for either norm
                 other = mu_0 + (np.abs(rng.normal(size=p)) if self.norm == 2 else rng.exponential(size=p))
-            run = descend(descent.to_boundary(other))
-            if run.value < best.value * (1 - self.tolerance):
-                best = run
-        certificate = Certificate("stationarity gap", best.gap, self.tolerance, best.evaluations, best.values)
-        certificate.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller C, radius or degree")
-        return Solution(best.mu, certificate, objective.degree, objective.offset)
+            found, certificate, _ = descent.run(descent.to_boundary(other))
+            if certificate.objectives[-1] < best.objectives[-1] * (1 - self.tolerance):
+                mu, best = found, certificate
+        best.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller C, radius or degree")
+        return Solution(mu, best, objective.degree, objective.offset)
 
 
 def _require_power(degree: int, offset: float) -> None:

@@ -109,19 +109,15 @@ class Ball:
         """Return the uniform weights of the boundary."""
         return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
 
-    def penalty(self, mu: np.ndarray) -> float:
-        """Return zero."""
-        return 0.0
+    def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return zeros."""
+        return 0.0, np.zeros_like(mu)
 
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return ``constant - mu_0 . v - Lambda |v|``, in the dual norm."""
         dual_norm = np.inf if self.norm == 1 else (1.0 if np.isinf(self.norm) else self.norm / (self.norm - 1))
         v = inner.forms
         return float(inner.constant - self.center @ v - self.radius * np.linalg.norm(v, dual_norm))
-
-    def slope(self, mu: np.ndarray, inner: InnerSolution, towards: np.ndarray) -> float:
-        """Return the derivative along a direction."""
-        return float(inner.forms @ (mu - towards))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield Newton's weights, those of the closed-form update that never ascends, and the linear minimizer."""
@@ -205,9 +201,9 @@ class Orthant:
         mu = self._minimizer(self.Q, self.c / 2)
         return mu if mu.any() else np.full(p, 1 / p)
 
-    def penalty(self, mu: np.ndarray) -> float:
-        """Return R(mu)."""
-        return float(mu @ self.Q @ mu - mu @ self.c)
+    def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return R(mu) and its gradient."""
+        return float(mu @ self.Q @ mu - mu @ self.c), 2 * self.Q @ mu - self.c
 
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return the minimum over mu >= 0 of ``constant + mu' Q mu - mu . (v + c)``."""
@@ -215,10 +211,6 @@ class Orthant:
         # At the minimizer mu' Q mu = mu . (v + c) / 2; the smaller of two expressions of the value stays a bound.
         value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
         return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
-
-    def slope(self, mu: np.ndarray, inner: InnerSolution, towards: np.ndarray) -> float:
-        """Return the derivative along a direction."""
-        return float((2 * self.Q @ mu - self.c - inner.forms) @ (towards - mu))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield the minimizer over the orthant of the quadratic model."""
@@ -268,9 +260,9 @@ class AlignedBall:
         """Return the weights of the largest alignment, of the largest norm."""
         return self.best * (self.radius / np.linalg.norm(self.best))
 
-    def penalty(self, mu: np.ndarray) -> float:
-        """Return zero."""
-        return 0.0
+    def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return zeros."""
+        return 0.0, np.zeros_like(mu)
 
     def slack(self, mu: np.ndarray) -> float:
         """Return ``mu . a - Omega |K_mu|``, which may not be negative."""
@@ -323,10 +315,6 @@ class AlignedBall:
             for one in searches
         ]
         return float(inner.constant - min(bound(0.0), *(one.fun for one in fine)))
-
-    def slope(self, mu: np.ndarray, inner: InnerSolution, towards: np.ndarray) -> float:
-        """Return the derivative along a direction."""
-        return float(inner.forms @ (mu - towards))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield the minimizers over these weights of the quadratic and of the linear model."""
@@ -412,17 +400,17 @@ def solve_minimax(
     """
     mu = start
     inner = problem.at(mu)
-    value = inner.objective + outer.penalty(mu)
+    value = inner.objective + outer.penalty(mu)[0]
     objectives, bound, iterations = [value], outer.lower_bound(inner), 1
     size = abs(inner.objective)
     while value - bound > tolerance * size and iterations < max_iterations:
         improved = False
         for target in outer.candidates(mu, inner):
-            slope, step = outer.slope(mu, inner, target), 1.0
+            slope, step = float((outer.penalty(mu)[1] - inner.forms) @ (target - mu)), 1.0
             while slope < 0 and step > SHORTEST_STEP and iterations < max_iterations and not improved:
                 trial = mu + step * (target - mu)
                 found = problem.at(trial)
-                reached = found.objective + outer.penalty(trial)
+                reached = found.objective + outer.penalty(trial)[0]
                 iterations += 1
                 nearer = outer.lower_bound(found)
                 # Once the value is down to its rounding, a step counts that halves what the bound leaves open.

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from learnkernels.kernels.solvers.certificate import Certificate
+
 MEMORY = 5
 """Number of last objectives of which a step must lower the largest only: spectral steps are not monotone."""
 
@@ -46,20 +48,27 @@ class Iterate:
 
 
 @dataclass(frozen=True)
-class Descent:
-    """Where the descent from one start ended."""
-
-    mu: np.ndarray
-    value: float
-    gap: float
-    evaluations: int
-    values: tuple[float, ...]
-    first_gradient: np.ndarray
-
-
-@dataclass(frozen=True)
 class ProjectedGradient:
-    """Spectral projected gradient on the part of the ball above its center."""
+    r"""Projected gradient on the part of the ball above its center.
+
+    Attributes
+    ----------
+    objective : callable
+        Returns the `Iterate` at some weights.
+    mu_0, radius, norm
+        The ball.
+    tolerance : float
+        Stationarity gap to reach.
+    max_evaluations : int
+        Most evaluations of the objective from one start.
+    spectral : bool
+        Steps of Barzilai and Borwein. Otherwise those of the paper's Algorithm 1, :math:`-\eta \nabla F`: eta is one,
+        and 0.8 of itself after each step that would raise F.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), NIPS 22, Algorithm 1 and section 4.
+    """
 
     objective: Callable[[np.ndarray], Iterate]
     mu_0: np.ndarray
@@ -67,6 +76,7 @@ class ProjectedGradient:
     norm: int
     tolerance: float
     max_evaluations: int
+    spectral: bool
 
     def to_boundary(self, mu: np.ndarray) -> np.ndarray:
         """Return weights raised to the center, their distance from it scaled to the radius; neither raises F."""
@@ -75,54 +85,31 @@ class ProjectedGradient:
             nu = np.ones_like(nu)
         return self.mu_0 + nu * (self.radius / np.linalg.norm(nu, self.norm))
 
-    def run(self, start: np.ndarray) -> Descent:
-        """Descend from weights on the boundary."""
+    def run(self, start: np.ndarray) -> tuple[np.ndarray, Certificate, np.ndarray]:
+        """Descend from weights on the boundary; return the last weights, their certificate and the first gradient."""
         point = self.objective(start)
         first_gradient = g = point.gradient()
-        values, evaluations, step = [point.value], 1, self._step(1.0, g)
-        while True:
-            gap = self._gap(point, g)
-            if gap <= self.tolerance or evaluations >= self.max_evaluations:
-                break
-            new, tried = self._search(point, g, step, values, self.max_evaluations - evaluations)
+        values, evaluations, step = [point.value], 1, self._step(1.0, g) if self.spectral else 1.0
+        while (gap := self._gap(point, g)) > self.tolerance and evaluations < self.max_evaluations:
+            most = self.max_evaluations - evaluations
+            if self.spectral:
+                new, tried = self._search(point, g, step, values, most)
+            else:
+                new, tried, step = self._search_as_printed(point, g, step, most)
             evaluations += tried
             if new is None:
                 break
             g_new = new.gradient()
-            # A step of Barzilai and Borwein, long and short in turn; the longest one where F is not convex.
-            s, y = new.mu - point.mu, g_new - g
-            shortest, step = (self._step(radii, g_new) for radii in STEP_RANGE)
-            bend = float(s @ y)
-            if bend > 0:
-                step = min(max(float(s @ s) / bend if len(values) % 2 else bend / float(y @ y), shortest), step)
+            if self.spectral:  # long and short in turn; the longest one where F is not convex
+                s, y = new.mu - point.mu, g_new - g
+                shortest, step = (self._step(radii, g_new) for radii in STEP_RANGE)
+                bend = float(s @ y)
+                if bend > 0:
+                    step = min(max(float(s @ s) / bend if len(values) % 2 else bend / float(y @ y), shortest), step)
             point, g = new, g_new
             values.append(point.value)
-        return Descent(point.mu, point.value, gap, evaluations, tuple(values), first_gradient)
-
-    def run_as_printed(self, start: np.ndarray) -> Descent:
-        r"""Descend from weights on the boundary by steps :math:`-\eta \nabla F` that are projected onto the ball.
-
-        eta is one, and 0.8 of itself after each step that would raise F.
-
-        References
-        ----------
-        Cortes, Mohri, Rostamizadeh (2009), NIPS 22, Algorithm 1 and section 4.
-        """
-        point = self.objective(start)
-        first_gradient = g = point.gradient()
-        values, evaluations, eta = [point.value], 1, 1.0
-        while True:
-            gap = self._gap(point, g)
-            if gap <= self.tolerance or evaluations >= self.max_evaluations or eta < SHORTEST_STEP:
-                return Descent(point.mu, point.value, gap, evaluations, tuple(values), first_gradient)
-            nu = project(point.mu - self.mu_0 - eta * g, self.radius, self.norm)
-            new = self.objective(self.to_boundary(self.mu_0 + nu))
-            evaluations += 1
-            if new.value > point.value:
-                eta *= REDUCTION
-                continue
-            point, g = new, new.gradient()
-            values.append(point.value)
+        certificate = Certificate("stationarity gap", gap, self.tolerance, evaluations, tuple(values))
+        return point.mu, certificate, first_gradient
 
     def _gap(self, at: Iterate, g: np.ndarray) -> float:
         """Return how far the linear model falls within the ball, relative to the value."""
@@ -146,6 +133,20 @@ class ProjectedGradient:
             if share < SHORTEST_STEP:
                 return None, tried
         return None, most
+
+    def _search_as_printed(
+        self, at: Iterate, g: np.ndarray, eta: float, most: int
+    ) -> tuple[Iterate | None, int, float]:
+        """Return the first point that is not higher, or None, how many were tried, and eta."""
+        for tried in range(1, most + 1):
+            nu = project(at.mu - self.mu_0 - eta * g, self.radius, self.norm)
+            new = self.objective(self.to_boundary(self.mu_0 + nu))
+            if new.value <= at.value:
+                return new, tried, eta
+            eta *= REDUCTION
+            if eta < SHORTEST_STEP:
+                return None, tried, eta
+        return None, most, eta
 
     def _step(self, radii: float, g: np.ndarray) -> float:
         """Return the step along -g that is some radii long."""

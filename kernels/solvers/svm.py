@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -38,27 +37,8 @@ RIDGE = 1e-11
 """Added to the diagonal of the free block, relative to its mean, so that dependent rows share their coefficients."""
 
 
-@dataclass(frozen=True)
-class SVMSolution:
-    r"""Solution of a binary support vector machine.
-
-    .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
-
-    One without intercept does without the condition :math:`y^\top a = 0`.
-
-    Attributes
-    ----------
-    coefficients : ndarray of shape (n,)
-        a.
-    intercept : float
-        b, that of least loss; zero for an SVM without.
-    free : ndarray of int of shape (f,)
-        Positions strictly between the bounds.
-    """
-
-    coefficients: np.ndarray
-    intercept: float
-    free: np.ndarray
+Solution = tuple[np.ndarray, float, np.ndarray]
+"""Coefficients, intercept and free rows of an SVM, see `solve_svm`."""
 
 
 class SupportVectorProblem:
@@ -115,15 +95,15 @@ class SupportVectorProblem:
         solved: list[tuple[int, np.ndarray, Factor]] = []
         for j, (rows, y) in enumerate(self.pairs):
             K_pair = _among(K, rows)
-            svm = solve_svm(K_pair, y, self.C, self._coefficients[j], self._intercept)
-            self._coefficients[j] = svm.coefficients
-            beta = y * svm.coefficients
+            a, b, free = solve_svm(K_pair, y, self.C, self._coefficients[j], self._intercept)
+            self._coefficients[j] = a
+            beta = y * a
             dual[rows, j] = beta
             scores = K_pair @ beta
-            loss = np.maximum(0.0, 1.0 - y * (scores + svm.intercept)).sum()
+            loss = np.maximum(0.0, 1.0 - y * (scores + b)).sum()
             primal += float(beta @ scores + 2 * self.C * loss)
-            if len(svm.free) > int(self._intercept):
-                solved.append((j, rows[svm.free], _factored(_among(K_pair, svm.free))))
+            if len(free) > int(self._intercept):
+                solved.append((j, rows[free], _factored(_among(K_pair, free))))
         products = self.grams.products(dual)
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
@@ -153,8 +133,12 @@ def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 def solve_svm(
     K: np.ndarray, y: np.ndarray, C: float, start: np.ndarray | None = None, intercept: bool = True
-) -> SVMSolution:
-    """Return the solution of a binary SVM, from the coefficients of a neighboring one where they are given.
+) -> Solution:
+    r"""Return the solution of a binary SVM, from the coefficients of a neighboring one where they are given.
+
+    .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
+
+    One without intercept does without the condition :math:`y^\top a = 0`.
 
     Parameters
     ----------
@@ -168,6 +152,15 @@ def solve_svm(
         Coefficients of a like problem over the same rows.
     intercept : bool, default True
         Whether the SVM has one.
+
+    Returns
+    -------
+    a : ndarray of shape (n,)
+        Coefficients.
+    b : float
+        Intercept, that of least loss; zero for an SVM without.
+    free : ndarray of int of shape (f,)
+        Positions strictly between the bounds.
 
     Notes
     -----
@@ -187,7 +180,7 @@ def solve_svm(
         solution = _active_sets(K, y, C, a, intercept)
     if solution is None:
         b = best_intercept(K @ (y * a), y) if intercept else 0.0
-        solution = SVMSolution(a, b, np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C)))
+        solution = a, b, np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C))
     return solution
 
 
@@ -218,7 +211,7 @@ def _by_coordinates(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
     return a
 
 
-def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> SVMSolution | None:
+def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> Solution | None:
     """Return the solution, from coefficients whose bounds are a guess of its bounds, or None."""
     low, high = a <= AT_BOUND * C, a >= (1 - AT_BOUND) * C
     for _ in range(MOST_PASSES):
@@ -238,7 +231,7 @@ def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercep
         now_low = np.where(low, gain <= FEASIBLE, a < 0) & ~high
         now_high = np.where(high, gain >= -FEASIBLE, a > C) & ~low
         if (now_low == low).all() and (now_high == high).all():
-            return SVMSolution(a, float(b), f) if np.abs(gain[f]).max(initial=0.0) <= FEASIBLE else None
+            return (a, float(b), f) if np.abs(gain[f]).max(initial=0.0) <= FEASIBLE else None
         low, high = now_low, now_high
     return None
 

@@ -13,7 +13,6 @@ from learnkernels import FeatureFamily, GaussianFamily, gram_statistics
 from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import EasyMKL, Solution, easymkl
-from learnkernels.kernels.solvers.svm import SVMSolution
 from learnkernels.kernels.targets import Target
 from tests.reference import centered, gaussian, grams
 from tests.refusals import require_refusals
@@ -105,7 +104,7 @@ def test_the_certificate_bounds_how_far_a_wrong_solution_is_from_the_optimum(mon
     best = solved(Ks, target).certificate.objectives[-1]
 
     def uniform(K, y, C, start=None):
-        return SVMSolution(np.where(y > 0, 1 / (y > 0).sum(), 1 / (y < 0).sum()), 0.0, np.arange(len(y)))
+        return np.where(y > 0, 1 / (y > 0).sum(), 1 / (y < 0).sum()), 0.0, np.arange(len(y))
 
     monkeypatch.setattr(easymkl, "solve_svm", uniform)
     with pytest.warns(ConvergenceWarning, match="easymkl stopped after 1 .* duality gap"):
@@ -123,7 +122,7 @@ def test_the_certificate_of_several_classes_is_that_of_the_worst_pair(monkeypatc
     def one_wrong(K, y, C, start=None):
         pairs.append(y)
         right = solve(K, y, C, start)
-        return right if len(pairs) != wrong_pair + 1 else SVMSolution(np.ones(len(y)), 0.0, np.arange(len(y)))
+        return right if len(pairs) != wrong_pair + 1 else (np.ones(len(y)), 0.0, np.arange(len(y)))
 
     monkeypatch.setattr(easymkl, "solve_svm", one_wrong)
     with pytest.warns(ConvergenceWarning):

