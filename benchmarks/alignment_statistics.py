@@ -188,7 +188,7 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
         pack_rows,
     )
     from learnkernels.kernels.compiled.vectors import room
-    from learnkernels.kernels.engine.tiles import Opposite, TileSums
+    from learnkernels.kernels.engine.tiles import TileSums
 
     X, y, gammas = problem(2 * n, p, d)
     A, B, U, V = X[:n].copy(), X[n:].copy(), y[:n, None], y[n:, None]
@@ -196,7 +196,7 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     shift = np.ones(p)
     left, right = family.operands(A, shift), family.operands(B, shift)
     sums = TileSums(family.plan(shift), dtype, left)
-    rows = Opposite(pack_rows(left, dtype), pack_columns(right, dtype))
+    rows = pack_rows(left, dtype), pack_columns(right, dtype)
     D, seeds = distances(A, B, "squared"), room(n * n, np.float64)[: n * n].reshape(1, n, n)
     cases: dict[str, Callable[[], Any]] = {
         "distances and exponentials": lambda: Differences(B, "squared", gammas[:1]).fill(

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from learnkernels.kernels.compiled.distances import Differences, as_differences, pack_columns, pack_rows
 from learnkernels.kernels.compiled.vectors import room
-from learnkernels.kernels.engine.tiles import Opposite, TileSums, compile_tiles
+from learnkernels.kernels.engine.tiles import TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
 
@@ -35,6 +35,7 @@ SHIFT_LOSS = 1e4
 """How many times its spread the mean square of a kernel may be: two digits of rounding, of which there are fifteen."""
 
 Pair = tuple[int, int]
+"""Positions of two blocks."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +88,11 @@ class RowBlocks:
         """Return the sorted rows of a block."""
         return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
 
-    def sides(self, X: RowSource, Y: np.ndarray, span: set[int]) -> dict[int, Side]:
-        """Return the rows of a run of blocks, read at once, as a side of a tile each."""
-        start, bounds = int(self.bounds[min(span)]), self.bounds
-        held, w = X[start : int(bounds[max(span) + 1])], self.sample_weight
-        return {
-            b: Side(held[bounds[b] - start : bounds[b + 1] - start], Y[rows], None if w is None else w[rows])
-            for b in span
-            for rows in [self.rows(b)]
-        }
+    def read(self, X: RowSource, span: set[int]) -> dict[int, Rows]:
+        """Return the rows of each block of a run, which are read at once."""
+        start = int(self.bounds[min(span)])
+        held = X[start : int(self.bounds[max(span) + 1])]
+        return {b: held[self.bounds[b] - start : self.bounds[b + 1] - start] for b in span}
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
         """Yield lists of block pairs (i <= j); together they hold every unordered pair once.
@@ -110,31 +107,6 @@ class RowBlocks:
         for s, first in enumerate(spans):
             for second in spans[s:]:
                 yield [(i, j) for i in first for j in second if i <= j]
-
-
-@dataclass(frozen=True)
-class Side:
-    """The rows along one side of a tile.
-
-    Attributes
-    ----------
-    X : ndarray or CSR matrix of shape (a, d)
-    Y : ndarray of shape (a, q)
-        Their targets.
-    w : ndarray of shape (a,) or None
-        Their weights; None where each counts once.
-    """
-
-    X: Rows
-    Y: np.ndarray
-    w: np.ndarray | None
-
-    def traces(self, family: KernelFamily, shift: np.ndarray) -> np.ndarray:
-        """Return the trace of each kernel less its shift over these rows, shape (p,)."""
-        diagonals = family.diag(self.X)
-        if self.w is None:
-            return np.asarray(diagonals.sum(axis=1) - shift * self.X.shape[0])
-        return np.asarray(diagonals @ self.w - shift * self.w.sum())
 
 
 @dataclass
@@ -281,43 +253,43 @@ class TilePass:
         A pair off the diagonal also represents its transpose. The firsts and the seconds are a run of rows each, which
         is read once.
         """
-        family, blocks, shift = self.family, self.blocks, self.shift
-        part = StatisticsPart.zero(len(blocks.labels), len(shift))
-        own, dtype = self._own, self.X.dtype
+        family, X, Y, blocks, shift = self.family, self.X, self.Y, self.blocks, self.shift
+        part, w, dtype = StatisticsPart.zero(len(blocks.labels), len(shift)), blocks.sample_weight, X.dtype
+        own = self._own
         if not hasattr(own, "sums"):
-            own.apart = as_differences(family.operands(self.X[:1], shift))  # None where seeds are not made of distances
+            own.apart = as_differences(family.operands(X[:1], shift))  # None where seeds are not made of distances
             own.sums = TileSums(family.plan(shift), dtype, own.apart or ())
             own.seeds = room(0 if own.apart else family.n_seeds * int(np.diff(blocks.bounds).max()) ** 2, dtype)
         firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
-        sides = blocks.sides(self.X, self.Y, firsts)
+        rows = blocks.read(X, firsts)
         if seconds - firsts:
-            sides |= blocks.sides(self.X, self.Y, seconds - firsts)
+            rows |= blocks.read(X, seconds - firsts)
 
         def laid(block: int, lay: Callable[[Sequence[Differences], np.dtype[Any]], np.ndarray]) -> np.ndarray:
             """Return the rows of a block as one side of tiles, where seeds are made of distances."""
-            return lay(as_differences(family.operands(sides[block].X, shift)) or (), dtype)
+            return lay(as_differences(family.operands(rows[block], shift)) or (), dtype)
 
         left = {block: laid(block, pack_rows) for block in firsts if own.apart}
         right = {block: laid(block, pack_columns) for block in seconds if own.apart}
         for i, j in pairs:
-            row_side, column_side = sides[i], sides[j]
             if own.apart:
-                seeds: Any = Opposite(left[i], right[j])
+                seeds: Any = left[i], right[j]
             else:
-                shape = family.n_seeds, row_side.X.shape[0], column_side.X.shape[0]
+                shape = family.n_seeds, rows[i].shape[0], rows[j].shape[0]
                 seeds = own.seeds[: prod(shape)].reshape(shape)
-                fill_seeds(*sides_of_tile(family.operands, row_side.X, column_side.X, shift), seeds)
-            G, T, rows, columns = own.sums.of(
-                seeds, row_side.Y, column_side.Y, row_side.w, column_side.w, mirrored=i == j
-            )
+                fill_seeds(*sides_of_tile(family.operands, rows[i], rows[j], shift), seeds)
+            here, there = blocks.rows(i), blocks.rows(j)
+            weights = (None, None) if w is None else (w[here], w[there])
+            G, T, row_sums, column_sums = own.sums.of(seeds, Y[here], Y[there], *weights, mirrored=i == j)
             g, h = int(blocks.group[i]), int(blocks.group[j])
             part.products[g, h] += G
             part.target_products[g, h] += T
-            part.row_sums[i, h] = part.row_sums.get((i, h), 0.0) + rows
+            part.row_sums[i, h] = part.row_sums.get((i, h), 0.0) + row_sums
             if i == j:
-                part.traces[g] += row_side.traces(family, shift)
+                counts = np.ones(here.stop - here.start) if w is None else w[here]
+                part.traces[g] += family.diag(rows[i]) @ counts - shift * counts.sum()
             else:
                 part.products[h, g] += G
                 part.target_products[h, g] += T
-                part.row_sums[j, g] = part.row_sums.get((j, g), 0.0) + columns
+                part.row_sums[j, g] = part.row_sums.get((j, g), 0.0) + column_sums
         return part

@@ -91,21 +91,6 @@ class Chains:
         return int(self.groups[:, 3].max()) + 1
 
 
-class Opposite(NamedTuple):
-    """Rows of both sides of a tile, whose seeds are made of their distances, a few of them at a time.
-
-    Attributes
-    ----------
-    A : ndarray
-        Those of the left side, `pack_rows`.
-    B : ndarray
-        Those of the right side, `pack_columns`.
-    """
-
-    A: np.ndarray
-    B: np.ndarray
-
-
 class TileSums:
     """Forms the sums of tiles of one family, with all the places that this takes.
 
@@ -116,7 +101,7 @@ class TileSums:
     dtype : dtype
         float64 or float32.
     differences : list of Differences, optional
-        What the seeds are made of, for tiles of `Opposite` rows; of any rows.
+        What the seeds are made of, for tiles whose rows are given; of any rows.
     """
 
     def __init__(self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()) -> None:
@@ -134,7 +119,7 @@ class TileSums:
 
     def of(
         self,
-        seeds: np.ndarray | Opposite,
+        seeds: np.ndarray | tuple[np.ndarray, np.ndarray],
         U: np.ndarray,
         V: np.ndarray,
         row_weights: np.ndarray | None,
@@ -145,9 +130,9 @@ class TileSums:
 
         Parameters
         ----------
-        seeds : ndarray of shape (n_seeds, a, b) or Opposite
-            Values that are given, with a vector to spare behind the last, or the rows that they are made of; not
-            modified.
+        seeds : ndarray of shape (n_seeds, a, b) or pair of ndarray
+            Values that are given, with a vector to spare behind the last, or what they are made of: the rows of the
+            left side, `pack_rows`, and of the right one, `pack_columns`. Not modified.
         U, V : ndarray of shape (a, q) and (b, q)
             Targets of the rows and of the columns.
         row_weights, column_weights : ndarray of shape (a,) and (b,), or None
@@ -169,11 +154,11 @@ class TileSums:
         Sums of up to some dozens of values have the precision of the seeds, all others float64.
         """
         a, b, p, width, vectors = len(U), len(V), self.p, self.width, self._layout.vectors
-        if isinstance(seeds, Opposite):
-            given, layout, rows_of = self._room, self._layout, seeds
+        if isinstance(seeds, tuple):
+            given, layout, sides = self._room, self._layout, seeds
         else:
             nothing, layout = np.empty(0, dtype=self.dtype), self._layout._replace(parts=Parts.of((), self.dtype))
-            given, rows_of = seeds.reshape(-1), Opposite(nothing, nothing)
+            given, sides = seeds.reshape(-1), (nothing, nothing)
         padded, q = -(-b // width) * width, U.shape[1]
         V_padded = np.zeros((q, padded), dtype=self.dtype)
         V_padded[:, :b] = V.T
@@ -186,11 +171,10 @@ class TileSums:
         self._held[: ends[-1]] = 0
         G, T, rows, columns, aside = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
         targets, weighted = (U.astype(self.dtype).reshape(-1), V_padded.reshape(-1)), int(row_weights is not None)
-        tile = TileRows(a, b, given, *rows_of, *targets, q, weighted, own, roots)
-        places = TilePlaces(self._strip, self._kept, G, T, rows)
+        tile = Tile(a, b, given, *sides, *targets, q, weighted, own, roots, self._strip, self._kept, G, T, rows)
 
         def add(strips: list[tuple[int, int, int, int]], into: np.ndarray) -> None:
-            add_tile(np.array(strips), tile, layout, places, into)
+            add_tile(np.array(strips), tile, layout, into)
 
         across = vectors * width
         firsts = range(0, b, across)
@@ -241,8 +225,8 @@ class KernelLayout(NamedTuple):
     vectors: int
 
 
-class TileRows(NamedTuple):
-    """The rows and columns of one tile; arrays are flat.
+class Tile(NamedTuple):
+    """The rows and columns of one tile, places to work at, and sums that are kept by vectors; arrays are flat.
 
     Attributes
     ----------
@@ -258,6 +242,10 @@ class TileRows(NamedTuple):
         Number of outputs; one where rows have weights.
     own, roots : ndarray of shape (a,) and (b,) or more
         Roots of the weights of rows and columns.
+    strip, kept : ndarray
+        Places to work at.
+    G, T, rows : ndarray
+        Added to, of shapes (p, p, width), (p, width) and (a, p, width); of G what is not above the diagonal.
     """
 
     a: int
@@ -271,19 +259,6 @@ class TileRows(NamedTuple):
     weighted: int
     own: np.ndarray
     roots: np.ndarray
-
-
-class TilePlaces(NamedTuple):
-    """Places to work at, and sums that are kept by vectors.
-
-    Attributes
-    ----------
-    strip, kept : ndarray
-        Places to work at.
-    G, T, rows : ndarray
-        Added to, of shapes (p, p, width), (p, width) and (a, p, width); of G what is not above the diagonal.
-    """
-
     strip: np.ndarray
     kept: np.ndarray
     G: np.ndarray
@@ -292,25 +267,22 @@ class TilePlaces(NamedTuple):
 
 
 @compiled()
-def add_tile(strips: np.ndarray, tile: TileRows, layout: KernelLayout, places: TilePlaces, columns: np.ndarray) -> None:
+def add_tile(strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.ndarray) -> None:
     """Add the sums of some strips of one tile, see `TileSums`.
 
     Parameters
     ----------
     strips : ndarray of int of shape (n, 4)
         For each the first of its columns, the rows from one to before another, and where its column sums begin.
-    tile : TileRows
-        Its rows and columns.
+    tile : Tile
+        Its rows and columns, and sums but those of columns.
     layout : KernelLayout
         How its kernels are made.
-    places : TilePlaces
-        Where they are made, and sums but those of columns.
     columns : ndarray of shape (b / width, p, width), flat
         Column sums, added to.
     """
-    a, b, seeds, A, B, U, V, q, weighted, own, roots = tile
+    a, b, seeds, A, B, U, V, q, weighted, own, roots, strip, kept, G, T, rows = tile
     parts, groups, offsets, cuts, vectors = layout
-    strip, kept, G, T, rows = places
     width, panel_rows = parts.width, parts.across
     p, n_runs, padded = len(offsets), len(cuts) - 1, -(-b // width) * width
     slots, made, many = (p + 1 + weighted) * width, len(parts.d) > 0, 0

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.centering import mean_over, subtract_means
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.statistics.base import AlignmentStatistics
@@ -195,14 +195,22 @@ class FeatureStatistics(AlignmentStatistics):
     def _squared_norm(self, mu: np.ndarray) -> float:
         """Return the squared Frobenius norm of a weighted sum of centered base kernels.
 
-        From the sum's (m, m) values or from the features' products with each other, whichever are fewer; `products`
-        is not used.
+        From the sum's (m, m) values, by blocks of rows, or from the features' products with each other, whichever are
+        fewer; `products` is not used.
         """
-        active = np.flatnonzero((mu != 0) & ~self.constant)
-        weights = mu[active]
+        mu = np.where(self.constant, 0.0, mu)
+        active = np.flatnonzero(mu)
         if len(active) <= self.n_rows:
-            return float(weights @ self._feature_products(active) ** 2 @ weights)
-        return self._squared_norm_by_rows(active, weights)
+            return float(mu[active] @ self._feature_products(active) ** 2 @ mu[active])
+        means, total = self.combined_row_means(mu), 0.0
+        grand = float(mean_over(means, self.sample_weight))
+        roots = self._weighted(np.ones((self.n_rows, 1)), 0.5)
+        for i in range(0, self.n_rows, BLOCK):
+            block = slice(i, i + BLOCK)
+            K = FeatureFamily(self.n_kernels).combine(mu, self.X[block], self.X)
+            subtract_means(K, means[block], means, grand, out=K)
+            total += float(np.square(K * roots[block] * roots.T).sum())
+        return total
 
     def _feature_products(self, kernels: np.ndarray) -> np.ndarray:
         """Return the weighted products of some centered features with each other, shape (k, k)."""
@@ -219,26 +227,6 @@ class FeatureStatistics(AlignmentStatistics):
             G[:, constant] = 0.0
         np.fill_diagonal(G, self._centered_traces[kernels])
         return np.asarray(G)
-
-    def _squared_norm_by_rows(self, kernels: np.ndarray, weights: np.ndarray) -> float:
-        """Return the squared Frobenius norm of a weighted sum of centered base kernels, by blocks of its rows."""
-        if not sparse.issparse(self.X):
-            X_c = self._centered[:, kernels]
-            return float(
-                sum(np.linalg.norm((X_c[i : i + BLOCK] * weights) @ X_c.T) ** 2 for i in range(0, self.n_rows, BLOCK))
-            )
-        X, means = self._weighted(self.X[:, kernels], 0.5), self._means[kernels]
-        ones = self._weighted(np.ones((self.n_rows, 1)), 0.5).ravel()
-        weighted = X.multiply(weights[None, :]).tocsr()
-        across, corrections = X.T.tocsr(), X @ (weights * means)
-        total = 0.0
-        for i in range(0, self.n_rows, BLOCK):
-            block = slice(i, i + BLOCK)
-            K = (weighted[block] @ across).toarray()
-            K -= np.outer(corrections[block], ones)
-            K -= np.outer(ones[block], corrections - weights @ means**2 * ones)
-            total += float(np.vdot(K, K))
-        return total
 
     def restrict(self, groups: Sequence[int]) -> FeatureStatistics:
         """Return the statistics of the rows of some fold groups alone; takes those rows of the features."""

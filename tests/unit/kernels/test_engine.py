@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from learnkernels import FamilyUnion, LinearFamily, gram_statistics, learn_kernel
 from learnkernels.kernels.compiled.distances import as_differences, pack_columns, pack_rows
 from learnkernels.kernels.compiled.vectors import room
-from learnkernels.kernels.engine.tiles import Opposite, TileSums, runs
+from learnkernels.kernels.engine.tiles import TileSums, runs
 from learnkernels.kernels.families import CategoricalFamily, GaussianFamily, LaplacianFamily, PolynomialFamily
 from learnkernels.kernels.families.base import TilePlan, fill_seeds, sides_of_tile
 from learnkernels.kernels.statistics.gram import GramStatistics
@@ -76,7 +76,7 @@ def test_seeds_made_a_few_rows_at_a_time_have_the_sums_of_those_of_a_whole_tile(
         seeds = room(size, dtype)[:size].reshape(-1, a, b)
         fill_seeds(*sides_of_tile(family.operands, A, B, shift), seeds)
         sums = TileSums(family.plan(shift), np.dtype(dtype), of[0])
-        rows = Opposite(pack_rows(of[0], np.dtype(dtype)), pack_columns(of[1], np.dtype(dtype)))
+        rows = pack_rows(of[0], np.dtype(dtype)), pack_columns(of[1], np.dtype(dtype))
         made, given = (sums.of(one, Y[:a], Y[a:], w[:a], w[a:]) for one in (rows, seeds))
         for one, other in zip(made, given, strict=True):  # each seed has the same bits, or is that of rows less a mean
             np.testing.assert_allclose(one, other, rtol=0, atol=50 * np.finfo(dtype).eps * np.abs(other).max())
