@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import local
@@ -15,7 +14,6 @@ from scipy import sparse
 from learnkernels.kernels.centering import mirror
 from learnkernels.kernels.compiled.distances import (
     ROWS,
-    Differences,
     Parts,
     as_differences,
     pack_columns,
@@ -123,13 +121,12 @@ class Combination:
         self.fill(A, B, K, symmetric)
         return K
 
-    def side(self, B: Rows, dtype: Any = np.float64) -> BySeeds | PackedRows:
-        """Return rows as the right side of many fills, in a precision; laid out, where all follows from distances."""
+    def side(self, B: Rows, dtype: Any = np.float64) -> RightSide:
+        """Return rows as the right side of many tiles, in a precision; laid out, where all follows from distances."""
         family, _, shift = self.evaluated
         center = mean_row(B)
         operands = family.operands(B, shift, center, dtype)
-        of = as_differences(operands)
-        return BySeeds(self, operands, center, dtype) if of is None else PackedRows(self, of, center, dtype)
+        return (RightSide if as_differences(operands) is None else PackedRows)(self, B, operands, center, dtype)
 
     def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: Any = None) -> None:
         """Write what `matrix` returns into `out`, an array of shape (a, b); `right` is the `side` of B, if there is."""
@@ -162,104 +159,70 @@ class Combination:
         return np.asarray(coefficients @ family.diag(A) - coefficients @ shift)
 
 
-class BySeeds:
-    """The rows of one side, for tiles of a kernel whose seeds a family fills.
+class RightSide:
+    """The rows of one side, for tiles of a kernel whose seeds a family fills, and for its products with vectors.
 
     Parameters
     ----------
     of : Combination
+    rows : ndarray or CSR matrix of shape (b, d)
     operands : list of Operand
-        Rows as its family takes them.
-    center : ndarray of shape (d,)
-        What they may be moved by.
-    dtype : dtype
-        float64 or float32, of the seeds.
-    """
-
-    def __init__(self, of: Combination, operands: list[Any], center: np.ndarray, dtype: Any) -> None:
-        self._family, _, self._shift = of.evaluated
-        self._right, self._center, self._dtype, self._own = operands, center, np.dtype(dtype), local()
-        self._weights = _weights(of, self._dtype)
-        self._most = MOST_COLUMNS // lanes(self._dtype) * lanes(self._dtype)
-
-    def left(self, A: Rows, own: bool = False) -> list[Any]:
-        """Return the rows of the other side, for many fills; `own` ones are those of this side."""
-        return self._right if own else self._family.operands(A, self._shift, self._center, self._dtype)
-
-    def fill(self, left: list[Any], rows: slice, columns: slice, out: np.ndarray) -> None:
-        """Write the kernel between some rows of the other side and some of this one into `out`."""
-        size = self._weights.n_seeds * out.size
-        if size > len(getattr(self._own, "seeds", ())):  # kept by each thread, as fresh memory costs as much as a tile
-            self._own.seeds = np.empty(size, dtype=self._dtype)
-        seeds = self._own.seeds[:size].reshape(-1, *out.shape)
-        some = [one[columns] for one in self._right]
-        same = left is self._right and rows == columns
-        fill_seeds(some if same else [one[rows] for one in left], some, seeds)
-        places = _places(self._weights, self._most, self._dtype)
-        combine_tile(seeds, self._weights, lanes(self._dtype), self._most, *places, out)
-
-
-class PackedRows:
-    """The rows of one side, for tiles of a kernel that follows from distances, and for its products with vectors.
-
-    Parameters
-    ----------
-    of : Combination
-    differences : list of Differences
-        What the seeds follow from, of these rows.
+        The rows as its family takes them.
     center : ndarray of shape (d,)
         What they may be moved by.
     dtype : dtype
         float64 or float32, of all that is formed.
     """
 
-    def __init__(self, of: Combination, differences: Sequence[Differences], center: np.ndarray, dtype: Any) -> None:
-        self._family, _, self._shift = of.evaluated
-        self._center, self._dtype = center, np.dtype(dtype)
-        parts, weights = Parts.of(differences, self._dtype), _weights(of, self._dtype)
-        self.n_rows = len(differences[0].rows)
-        stride = -(-self.n_rows // parts.across) * parts.across
-        most = max(1, min(MOST_COLUMNS, MOST_VALUES // (1 + weights.n_seeds + weights.n_kept)) // parts.across)
-        self._columns = PackedColumns(pack_columns(differences, self._dtype), stride, parts, weights, most)
+    matrices: int
+    """Matrices of a tile that are held at once."""
 
-    def left(self, A: Rows, own: bool = False) -> tuple[np.ndarray, int]:
-        """Return the rows of the other side, for many fills, and their number."""
-        of = self._family.operands(A, self._shift, self._center, self._dtype)
-        return pack_rows(of, self._dtype), A.shape[0]
+    def __init__(self, of: Combination, rows: Rows, operands: list[Any], center: np.ndarray, dtype: Any) -> None:
+        self._of, self._rows, self._operands, self._center, self._dtype = of, rows, operands, center, np.dtype(dtype)
+        self._weights, self._own, self.matrices = _weights(of, self._dtype), local(), of.plan.n_seeds
+        self._most = MOST_COLUMNS // lanes(self._dtype) * lanes(self._dtype)
 
-    def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
+    def _operands_of(self, A: Rows) -> list[Any]:
+        family, _, shift = self._of.evaluated
+        return family.operands(A, shift, self._center, self._dtype)
+
+    def left(self, A: Rows, own: bool = False) -> Any:
+        """Return the rows of the other side, for many tiles; `own` ones are those of this side."""
+        return self._operands if own else self._operands_of(A)
+
+    def fill(self, left: Any, rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between some rows of the other side and some of this one into `out`."""
-        combine_rows(*left, rows.start, self._columns, columns.start, *self._places(), out)
+        size = self._weights.n_seeds * out.size
+        if size > len(getattr(self._own, "seeds", ())):  # kept by each thread, as fresh memory costs as much as a tile
+            self._own.seeds = np.empty(size, dtype=self._dtype)
+        seeds = self._own.seeds[:size].reshape(-1, *out.shape)
+        some = [one[columns] for one in self._operands]
+        same = left is self._operands and rows == columns
+        fill_seeds(some if same else [one[rows] for one in left], some, seeds)
+        places = _places(self._weights, self._most, self._dtype)
+        combine_tile(seeds, self._weights, lanes(self._dtype), self._most, *places, out)
 
-    def _places(self) -> tuple[np.ndarray, np.ndarray]:
-        of = self._columns
-        return _places(of.weights, of.most * of.parts.across, self._dtype)
-
-    def stretched(self, beta: np.ndarray) -> np.ndarray:
-        """Return vectors of shape (b, n) as rows of whole panels, with zeros, shape (n, stride)."""
-        wide = np.zeros((beta.shape[1], self._columns.stride), dtype=self._dtype)
-        wide[:, : self.n_rows] = beta.T
-        return wide
-
-    def applied(self, A: Rows, stretched: np.ndarray) -> np.ndarray:
-        """Return ``K beta`` for the kernel K between rows and those laid out, shape (a, n), of `stretched` vectors.
-
-        Notes
-        -----
-        O(a b (d + p + n)); sums over the columns that are at hand at a time are added in float64.
-        """
-        forth = np.zeros((A.shape[0], len(stretched)))
-        apply_rows(self.left(A)[0], self._columns, *self._places(), stretched, forth)
+    def applied(self, A: Rows, beta: np.ndarray) -> np.ndarray:
+        """Return ``K beta`` for the kernel K between rows and these, shape (a, n); a tile of K is held at a time."""
+        left, a, b = self.left(A), A.shape[0], len(beta)
+        step = max(LEAST_COLUMNS, TILE_BYTES // (8 * a * self.matrices))
+        forth, beta = np.zeros((a, beta.shape[1])), beta.astype(self._dtype, copy=False)
+        K = np.empty(a * min(step, b), dtype=self._dtype)
+        for first in range(0, b, step):
+            columns = slice(first, min(first + step, b))
+            tile = K[: a * (columns.stop - first)].reshape(a, -1)
+            self.fill(left, slice(0, a), columns, tile)
+            forth += tile @ beta[columns]
         return forth
 
     def products(
         self, A: Rows, beta: np.ndarray | None, given: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return ``K beta``, and add ``K' (given + w K beta)``, for the kernel K between rows and those laid out.
+        """Return ``K beta``, and add ``K' (given + w K beta)``, for the kernel K between rows and these.
 
         Parameters
         ----------
-        A : ndarray of shape (a, d)
+        A : ndarray or CSR matrix of shape (a, d)
             Rows. Not modified.
         beta : ndarray of shape (b, n) or None
             None for zero, which costs nothing.
@@ -276,12 +239,68 @@ class PackedRows:
 
         Notes
         -----
-        O(a b (d + p + n)); four rows of the kernel are at hand at a time, and stay in the cache.
+        O(a b (d + p + n)); some rows of the kernel are held at a time.
         """
-        n = given.shape[1]
-        wide = self.stretched(np.zeros((self.n_rows, n)) if beta is None else beta)
+        a, n = given.shape
+        forth = np.empty((0 if beta is None else a, n))
+        beta = None if beta is None else beta.astype(self._dtype, copy=False)
+        K = np.empty((min(STRIP, a), len(back)), dtype=self._dtype)
+        for start in range(0, a, STRIP):
+            rows = slice(start, min(start + STRIP, a))
+            strip, x = K[: rows.stop - start], given[rows]
+            self._of.fill(A[rows], self._rows, strip, right=self)
+            if beta is not None:
+                forth[rows] = strip @ beta
+                x = x if w is None else x + w[rows, None] * forth[rows]
+            back += strip.T @ x.astype(self._dtype, copy=False)
+        return forth
+
+
+class PackedRows(RightSide):
+    """The same for a kernel that follows from distances: of few vectors the products form no tile."""
+
+    def __init__(self, of: Combination, rows: Rows, operands: list[Any], center: np.ndarray, dtype: Any) -> None:
+        super().__init__(of, rows, [], center, dtype)
+        parts, weights, self.matrices = Parts.of(operands, self._dtype), self._weights, 1
+        stride = -(-rows.shape[0] // parts.across) * parts.across
+        most = max(1, min(MOST_COLUMNS, MOST_VALUES // (1 + weights.n_seeds + weights.n_kept)) // parts.across)
+        self._columns = PackedColumns(pack_columns(operands, self._dtype), stride, parts, weights, most)
+
+    def left(self, A: Rows, own: bool = False) -> tuple[np.ndarray, int]:
+        """Return the rows of the other side, for many tiles, and their number."""
+        return pack_rows(self._operands_of(A), self._dtype), A.shape[0]
+
+    def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
+        """Write the kernel between some rows of the other side and some of this one into `out`."""
+        combine_rows(*left, rows.start, self._columns, columns.start, *self._places(), out)
+
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        of = self._columns
+        return _places(of.weights, of.most * of.parts.across, self._dtype)
+
+    def _stretched(self, beta: np.ndarray) -> np.ndarray:
+        """Return vectors of shape (b, n) as rows of whole panels, with zeros, shape (n, stride)."""
+        wide = np.zeros((beta.shape[1], self._columns.stride), dtype=self._dtype)
+        wide[:, : len(beta)] = beta.T
+        return wide
+
+    def applied(self, A: Rows, beta: np.ndarray) -> np.ndarray:
+        """Return ``K beta``; sums over the columns that are at hand at a time are added in float64."""
+        if beta.shape[1] > MOST_TOGETHER:
+            return super().applied(A, beta)
+        forth = np.zeros((A.shape[0], beta.shape[1]))
+        apply_rows(self.left(A)[0], self._columns, *self._places(), self._stretched(beta), forth)
+        return forth
+
+    def products(
+        self, A: Rows, beta: np.ndarray | None, given: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return ``K beta``, and add ``K' (given + w K beta)``; four rows of the kernel stay in the cache."""
+        if given.shape[1] > MOST_TOGETHER:
+            return super().products(A, beta, given, back, w)
+        wide = self._stretched(np.zeros_like(back) if beta is None else beta)
         turned = np.zeros_like(wide)
-        forth = np.empty((0 if beta is None else len(given), n))
+        forth = np.empty((0 if beta is None else len(given), given.shape[1]))
         multiply_rows(
             self.left(A)[0],
             self._columns,
@@ -293,20 +312,18 @@ class PackedRows:
             forth,
             turned,
         )
-        back += turned[:, : self.n_rows].T
+        back += turned[:, : len(back)].T
         return forth
 
 
 def compile_combinations() -> None:
     """Compile the steps that combine kernels in float64, unless they are compiled already, here or on disk."""
     X, of = np.zeros((2, 1)), Combination(GaussianFamily([1.0]), np.ones(1), np.ones(1))
-    operands = of.family.operands(X, of.shift)
-    packed = PackedRows(of, operands, X[0], np.float64)
-    sides: list[Any] = [packed, BySeeds(of, operands, X[0], np.float64)]
-    for side in sides:
+    packed = of.side(X)
+    for side in packed, RightSide(of, X, of.family.operands(X, of.shift), X[0], np.float64):
         for out in np.zeros((2, 2)), np.zeros((2, 3))[:, :2]:  # a matrix, and part of one
             side.fill(side.left(X), slice(0, 2), slice(0, 2), out)
-    packed.applied(X, packed.stretched(X))
+    packed.applied(X, X)
     packed.products(X, X, X, np.zeros((2, 1)))
 
 
@@ -454,25 +471,19 @@ def _products(shared: Shared, argument: tuple[np.ndarray, np.dtype[Any]], pair: 
     (combination, rows, runs), (V, dtype), (i, j) = shared, argument, pair
     own, other = slice(*runs[i]), slice(*runs[j])
     A = rows[own]
-    B = A if i == j else rows[other]
-    V_i, V_j = V[own], V[other]
-    out = {i: np.zeros_like(V_i), j: np.zeros_like(V_j)}
-    right = None if i == j else combination.side(B, dtype)
-    if isinstance(right, PackedRows) and V.shape[1] <= MOST_TOGETHER:
-        out[i] += right.products(A, V_j, V_i, out[j])
-        return BlockResults(out)
-    K = np.empty((min(STRIP, A.shape[0]), B.shape[0]), dtype=np.float64 if right is None else dtype)
-    V_i, V_j = V_i.astype(K.dtype, copy=False), V_j.astype(K.dtype, copy=False)
-    for start in range(0, A.shape[0], STRIP):
-        stop = min(start + STRIP, A.shape[0])
-        # Within one run, a strip begins at its own rows: what is left of them are mirror images.
-        first = start if i == j else 0
-        strip = K[: stop - start, : B.shape[0] - first]
-        combination.fill(A[start:stop], B[first:], strip, right=right)
-        out[i][start:stop] += strip @ V_j[first:]
-        mirrored = stop if i == j else 0
-        out[j][mirrored:] += strip[:, mirrored - first :].T @ V_i[start:stop]
-    return BlockResults(out)
+    if i == j:
+        V, out = V[own], np.zeros_like(V[own])
+        K = np.empty((min(STRIP, len(V)), len(V)))
+        for start in range(0, len(V), STRIP):  # strips begin at the diagonal: what is left of it are mirror images
+            stop = min(start + STRIP, len(V))
+            strip = K[: stop - start, : len(V) - start]
+            combination.fill(A[start:stop], A[start:], strip)
+            out[start:stop] += strip @ V[start:]
+            out[stop:] += strip[:, stop - start :].T @ V[start:stop]
+        return BlockResults({i: out})
+    back = np.zeros_like(V[other])
+    forth = combination.side(rows[other], dtype).products(A, V[other], V[own], back)
+    return BlockResults({i: forth, j: back})
 
 
 def _columns(shared: Shared, B: Rows, run: int) -> BlockResults:
@@ -505,7 +516,7 @@ class Expansion:
         self, combination: Combination, X: Rows, V: np.ndarray, constant: np.ndarray, origin: np.ndarray
     ) -> None:
         self.combination, self.X, self.V, self.constant, self.origin = combination, X, V, constant, origin
-        self._sides: dict[np.dtype[Any], tuple[Any, np.ndarray]] = {}
+        self._sides: dict[np.dtype[Any], RightSide] = {}
 
     def values(self, A: Rows, dtype: Any = np.float64, strip: int = STRIP) -> np.ndarray:
         """Return the functions of new rows.
@@ -535,13 +546,10 @@ class Expansion:
             Threads().total(lambda *task: self._write(A, task[2], strip, dtype, out), None, None, tasks)
         return out
 
-    def _side(self, dtype: np.dtype[Any]) -> tuple[Any, np.ndarray]:
-        """Return X as the right side of tiles, and V, in a precision; a few functions as the rows of X are laid out."""
+    def _side(self, dtype: np.dtype[Any]) -> RightSide:
+        """Return X as the right side of tiles in a precision."""
         if dtype not in self._sides:
-            right = self.combination.side(self.X, dtype)
-            few = self.V.shape[1] <= MOST_TOGETHER
-            V = right.stretched(self.V) if few and isinstance(right, PackedRows) else self.V.astype(dtype)
-            self._sides[dtype] = right, V
+            self._sides[dtype] = self.combination.side(self.X, dtype)
         return self._sides[dtype]
 
     @cached_property
@@ -566,18 +574,6 @@ class Expansion:
             part = self._moved(A[some])
             if isinstance(family, FeatureFamily):
                 out[some] = family.take(part) @ self._weights + self.constant
-                continue
-            (right, V), a = self._side(dtype), part.shape[0]
-            if isinstance(right, PackedRows) and self.V.shape[1] <= MOST_TOGETHER:
-                out[some] = right.applied(part, V) + self.constant
-                continue
-            matrices = 1 if isinstance(right, PackedRows) else family.n_seeds
-            left, b = right.left(part), max(LEAST_COLUMNS, TILE_BYTES // (8 * a * matrices))
-            K, values = np.empty((a, min(b, len(V))), dtype=dtype), np.tile(self.constant, (a, 1))
-            for first in range(0, len(V), b):
-                columns = slice(first, min(first + b, len(V)))
-                tile = K.reshape(-1)[: a * (columns.stop - first)].reshape(a, -1)
-                right.fill(left, slice(0, a), columns, tile)
-                values += tile @ V[columns]
-            out[some] = values
+            else:
+                out[some] = self._side(dtype).applied(part, self.V) + self.constant
         return 0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from learnkernels.kernels.centering import Centering, subtract_means
-from learnkernels.kernels.engine.combination import MOST_TOGETHER, BlockResults, Combination, PackedRows
+from learnkernels.kernels.engine.combination import BlockResults, Combination, RightSide
 from learnkernels.kernels.engine.workers import RowSource, Threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
@@ -262,25 +262,20 @@ class RowPass:
     formed: set[int] = field(default_factory=set)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_right"}
+        return {name: value for name, value in vars(self).items() if name != "right"}
 
     def block(self, rows: slice, room: np.ndarray) -> np.ndarray:
         """Return the kernel between a block of rows and the landmarks, as it is held, or formed in `room`."""
         if rows.start in self.formed and self.held is not None:
             return self.held[rows]
         block = room[: rows.stop - rows.start] if self.held is None else self.held[rows]
-        self.combination.fill(self.source[rows], self.landmarks, block, right=self._right)
+        self.combination.fill(self.source[rows], self.landmarks, block, right=self.right)
         if self.held is not None:
             self.formed.add(rows.start)
         return block
 
-    def packed(self, n: int) -> PackedRows | None:
-        """Return the landmarks for products with n vectors in which no kernel is kept; None where it is formed."""
-        formed = self.held is not None or n > MOST_TOGETHER or not isinstance(self._right, PackedRows)
-        return None if formed else self._right
-
     @cached_property
-    def _right(self) -> Any:
+    def right(self) -> RightSide:
         """What every block needs of the landmarks."""
         return self.combination.side(self.landmarks)
 
@@ -349,7 +344,6 @@ def kernel_sums(of: RowPass, products: bool, task: RowTask) -> KernelSums:
     """Return the sums over some rows, with those of products of features or without."""
     M, r = of.subspace.basis.shape
     q, G, Phi = of.Y.shape[1], np.empty((BLOCK, M)), np.empty((PRODUCT_ROWS if products else 0, r))
-    packed = None if products else of.packed(1 + q)
     part, held, turned = np.empty((r, r) if products else (0, 0)), 0, np.zeros((M, 1 + q))
     sums = KernelSums(0.0, 0.0, turned[:, 0], turned[:, 1:], np.zeros((r, r)) if products else None)
     for rows in _blocks(task[1], BLOCK):
@@ -357,8 +351,8 @@ def kernel_sums(of: RowPass, products: bool, task: RowTask) -> KernelSums:
         sums.weight += float(w.sum())
         sums.own += float(w @ of.combination.diagonal(A))
         given = np.column_stack([w, of.weighted(of.Y[rows] - of.mean, rows)])
-        if packed is not None:
-            packed.products(A, None, given, turned)
+        if of.held is None and not products:
+            of.right.products(A, None, given, turned)
             continue
         block = of.block(rows, G)
         turned += block.T @ given
@@ -378,11 +372,11 @@ def kernel_sums(of: RowPass, products: bool, task: RowTask) -> KernelSums:
 def normal_products(of: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask) -> np.ndarray:
     """Return ``G' D (G beta - 1 means')``, shape (M, c), for beta of shape (M, c) and means of shape (c,)."""
     beta, means = argument
-    G, total, packed = np.empty((BLOCK, len(beta))), np.zeros_like(beta), of.packed(beta.shape[1])
+    G, total = np.empty((BLOCK, len(beta))), np.zeros_like(beta)
     for rows in _blocks(task[1], BLOCK):
-        if packed is not None:
+        if of.held is None:
             w = of.weighted(np.ones(rows.stop - rows.start), rows)
-            packed.products(of.source[rows], beta, np.outer(w, -means), total, w)
+            of.right.products(of.source[rows], beta, np.outer(w, -means), total, w)
         else:
             block = of.block(rows, G)
             total += block.T @ of.weighted(block @ beta - means, rows)

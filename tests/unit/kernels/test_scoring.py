@@ -16,7 +16,7 @@ from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFa
 from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import combination
-from learnkernels.kernels.engine.combination import BySeeds, Combination, PackedRows
+from learnkernels.kernels.engine.combination import Combination, PackedRows, RightSide
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.base import as_rows, mean_row, move
@@ -118,7 +118,7 @@ def test_a_tile_is_the_weighted_sum_of_its_kernels():
         c, shift = np.linspace(-1, 2, len(gammas)), np.linspace(0, 1, len(gammas))
         combination, expected = Combination(family, c, shift), np.tensordot(c, family.tile(A, B, shift), 1)
         packed = combination.side(B, dtype)
-        by_seeds = BySeeds(combination, family.operands(B, shift, mean_row(B), dtype), mean_row(B), dtype)
+        by_seeds = RightSide(combination, B, family.operands(B, shift, mean_row(B), dtype), mean_row(B), dtype)
         assert isinstance(packed, PackedRows)
         for right in packed, by_seeds:
             left, out = right.left(A), np.empty((a, b), dtype)
