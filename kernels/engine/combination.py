@@ -21,7 +21,7 @@ from learnkernels.kernels.compiled.distances import (
 )
 from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.tiles import Chains
+from learnkernels.kernels.engine.tiles import chains
 from learnkernels.kernels.engine.weighing import (
     MOST_COLUMNS,
     MOST_VALUES,
@@ -330,9 +330,9 @@ def compile_combinations() -> None:
 def _weights(of: Combination, dtype: np.dtype[Any]) -> Weights:
     """Return how the kernels of a combination are made and weighted, in a precision."""
     coefficients, plan = of.evaluated[1], of.plan
-    chains = Chains.of(plan, ())
-    constant = dtype.type(coefficients @ plan.offset)
-    return Weights(chains.groups, coefficients[chains.kernels].astype(dtype), constant, plan.n_seeds, chains.n_kept)
+    kernels, groups = chains(plan)
+    constant, n_kept = dtype.type(coefficients @ plan.offset), 1 + int(groups[:, 3].max())
+    return Weights(groups, coefficients[kernels].astype(dtype), constant, plan.n_seeds, n_kept)
 
 
 def _places(weights: Weights, columns: int, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,6 @@ vectors, whose values are added at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
@@ -39,56 +38,47 @@ LONGEST = 5
 """Most kernels of a run."""
 
 
-@dataclass(frozen=True)
-class Chains:
-    """How the kernels of a tile are made: runs of a plan in which each kernel follows from the one before.
+def chains(plan: TilePlan, lengths: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
+    """Return how the kernels of a tile are made: runs of a plan in which each kernel follows from the one before.
 
-    Attributes
+    Parameters
     ----------
+    plan : TilePlan
+        Of p kernels.
+    lengths : sequence of int
+        Chains are cut into pieces of the first of these that fits; by default they are whole.
+
+    Returns
+    -------
     kernels : ndarray of int of shape (p,)
         The kernel that each one made is, in the order in which they are made.
     groups : ndarray of int of shape (n, 4)
         For each chain the first of its kernels in that order, their number, the seed that it begins with, or -1 - r for
         what is kept in row r, and the row in which what would follow its last is kept.
-    offsets : ndarray of shape (p,)
-        Constant added to each kernel at the end, in that order.
     """
-
-    kernels: np.ndarray
-    groups: np.ndarray
-    offsets: np.ndarray
-
-    @classmethod
-    def of(cls, plan: TilePlan, lengths: Sequence[int]) -> Chains:
-        """Return the chains of a plan, cut into pieces of the first lengths that fit; without lengths, whole."""
-        doubles: dict[int, list[int]] = {}
-        for k, seed in plan.order.tolist():
-            if seed < 0:
-                doubles.setdefault(int(plan.half[k]), []).append(k)
-        begin = [(k, seed) for k, seed in plan.order.tolist() if seed >= 0]
-        kernels, groups = list[int](), list[tuple[int, int, int, int]]()
-        rows = 1  # the first one takes what is not used
-        while begin:
-            k, source = begin.pop(0)
-            chain = [k]
-            while len(doubles.get(chain[-1], [])) == 1:
-                chain += doubles[chain[-1]]
-            ends = doubles.get(chain[-1], [])
-            while chain:
-                length = next((n for n in lengths if n <= len(chain)), len(chain))
-                taken, chain = chain[:length], chain[length:]
-                keep = rows if chain or ends else 0
-                rows += keep > 0
-                groups.append((len(kernels), length, source, keep))
-                kernels += taken
-                source = -1 - keep
-            begin += [(k, source) for k in ends]
-        return cls(np.array(kernels), np.array(groups), plan.offset[kernels])
-
-    @property
-    def n_kept(self) -> int:
-        """Rows of what is kept between chains."""
-        return int(self.groups[:, 3].max()) + 1
+    doubles: dict[int, list[int]] = {}
+    for k, seed in plan.order.tolist():
+        if seed < 0:
+            doubles.setdefault(int(plan.half[k]), []).append(k)
+    begin = [(k, seed) for k, seed in plan.order.tolist() if seed >= 0]
+    kernels, groups = list[int](), list[tuple[int, int, int, int]]()
+    rows = 1  # the first one takes what is not used
+    while begin:
+        k, source = begin.pop(0)
+        chain = [k]
+        while len(doubles.get(chain[-1], [])) == 1:
+            chain += doubles[chain[-1]]
+        ends = doubles.get(chain[-1], [])
+        while chain:
+            length = next((n for n in lengths if n <= len(chain)), len(chain))
+            taken, chain = chain[:length], chain[length:]
+            keep = rows if chain or ends else 0
+            rows += keep > 0
+            groups.append((len(kernels), length, source, keep))
+            kernels += taken
+            source = -1 - keep
+        begin += [(k, source) for k in ends]
+    return np.array(kernels), np.array(groups)
 
 
 class TileSums:
@@ -105,17 +95,17 @@ class TileSums:
     """
 
     def __init__(self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()) -> None:
-        self.chains, self.dtype, self.width, self.p = Chains.of(plan, lengths()), dtype, lanes(dtype), len(plan.half)
-        self._back, self._held = np.argsort(self.chains.kernels), np.empty(0)
+        self.dtype, self.width, self.p = dtype, lanes(dtype), len(plan.half)
+        kernels, groups = chains(plan, lengths())
+        self._back, self._held = np.argsort(kernels), np.empty(0)
         self._lower, self._both = np.tri(self.p, dtype=bool), np.ix_(self._back, self._back)
         bytes_of_a_step, parts = ROWS * (self.p + 2) * self.width * dtype.itemsize, Parts.of(differences, dtype)
         panel = parts.across // self.width
         vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_a_step) // panel * panel
-        offsets = self.chains.offsets.astype(dtype)
-        self._layout = KernelLayout(parts, self.chains.groups, offsets, runs(self.p), vectors)
+        self._layout = KernelLayout(parts, groups, plan.offset[kernels].astype(dtype), runs(self.p), vectors)
         self._room = room(SEED_ROWS * vectors * self.width * (1 + plan.n_seeds), dtype)
         self._strip = room(vectors * ROWS * (self.p + 2) * self.width, dtype)
-        self._kept = room(self.chains.n_kept * vectors * self.width, dtype)
+        self._kept = room((1 + groups[:, 3].max()) * vectors * self.width, dtype)
 
     def of(
         self,
@@ -209,9 +199,9 @@ class KernelLayout(NamedTuple):
     parts : Parts
         What seeds are made of; none where they are given.
     groups : ndarray of int of shape (n, 4)
-        See `Chains`.
+        See `chains`.
     offsets : ndarray of shape (p,)
-        See `Chains`.
+        Constant added to each kernel at the end, in the order in which they are made.
     cuts : ndarray of int of shape (n_runs + 1,)
         Runs of kernels whose products are formed together.
     vectors : int

@@ -30,7 +30,7 @@ class Weights(NamedTuple):
     Attributes
     ----------
     groups : ndarray of int of shape (n_chains, 4)
-        See `learnkernels.kernels.engine.tiles.Chains`; of any length.
+        See `learnkernels.kernels.engine.tiles.chains`; of any length.
     coefficients : ndarray of shape (p,)
         Weights of the kernels, in the order in which they are made, of the dtype of the seeds.
     constant : float

@@ -34,14 +34,9 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
     )
 
 
-def monomial_count(p: int, degree: int, offset: float) -> int:
-    """Return the number of monomials of p features: of that degree, with an offset of lower ones too."""
-    return comb(p + degree - (0 if offset else 1), degree)
-
-
 def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
-    """Return whether the features have few monomials for the number of their rows."""
-    return monomial_count(grams.n_kernels, degree, offset) <= FEW * grams.n_rows
+    """Return whether the features have few monomials, of lower degrees too with an offset, for their rows."""
+    return comb(grams.n_kernels + degree - (0 if offset else 1), degree) <= FEW * grams.n_rows
 
 
 def factor_of_power(grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float) -> np.ndarray | None:
