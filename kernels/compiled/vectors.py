@@ -242,11 +242,6 @@ class Vectors:
         positions = ir.Constant(kind, [ir.IntType(64)(lane) for lane in range(self.lanes)])
         return self.builder.icmp_signed("<", positions, self.splat(self.builder.sub(n, first)))
 
-    def every(self, these: Value) -> Value:
-        """Return whether something is true of all values of a vector."""
-        bits = self.ir.IntType(self.lanes)
-        return self.builder.icmp_unsigned("==", self.builder.bitcast(these, bits), bits(2**self.lanes - 1))
-
     def absolute(self, x: Value) -> Value:
         """Return absolute values."""
         size = self.digits + (11 if self.is_double else 8)
@@ -256,24 +251,9 @@ class Vectors:
     def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
         r"""Return :math:`e^x - 1` of some vectors of values that are not positive, to a unit of rounding of its own.
 
-        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the first bracket a polynomial, which
-        is all where k is zero for all of them, as it mostly is for the widest kernel of a grid. Each step is written
-        for all vectors before the next one, as each waits for the last.
+        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the first bracket a polynomial. Each
+        step is written for all vectors before the next one, as each waits for the last.
         """
-        b, near = self.builder, self.constant(-log(2) / 2)
-        powers = [self.variable(x) for x in xs]
-        close = b.fcmp_ordered(">", xs[0], near)
-        for x in xs[1:]:
-            close = b.and_(close, b.fcmp_ordered(">", x, near))
-        with b.if_else(self.every(close)) as (alone, reduced):
-            for branch, write in (alone, self._polynomials), (reduced, self._reduced):
-                with branch:
-                    for kept, value in zip(powers, write(xs), strict=True):
-                        b.store(value, kept)
-        return [b.load(power) for power in powers]
-
-    def _reduced(self, xs: Sequence[Value]) -> list[Value]:
-        """Return what `exponentials_less_one` does by powers of two."""
         b, least, digits = self.builder, self.constant(LEAST_EXPONENT), self.digits
         xs = [b.select(b.fcmp_ordered("<", x, least), least, x) for x in xs]  # and NaN as it is
         aside = self.constant(1.5 * 2.0**digits)  # added to a number it leaves the nearest whole one, in the last bits
