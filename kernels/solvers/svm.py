@@ -30,9 +30,6 @@ START_TOLERANCE, START_ITERATIONS = 1e-3, 50_000
 FINE_TOLERANCE = 1e-10
 """Of the interior-point method, for where the active sets do not settle."""
 
-SWEEPS = 20
-"""Times that each coefficient is moved for the first guess of an SVM without intercept."""
-
 RIDGE = 1e-11
 """Added to the diagonal of the free block, relative to its mean, so that dependent rows share their coefficients."""
 
@@ -166,13 +163,12 @@ def solve_svm(
     -----
     Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
     strictly between the bounds, a few passes from a neighboring solution, and then exact to rounding. Where it
-    does not settle, scikit-learn's solver gives a better start, and then an interior-point method, whose solution
-    holds in any case. Without intercept coefficients are moved one by one for the first guess.
+    does not settle, scikit-learn's solver gives a better start, though its SVM always has an intercept, and then an
+    interior-point method, whose solution holds in any case.
     """
     solution = None if start is None else _active_sets(K, y, C, start, intercept)
     if solution is None:
-        guess = (_by_decomposition if intercept else _by_coordinates)(K, y, C)
-        solution = _active_sets(K, y, C, guess, intercept)
+        solution = _active_sets(K, y, C, _by_decomposition(K, y, C), intercept)
     if solution is None:
         one = StackedGrams(K[None], Centering.CENTER if intercept else Centering.NONE)
         rows, kernel = np.arange(len(y)), np.zeros(1, dtype=np.intp)
@@ -196,18 +192,6 @@ def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
         fitted = SVC(kernel="precomputed", C=C, tol=START_TOLERANCE, max_iter=START_ITERATIONS).fit(K, y)
     a = np.zeros(len(y))
     a[fitted.support_] = np.abs(fitted.dual_coef_[0])
-    return a
-
-
-def _by_coordinates(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
-    """Return about the coefficients of an SVM without intercept, shape (n,): each in turn takes its best value."""
-    a, gain, own = np.zeros(len(y)), np.ones(len(y)), np.maximum(K.diagonal(), np.finfo(np.float64).tiny)
-    for _ in range(SWEEPS):
-        for i in range(len(y)):
-            step = min(max(a[i] + gain[i] / own[i], 0.0), C) - a[i]
-            if step:
-                a[i] += step
-                gain -= (step * y[i]) * y * K[i]
     return a
 
 
