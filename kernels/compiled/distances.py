@@ -57,16 +57,14 @@ class Differences:
         return replace(self, rows=self.rows[some])
 
     def fill(self, left: Differences, out: np.ndarray) -> None:
-        """Write ``exp(-gamma D) - 1`` of the `distances` D of other rows from these, shape (n, a, b).
+        """Write ``exp(-gamma D) - 1`` of the `distances` D of other rows from these, shape (n, a, b), in C order.
 
         There is one matrix a gamma; without gammas the distances themselves are written, shape (1, a, b).
         """
         dtype, b = out.dtype, len(self.rows)
-        parts, held = Parts.of([self], dtype), out if out.flags.c_contiguous else np.empty(out.shape, dtype=dtype)
+        parts = Parts.of([self], dtype)
         strip = room(ROWS * -(-b // parts.across) * parts.across, dtype)
-        write_seeds(pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, held)
-        if held is not out:
-            out[...] = held
+        write_seeds(pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, out)
 
 
 def as_differences(operands: Sequence[object]) -> list[Differences] | None:
@@ -176,13 +174,9 @@ def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray 
 
 
 def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:
-    """Write ``exp(-gamma D) - 1`` into `out`, shape (n, a, b), one matrix a gamma; `D`, not negative, is kept."""
-    given = np.ascontiguousarray(D, dtype=out.dtype).ravel()
-    held = out if out.flags.c_contiguous else np.empty_like(out)
-    width = lanes(out.dtype)
-    exponentiate_values(given, np.asarray(gammas, dtype=out.dtype), width, room(2 * width, out.dtype), held)
-    if held is not out:
-        out[...] = held
+    """Write ``exp(-gamma D) - 1`` into `out`, shape (n, a, b), in C order; `D`, not negative, is kept."""
+    given, width = np.ascontiguousarray(D, dtype=out.dtype).ravel(), lanes(out.dtype)
+    exponentiate_values(given, np.asarray(gammas, dtype=out.dtype), width, room(2 * width, out.dtype), out)
 
 
 @compiled()

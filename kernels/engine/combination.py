@@ -129,26 +129,21 @@ class Combination:
         return (RightSide if as_differences(operands) is None else PackedRows)(self, B, operands, center, dtype)
 
     def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: Any = None) -> None:
-        """Write what `matrix` returns into `out`, an array of shape (a, b); `right` is the `side` of B, if there is."""
+        """Write what `matrix` returns into `out`, shape (a, b), in C order; `right` is the `side` of B, if there is."""
         family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
-            return
-        if out.size and out.strides[1] != out.itemsize:  # what is compiled writes along rows
-            out[...] = self.matrix(A, B, symmetric)
             return
         right = self.side(B) if right is None else right
         left = right.left(A, symmetric)
 
         def write(rows: slice, columns: slice) -> int:
             tile = out[rows, columns]
+            right.fill(left, rows, columns, tile)
             if symmetric and rows == columns:
-                right.fill(left, rows, columns, tile)
                 mirror(tile)  # the product of two rows may round otherwise than that of the same two turned
-            else:
-                right.fill(left, rows, columns, tile)
-                if symmetric:
-                    out[columns, rows] = tile.T
+            elif symmetric:
+                out[columns, rows] = tile.T
             return 0
 
         over_tiles(write, out.shape[0], None if symmetric else out.shape[1], block_rows_for(self.plan.n_seeds))

@@ -30,9 +30,6 @@ IN_MEMORY = 2**30
 LARGEST_MATRIX = 2**30
 """Bytes of a matrix of all pairs of rows up to which learners form it; on more rows they do without."""
 
-FEATURE_BLOCK = 512
-"""Features or columns whose products are formed at once."""
-
 
 def has_room(n_rows: int) -> bool:
     """Return whether a matrix of all pairs of so many rows may be formed."""
@@ -289,15 +286,12 @@ class FeatureGrams:
         return np.asarray((projections**2).sum(axis=-1))
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
-        """Return ``z_k' W z_k``; O(m^2 p), a few features at once, for sparse ones over the rows that have them."""
+        """Return ``z_k' W z_k``; O(m^2 p), for sparse features over the rows that have them."""
         W = self.centering.gram(W)
+        if not sparse.issparse(self.Z):
+            return np.einsum("ik,ik->k", self.Z, W @ self.Z)
         out = np.empty(self.n_kernels)
-        if sparse.issparse(self.Z):
-            forms(self.columns.indptr, self.columns.indices, self.columns.data, W, out)
-            return out
-        for k in range(0, self.n_kernels, FEATURE_BLOCK):
-            Z = self.Z[:, k : k + FEATURE_BLOCK]
-            out[k : k + FEATURE_BLOCK] = np.einsum("ik,ik->k", Z, W @ Z)
+        forms(self.columns.indptr, self.columns.indices, self.columns.data, W, out)
         return out
 
     def kernel_products(self) -> np.ndarray:

@@ -58,7 +58,6 @@ def problem_of(name: str, form: str, centering: Centering, monkeypatch: pytest.M
     if block:
         for module in (operators_module, combination_module):
             monkeypatch.setattr(module, "block_rows_for", lambda n_matrices: int(block))
-        monkeypatch.setattr(operators_module, "FEATURE_BLOCK", int(block))
     by_tiles = kind != "features" and isinstance(case.family, FeatureFamily)
     family, in_memory = FamilyUnion([case.family]) if by_tiles else case.family, operators_module.IN_MEMORY
     options = {"in_memory": 0 if kind == "tiled" else in_memory, "centering": centering}
@@ -71,7 +70,7 @@ def problem_of(name: str, form: str, centering: Centering, monkeypatch: pytest.M
 FORMS = [(name, "tiled-7") for name in CASES_BY_NAME] + [("gaussian-one", "tiled-1")]
 FORMS += [(name, "stacked-11") for name in ("polynomial", "union-with-features", "precomputed")]
 FORMS += product(("gaussian-powers", "union-csr-array"), ("stacked", "stacked-11", "tiled"))
-FORMS += [(case.name, form) for case in FEATURE_CASES for form in ("features", "features-2")]
+FORMS += [(case.name, "features") for case in FEATURE_CASES]
 CENTERED = [(*form, Centering.CENTER) for form in FORMS]
 UNCENTERED = [("union-on-columns", form, Centering.NONE) for form in ("stacked-11", "tiled-7")]
 UNCENTERED += [(name, "features", Centering.NONE) for name in ("features-dense", "features-csr")]

@@ -169,11 +169,10 @@ def test_the_tiles_of_a_class_of_ones_own_count(own):
     np.testing.assert_allclose(tile, expected, rtol=0, atol=1e-14)
 
 
-def test_a_view_of_nothing_and_a_matrix_by_columns_are_taken():
+def test_a_view_of_nothing_is_taken():
     family = FamilyUnion([GaussianFamily([1.0, 2.0]), GaussianFamily([1.0])], [[], [0, 1]])
     A, B = rows(9), rows(30, seed=1)
-    combination, K = Combination(family, np.array([1.0, 2.0, 3.0]), np.zeros(3)), np.empty((9, 30), order="F")
-    combination.fill(A, B, K)
+    K = Combination(family, np.array([1.0, 2.0, 3.0]), np.zeros(3)).matrix(A, B)
     gaussian = Combination(GaussianFamily([1.0]), np.ones(1), np.zeros(1)).matrix(A[:, :2], B[:, :2])
     np.testing.assert_allclose(K, 3 + 3 * gaussian, rtol=0, atol=1e-14)
     statistics = gram_statistics(family, A, A[:, 0])
