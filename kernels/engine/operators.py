@@ -251,6 +251,10 @@ class FeatureGrams:
         squares = Z.multiply(Z).sum(axis=0) if sparse.issparse(Z) else np.einsum("ik,ik->k", Z, Z)
         return np.maximum(np.asarray(squares).ravel() - self.n_rows * self.means**2, 0.0)
 
+    def dense(self) -> np.ndarray:
+        """Return the features, centered, as a dense array, shape (m, p)."""
+        return self.centering.less_mean(self.Z.toarray() if sparse.issparse(self.Z) else self.Z)
+
     def scores(self, w: np.ndarray) -> np.ndarray:
         """Return ``Z w``, shape (m,), for w of shape (p,); O(nnz)."""
         return np.asarray(self.columns @ w) - self.means @ w
@@ -277,8 +281,7 @@ class FeatureGrams:
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         """Return each kernel times `alpha`; O(p m q), which is also its memory."""
-        Z = self.Z.toarray() if sparse.issparse(self.Z) else self.Z
-        return np.einsum("ik,kq->kiq", self.centering.less_mean(Z), self.projections(alpha))
+        return np.einsum("ik,kq->kiq", self.dense(), self.projections(alpha))
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
         """Return the quadratic forms; O(p m q), for sparse features O(nnz q)."""

@@ -308,13 +308,11 @@ class AlignedBall:
         def bound(t: float) -> float:
             return self.radius * float(np.linalg.norm(np.maximum(v + t * g, 0.0)))
 
-        # The bound is convex in t: one search in each of four ranges, as the multiplier may be of any size.
-        searches = [minimize_scalar(bound, bounds=(0, scale * 10.0**k), method="bounded") for k in range(4)]
-        fine = [
-            minimize_scalar(bound, bounds=(0.5 * one.x, 2 * one.x), method="bounded", options={"xatol": 1e-12 * one.x})
-            for one in searches
-        ]
-        return float(inner.constant - min(bound(0.0), *(one.fun for one in fine)))
+        # The bound is convex in t, which may be of any size: one search over its logarithm.
+        found = minimize_scalar(
+            lambda size: bound(scale * np.exp(size)), bounds=(-16, 8), method="bounded", options={"xatol": 1e-9}
+        )
+        return float(inner.constant - min(bound(0.0), found.fun))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield the minimizers over these weights of the quadratic and of the linear model."""

@@ -15,7 +15,6 @@ from itertools import combinations_with_replacement
 from math import comb, factorial
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams
@@ -72,8 +71,7 @@ class Monomials:
 
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
         """Take the features of an operator; O(m D)."""
-        Z = grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z
-        Z = grams.centering.less_mean(Z)
+        Z = grams.dense()
         self._degree, self._offset = degree, offset
         self._variables = np.hstack([np.ones((len(Z), 1)), Z])
         first = 0 if offset else 1

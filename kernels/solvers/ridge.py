@@ -97,9 +97,7 @@ class RidgeProblem:
         grams = self.grams
         if not isinstance(grams, FeatureGrams) or grams.n_kernels >= grams.n_rows:
             return grams, self.Y, None
-        basis, features = np.linalg.qr(
-            grams.centering.less_mean(grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z)
-        )
+        basis, features = np.linalg.qr(grams.dense())
         return FeatureGrams(features, Centering.NONE), basis.T @ self.Y, basis
 
     def at(self, mu: np.ndarray) -> InnerSolution:
