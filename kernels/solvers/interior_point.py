@@ -113,7 +113,7 @@ class SimplexPath(InteriorPoint):
         self.signs, sizes = np.concatenate([y for _, y in pairs]), [len(y) for _, y in pairs]
         ends = np.cumsum(sizes).tolist()
         self._svms = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        self._of_machine = np.repeat(np.arange(len(pairs)), sizes)
+        self._of_svm = np.repeat(np.arange(len(pairs)), sizes)
         n, w = len(self.signs), len(working)
         self.slacks = np.concatenate([np.full(2 * n, 0.5), np.zeros(w)])
         self.multipliers = np.concatenate([np.full(2 * n, 2.0), np.full(w, total / w)])
@@ -149,7 +149,7 @@ class SimplexPath(InteriorPoint):
         gradients = np.concatenate([products[:, rows, j].T for j, (rows, _) in enumerate(self.pairs)])
         # The gradients of the forms, a column each.
         self._gradients = 2 * self.C * self.signs[:, None] * gradients
-        slope = self._gradients @ mu - 2 + 2 * self.free[self._of_machine] * self.signs
+        slope = self._gradients @ mu - 2 + 2 * self.free[self._of_svm] * self.signs
         self._missing = lower - upper - slope
         self._open = self.C * np.einsum("kiq,iq->k", products, beta) + slack - self.free[-1]
         objective = max(abs(2 * float(x.sum()) - self.free[-1] * self.total), np.finfo(np.float64).tiny)
@@ -200,7 +200,7 @@ class SimplexPath(InteriorPoint):
         small[-1] = self.total - mu.sum()
         small[:] = np.linalg.solve(self._system, small)
         dmu, db = small[:w], 2 * small[w:-1]
-        dx -= self._solved[:, :-1] @ dmu + self._solved[:, -1] * db[self._of_machine]
+        dx -= self._solved[:, :-1] @ dmu + self._solved[:, -1] * db[self._of_svm]
         slacks = np.concatenate([dx, -dx, (short - slack * dmu) / mu])
         return slacks, np.concatenate([(low - lower * dx) / x, (high + upper * dx) / rest, dmu]), small[w:]
 

@@ -168,7 +168,7 @@ class FeatureStatistics(AlignmentStatistics):
 
     def _products(self, centered: bool) -> np.ndarray:
         if centered:
-            M = self._feature_products(np.arange(self.n_kernels))
+            M = self._feature_products()
         else:
             V = self._weighted(self._raw, 0.5)
             M = np.asarray(_sparse_products(V, np.zeros(self.n_kernels)) if sparse.issparse(V) else V.T @ V)
@@ -176,11 +176,9 @@ class FeatureStatistics(AlignmentStatistics):
 
     def target_products(self, centered: bool = True) -> np.ndarray:
         """Return a, the Frobenius products of the base kernels with the target kernel, shape (p,)."""
-        return (
-            self._centered_target_products
-            if centered
-            else _squared_lengths(self._raw.T @ self._weighted(self._targets(False)))
-        )
+        if centered:
+            return self._centered_target_products
+        return _squared_lengths(self._raw.T @ self._weighted(self._targets(False)))
 
     @cached_property
     def _centered_target_products(self) -> np.ndarray:
@@ -212,16 +210,15 @@ class FeatureStatistics(AlignmentStatistics):
             total += float(np.square(K * roots[block] * roots.T).sum())
         return total
 
-    def _feature_products(self, kernels: np.ndarray) -> np.ndarray:
+    def _feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return the weighted products of some centered features with each other, shape (k, k)."""
-        everything = len(kernels) == self.n_kernels
         if not sparse.issparse(self.X):
-            X_c = self._centered if everything else self._centered[:, kernels]
+            X_c = self._centered[:, kernels]
             G = X_c.T @ X_c
         else:
-            X = self.X if everything else self.X[:, kernels]
+            X = self._weighted(self.X[:, kernels], 0.5)
             # The root of W on both sides keeps the correction symmetric to the last digit.
-            G = _sparse_products(self._weighted(X, 0.5), np.sqrt(self.total_weight) * self._means[kernels])
+            G = _sparse_products(X, np.sqrt(self.total_weight) * self._means[kernels])
             constant = self.constant[kernels]
             G[constant] = 0.0
             G[:, constant] = 0.0
