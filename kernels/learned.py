@@ -11,9 +11,9 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import Centering, alignment_of_matrix, as_sample_weight, mean_over, subtract_means
-from learnkernels.kernels.engine.combination import STRIP, BlockResults, Combination, Expansion
+from learnkernels.kernels.engine.combination import STRIP, Combination, Expansion
 from learnkernels.kernels.engine.operators import entrywise_power
-from learnkernels.kernels.engine.workers import Threads
+from learnkernels.kernels.engine.workers import BlockResults, Threads
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.parameters import Value, old_attribute
 from learnkernels.kernels.solvers.certificate import Certificate

@@ -32,7 +32,7 @@ from learnkernels.kernels.engine.weighing import (
     combine_tile,
     multiply_rows,
 )
-from learnkernels.kernels.engine.workers import RowSource, Threads, Workers, over_tiles, spans
+from learnkernels.kernels.engine.workers import BlockResults, RowSource, Threads, Workers, over_tiles, spans
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
 from learnkernels.kernels.families.distances import GaussianFamily
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -334,28 +334,6 @@ def _places(weights: Weights, columns: int, dtype: np.dtype[Any]) -> tuple[np.nd
     """Return places to work at, for so many columns of `ROWS` rows: for what their kernel is made of, and for it."""
     size = ROWS * columns
     return room(size * (1 + weights.n_seeds + weights.n_kept), dtype), room(size, dtype)
-
-
-@dataclass
-class BlockResults:
-    """Values of some runs of rows; adding two adds what is of the same run.
-
-    Attributes
-    ----------
-    of : dict of int to ndarray of shape (rows of the run, c)
-        By the position of the run.
-    """
-
-    of: dict[int, np.ndarray]
-
-    def __add__(self, other: BlockResults) -> BlockResults:
-        for run, values in other.of.items():
-            self.of[run] = self.of[run] + values if run in self.of else values
-        return self
-
-    def joined(self) -> np.ndarray:
-        """Return the values of all runs, in their order."""
-        return np.concatenate([self.of[run] for run in sorted(self.of)])
 
 
 Shared = tuple[Combination, RowSource, list[tuple[int, int]]]

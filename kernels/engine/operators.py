@@ -18,9 +18,9 @@ from scipy import sparse
 
 from learnkernels.kernels.centering import Centering, center_in_place, mirror
 from learnkernels.kernels.compiled.compiler import FAST, compiled
-from learnkernels.kernels.engine.combination import BlockResults, Combination, CombinedGram
+from learnkernels.kernels.engine.combination import Combination, CombinedGram
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
-from learnkernels.kernels.engine.workers import Threads, over_tiles
+from learnkernels.kernels.engine.workers import BlockResults, Threads, over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.families.feature import FeatureFamily
 
@@ -196,10 +196,9 @@ class TiledGrams:
         """Return the Frobenius products; one pass over all tiles, as in `GramStatistics`."""
         m = self.n_rows
         blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_of(self.family, self.X))
-        part = pass_over_tiles(self.family, self.X, np.zeros((m, 1)), blocks, self.shift, Threads())
-        r = np.concatenate([part.row_sums[block, 0] for block in range(len(blocks))], axis=1)
+        products, _, _, row_sums = pass_over_tiles(self.family, self.X, np.zeros((m, 1)), blocks, self.shift, Threads())
+        M, r = products[0, 0], row_sums[0]
         s = r.sum(axis=1)
-        M = part.products[0, 0]
         if self.centering.subtracts:
             M = M - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2
         return np.asarray(M / np.outer(self.scales, self.scales))

@@ -1,9 +1,9 @@
-"""One pass over tiles: how rows are cut, what a tile adds, and sums of some tiles that add up to those of all."""
+"""One pass over tiles: how rows are cut, and what each tile adds to the sums."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from threading import local
@@ -15,7 +15,7 @@ from scipy import sparse
 from learnkernels.kernels.compiled.distances import Differences, as_differences, pack_columns, pack_rows
 from learnkernels.kernels.compiled.vectors import room
 from learnkernels.kernels.engine.tiles import TileSums, compile_tiles
-from learnkernels.kernels.engine.workers import RowSource, Workers
+from learnkernels.kernels.engine.workers import BlockResults, RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
 
 TILE_BYTES, MOST_ROWS = 2 << 20, 400
@@ -109,50 +109,6 @@ class RowBlocks:
                 yield [(i, j) for i in first for j in second if i <= j]
 
 
-@dataclass
-class StatisticsPart:
-    """Sums over some tiles; adding two parts over disjoint tiles gives the part over both.
-
-    Where rows have weights, a row of weight w counts as w copies in all sums over it: sums over pairs count each by the
-    weights of both rows, row sums each column by its own.
-
-    Addition is associative and commutative up to rounding, and a part stays small: its row sums cover only
-    the row blocks and fold groups that its tiles touch.
-
-    Attributes
-    ----------
-    products : ndarray of shape (F, F, p, p)
-        ``<K_k, K_l>`` over the rows of one fold group and the columns of another.
-    target_products : ndarray of shape (F, F, p)
-        ``sum_ij K_k(i, j) y_i . y_j`` over the same blocks.
-    traces : ndarray of shape (F, p)
-    row_sums : dict of (block, group) -> ndarray of shape (p, rows of the block)
-        Sums of each kernel's rows of a block, over the columns of a fold group.
-    """
-
-    products: np.ndarray
-    target_products: np.ndarray
-    traces: np.ndarray
-    row_sums: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-
-    @classmethod
-    def zero(cls, n_groups: int, n_kernels: int) -> StatisticsPart:
-        """Return the part over no tile."""
-        F, p = n_groups, n_kernels
-        return cls(np.zeros((F, F, p, p)), np.zeros((F, F, p)), np.zeros((F, p)))
-
-    def __add__(self, other: StatisticsPart) -> StatisticsPart:
-        row_sums = dict(self.row_sums)
-        for key, sums in other.row_sums.items():
-            row_sums[key] = row_sums.get(key, 0.0) + sums
-        return StatisticsPart(
-            self.products + other.products,
-            self.target_products + other.target_products,
-            self.traces + other.traces,
-            row_sums,
-        )
-
-
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     """Return the constant to subtract from each base kernel, from its values over a few rows spread over `X`.
 
@@ -191,8 +147,11 @@ def _laid_bytes(family: KernelFamily, X: Rows) -> int:
 
 def pass_over_tiles(
     family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray, workers: Workers
-) -> StatisticsPart:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the sums over all tiles.
+
+    Where rows have weights, a row of weight w counts as w copies in all sums over it: sums over pairs count each by the
+    weights of both rows, row sums each column by its own.
 
     Parameters
     ----------
@@ -212,7 +171,13 @@ def pass_over_tiles(
 
     Returns
     -------
-    part : StatisticsPart
+    products : ndarray of shape (F, F, p, p)
+        ``<K_k, K_l>`` over the rows of one fold group and the columns of another.
+    target_products : ndarray of shape (F, F, p)
+        ``sum_ij K_k(i, j) y_i . y_j`` over the same blocks.
+    traces : ndarray of shape (F, p)
+    row_sums : ndarray of shape (F, p, m)
+        Sums of each kernel's rows over the columns of a fold group.
 
     Notes
     -----
@@ -225,8 +190,12 @@ def pass_over_tiles(
     held = workers.scatter_rows(X, None, np.zeros(X.shape[1]))
     shared = workers.broadcast(TilePass(family, held, Y, blocks, shift))
     tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes + _laid_bytes(family, X))))
-    part: StatisticsPart = workers.total(TilePass.part, shared, None, tasks)
-    return part
+    part: BlockResults = workers.total(TilePass.part, shared, None, tasks)
+    products, target_products, traces = (part.of.pop(name) for name in ("products", "target products", "traces"))
+    row_sums = np.empty((len(blocks.labels), family.n_kernels, m))
+    for (block, group), sums in part.of.items():
+        row_sums[group, :, blocks.rows(block)] = sums
+    return products, target_products, traces, row_sums
 
 
 @dataclass(frozen=True)
@@ -247,15 +216,17 @@ class TilePass:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_own"}
 
-    def part(self, _: object, pairs: Sequence[Pair]) -> StatisticsPart:
+    def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
         """Return the sums over the tiles of some block pairs, the first not above the second.
 
         A pair off the diagonal also represents its transpose. The firsts and the seconds are a run of rows each, which
-        is read once.
+        is read once. Row sums are those of the blocks and fold groups that the tiles touch alone, so that what is
+        returned stays small.
         """
         family, X, Y, blocks, shift = self.family, self.X, self.Y, self.blocks, self.shift
-        part, w, dtype = StatisticsPart.zero(len(blocks.labels), len(shift)), blocks.sample_weight, X.dtype
-        own = self._own
+        F, p, w, dtype, own = len(blocks.labels), len(shift), blocks.sample_weight, X.dtype, self._own
+        products, target_products, traces = np.zeros((F, F, p, p)), np.zeros((F, F, p)), np.zeros((F, p))
+        row_sums: dict[Pair, np.ndarray] = {}
         if not hasattr(own, "sums"):
             own.apart = as_differences(family.operands(X[:1], shift))  # None where seeds are not made of distances
             own.sums = TileSums(family.plan(shift), dtype, own.apart or ())
@@ -280,16 +251,16 @@ class TilePass:
                 fill_seeds(*sides_of_tile(family.operands, rows[i], rows[j], shift), seeds)
             here, there = blocks.rows(i), blocks.rows(j)
             weights = (None, None) if w is None else (w[here], w[there])
-            G, T, row_sums, column_sums = own.sums.of(seeds, Y[here], Y[there], *weights, mirrored=i == j)
+            G, T, of_rows, of_columns = own.sums.of(seeds, Y[here], Y[there], *weights, mirrored=i == j)
             g, h = int(blocks.group[i]), int(blocks.group[j])
-            part.products[g, h] += G
-            part.target_products[g, h] += T
-            part.row_sums[i, h] = part.row_sums.get((i, h), 0.0) + row_sums
+            products[g, h] += G
+            target_products[g, h] += T
+            row_sums[i, h] = row_sums.get((i, h), 0.0) + of_rows
             if i == j:
                 counts = np.ones(here.stop - here.start) if w is None else w[here]
-                part.traces[g] += family.diag(rows[i]) @ counts - shift * counts.sum()
+                traces[g] += family.diag(rows[i]) @ counts - shift * counts.sum()
             else:
-                part.products[h, g] += G
-                part.target_products[h, g] += T
-                part.row_sums[j, g] = part.row_sums.get((j, g), 0.0) + column_sums
-        return part
+                products[h, g] += G
+                target_products[h, g] += T
+                row_sums[j, g] = row_sums.get((j, g), 0.0) + of_columns
+        return BlockResults({"products": products, "target products": target_products, "traces": traces, **row_sums})

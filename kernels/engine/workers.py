@@ -100,6 +100,28 @@ class SelectedRows:
         return move(self.X[self.rows[rows]], self.origin)
 
 
+@dataclass
+class BlockResults:
+    """Arrays by key, such as values of some runs of rows; adding two adds what is of the same key.
+
+    Attributes
+    ----------
+    of : dict of object to ndarray
+        Of a run of rows by its position, shape (rows of the run, c).
+    """
+
+    of: dict[Any, np.ndarray]
+
+    def __add__(self, other: BlockResults) -> BlockResults:
+        for key, values in other.of.items():
+            self.of[key] = self.of[key] + values if key in self.of else values
+        return self
+
+    def joined(self) -> np.ndarray:
+        """Return the values of all runs, in their order."""
+        return np.concatenate([self.of[run] for run in sorted(self.of)])
+
+
 class Threads:
     """Threads of this process, with BLAS at one thread while they work.
 

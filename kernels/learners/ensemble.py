@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.engine.combination import BlockResults
 from learnkernels.kernels.engine.operators import TiledGrams
 from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.workers import over_tiles
+from learnkernels.kernels.engine.workers import BlockResults, over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.learned import checked_rows

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from learnkernels.kernels.centering import Centering, subtract_means
-from learnkernels.kernels.engine.combination import BlockResults, Combination, RightSide
-from learnkernels.kernels.engine.workers import RowSource, Threads
+from learnkernels.kernels.engine.combination import Combination, RightSide
+from learnkernels.kernels.engine.workers import BlockResults, RowSource, Threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors.base import TrainingSet

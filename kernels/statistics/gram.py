@@ -49,7 +49,7 @@ class GramStatistics(AlignmentStatistics):
     raw : bool
         Whether `origin` changed no kernel, so that the uncentered statistics can be had.
     block_products, block_targets, block_traces, row_sums : ndarray
-        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as in `StatisticsPart`.
+        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as `pass_over_tiles` returns them.
 
     References
     ----------
@@ -224,10 +224,9 @@ def gram_statistics(
         X_sorted -= origin
     shift = choose_shift(family, X_sorted)
     X_sorted = X_sorted.astype(dtype, copy=False)
-    part = pass_over_tiles(family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads))
-    row_sums = np.empty((len(blocks.labels), family.n_kernels, m))
-    for (block, group), sums in part.row_sums.items():
-        row_sums[group, :, blocks.rows(block)] = sums
+    products, target_products, traces, row_sums = pass_over_tiles(
+        family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads)
+    )
     return GramStatistics(
         names=family.names,
         labels=blocks.labels,
@@ -239,9 +238,9 @@ def gram_statistics(
         sample_weight=blocks.sample_weight,
         shift=shift,
         raw=family.translation_invariant or not origin.any(),
-        block_products=part.products,
-        block_targets=part.target_products,
-        block_traces=part.traces,
+        block_products=products,
+        block_targets=target_products,
+        block_traces=traces,
         row_sums=row_sums,
     )
 
