@@ -55,53 +55,6 @@ class FeatureStatistics(AlignmentStatistics):
     columns: np.ndarray
     X: Rows
 
-    @classmethod
-    def of(
-        cls, family: FeatureFamily, X: Rows, Y: np.ndarray, groups: np.ndarray, sample_weight: np.ndarray | None = None
-    ) -> FeatureStatistics:
-        """Return the statistics of the features of a data set.
-
-        Parameters
-        ----------
-        family : FeatureFamily
-            p features.
-        X : ndarray or CSR matrix of shape (m, d)
-            Finite rows. Not modified.
-        Y : ndarray of shape (m, q)
-            Numeric targets. Not modified.
-        groups : ndarray of int of shape (m,)
-            Fold group of each row.
-        sample_weight : ndarray of shape (m,), optional
-            Weights of the rows, finite and positive; by default each counts once. Not modified.
-
-        Raises
-        ------
-        ValueError
-            The family names a column that `X` does not have.
-        """
-        labels, codes = np.unique(groups, return_inverse=True)
-        order = np.argsort(codes, kind="stable")
-        features, origin = family.take(X)[order], np.zeros(X.shape[1])
-        target_mean = mean_over(Y, sample_weight)
-        if sparse.issparse(X):
-            features.sum_duplicates()
-        else:
-            origin = mean_over(X, sample_weight)
-            features = features - family.origins(origin)
-        return cls(
-            names=family.names,
-            labels=tuple(int(label) for label in labels),
-            rows=order,
-            group=codes[order],
-            targets=(Y - target_mean)[order],
-            target_mean=target_mean,
-            origin=origin,
-            shift=np.zeros(family.n_kernels),
-            sample_weight=None if sample_weight is None else sample_weight[order],
-            columns=family.columns,
-            X=features,
-        )
-
     @cached_property
     def constant(self) -> np.ndarray:
         """Whether each feature is the same on all rows held, shape (p,)."""

@@ -213,29 +213,37 @@ def gram_statistics(
     if not np.ptp(Y, axis=0).any():
         raise ValueError("Y must vary, got a constant target, with which no kernel can align.")
     w = as_sample_weight(sample_weight, m)
-    if isinstance(family, FeatureFamily):
-        return FeatureStatistics.of(family, X, Y, groups, w)
-    blocks = RowBlocks.of(groups, block_rows or block_rows_of(family, X), w)
+    of_features = isinstance(family, FeatureFamily)
+    blocks = RowBlocks.of(groups, block_rows or (m if of_features else block_rows_of(family, X)), w)
     target_mean = mean_over(Y, w)
-    X_sorted, Y_sorted = X[blocks.order], (Y - target_mean)[blocks.order]
-    moves = family.translates and not keep_origin and not sparse.issparse(X)
-    origin = mean_over(X, w) if moves else np.zeros(X.shape[1])
-    if moves:
+    moves = (family.translates and not keep_origin) or of_features
+    origin = mean_over(X, w) if moves and not sparse.issparse(X) else np.zeros(X.shape[1])
+    attributes: dict[str, Any] = {
+        "names": family.names,
+        "labels": blocks.labels,
+        "rows": blocks.order,
+        "group": np.repeat(blocks.group, np.diff(blocks.bounds)),
+        "targets": (Y - target_mean)[blocks.order],
+        "target_mean": target_mean,
+        "origin": origin,
+        "sample_weight": blocks.sample_weight,
+    }
+    if isinstance(family, FeatureFamily):
+        features = family.take(X)[blocks.order]
+        if sparse.issparse(features):
+            features.sum_duplicates()
+        else:
+            features = features - family.origins(origin)
+        return FeatureStatistics(**attributes, shift=np.zeros(family.n_kernels), columns=family.columns, X=features)
+    X_sorted = X[blocks.order]
+    if origin.any():
         X_sorted -= origin
     shift = choose_shift(family, X_sorted)
-    X_sorted = X_sorted.astype(dtype, copy=False)
     products, target_products, traces, row_sums = pass_over_tiles(
-        family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads)
+        family, X_sorted.astype(dtype, copy=False), attributes["targets"], blocks, shift, workers or Threads(n_threads)
     )
     return GramStatistics(
-        names=family.names,
-        labels=blocks.labels,
-        rows=blocks.order,
-        group=np.repeat(blocks.group, np.diff(blocks.bounds)),
-        targets=Y_sorted,
-        target_mean=target_mean,
-        origin=origin,
-        sample_weight=blocks.sample_weight,
+        **attributes,
         shift=shift,
         raw=family.translation_invariant or not origin.any(),
         block_products=products,
