@@ -42,10 +42,10 @@ from learnkernels.kernels.learners import (
     as_learner,
 )
 from learnkernels.kernels.learners.base import Solution
-from learnkernels.kernels.learners.norm_ball import L1SVM, L2KRR, MOST_ITERATIONS, solve_on_ball
+from learnkernels.kernels.learners.norm_ball import L1SVM, L2KRR, MOST_ITERATIONS, InnerProblem, solve_on_ball
 from learnkernels.kernels.predictors import ridge_path
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.solvers.minimax import InnerProblem, solve_minimax
+from learnkernels.kernels.solvers.minimax import solve_minimax
 from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
@@ -225,7 +225,7 @@ def routes(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
 
     def alone(C: float) -> Certificate:
         problem = SupportVectorProblem(views, target, C)
-        return solve_minimax(problem, outer, outer.start(views.n_kernels), 1e-6, MOST_ITERATIONS)[1]
+        return solve_minimax(problem.at, outer, outer.start(views.n_kernels), 1e-6, MOST_ITERATIONS)[1]
 
     solves["l1-svm, low rank"] = [lambda C: solve("l1-svm", views, target, C).certificate, alone]
     rows = []

@@ -19,7 +19,6 @@ from learnkernels.kernels.solvers.minimax import (
     WORKING_SET,
     AlignedBall,
     Ball,
-    InnerProblem,
     Orthant,
     interpolated_iterations,
     solve_minimax,
@@ -40,6 +39,9 @@ the relative gap of these; those of all rows are further away."""
 
 SVM_SAMPLE = 5000
 """Rows that weights of SVMs are learned on where a matrix of all pairs does not fit."""
+
+InnerProblem = RidgeProblem | StreamedRidge | SupportVectorProblem
+"""What is solved at given weights."""
 
 ADVICE = "raise max_iterations, or use a smaller C"
 
@@ -76,7 +78,7 @@ class BallLearner(JointLearner):
         if start is None and isinstance(problem, StreamedRidge) and grams.n_rows >= 4 * RIDGE_SAMPLE:
             equal, scale = outer.start(grams.n_kernels), grams.n_rows / RIDGE_SAMPLE
             fewer = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), C * scale)
-            start = solve_minimax(fewer, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
+            start = solve_minimax(fewer.at, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
         mu, certificate = self.minimize(problem, outer, start)
         if problem.grams is not grams:
             certificate = replace(certificate, measure=f"{certificate.measure} on a sample")
@@ -106,7 +108,7 @@ def solve_on_ball(
             return svm_weights(grams, problem.pairs[0][1], problem.C, outer.radius, tolerance, most)
     svm = isinstance(problem, SupportVectorProblem) and outer.norm == 1
     most = min(most, NEWTON_ITERATIONS) if svm else most
-    mu, reached, inner = solve_minimax(problem, outer, outer.start(p) if start is None else start, tolerance, most)
+    mu, reached, inner = solve_minimax(problem.at, outer, outer.start(p) if start is None else start, tolerance, most)
     if reached.converged or most == max_iterations or not isinstance(problem, SupportVectorProblem):
         return mu, reached
     steps, objectives = reached.iterations, list(reached.objectives)
@@ -260,7 +262,8 @@ class L2KRR(LpKRR):
         """Return the weights in a ball, and their certificate."""
         if self.algorithm == "newton":
             return super().minimize(problem, outer, start)
-        return interpolated_iterations(problem, outer, self.tolerance, self.max_iterations)
+        forms = problem.grams.quadratic_forms
+        return interpolated_iterations(problem.at, forms, outer, self.tolerance, self.max_iterations)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -432,7 +435,7 @@ class SingleStage(JointLearner):
                     f"of these base kernels, got {self.least_alignment}."
                 )
         begin = outer.start(grams.n_kernels) if start is None else start
-        mu, certificate, _ = solve_minimax(problem, outer, begin, self.tolerance, self.max_iterations)
+        mu, certificate, _ = solve_minimax(problem.at, outer, begin, self.tolerance, self.max_iterations)
         return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
 
 

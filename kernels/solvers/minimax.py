@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.solvers.active_set import minimize_nonnegative, minimize_on_simplex
 from learnkernels.kernels.solvers.certificate import Certificate
 
@@ -64,17 +62,6 @@ class InnerSolution:
     forms: np.ndarray
     dual: np.ndarray
     hessian: Callable[[np.ndarray], np.ndarray]
-
-
-class InnerProblem(Protocol):
-    """What is solved at given weights."""
-
-    @property
-    def grams(self) -> GramOperator:
-        """The base kernels."""
-
-    def at(self, mu: np.ndarray) -> InnerSolution:
-        """Return the solution at the weights mu, shape (p,)."""
 
 
 @dataclass(frozen=True)
@@ -328,7 +315,11 @@ class AlignedBall:
 
 
 def interpolated_iterations(
-    problem: InnerProblem, outer: Ball, tolerance: float, max_iterations: int
+    at: Callable[[np.ndarray], InnerSolution],
+    quadratic_forms: Callable[[np.ndarray], np.ndarray],
+    outer: Ball,
+    tolerance: float,
+    max_iterations: int,
 ) -> tuple[np.ndarray, Certificate]:
     r"""Return weights by the paper's interpolated iterations, with eta of one half, and their certificate.
 
@@ -337,8 +328,10 @@ def interpolated_iterations(
 
     Parameters
     ----------
-    problem : InnerProblem
-        Kernel ridge regression.
+    at : callable
+        Returns the solution of kernel ridge regression at some weights.
+    quadratic_forms : callable
+        Returns v, shape (p,), of any coefficients.
     outer : Ball
         Of norm two. The first alpha is that of mu_0; of equal weights where mu_0 is zero.
     tolerance : float
@@ -352,11 +345,11 @@ def interpolated_iterations(
     """
     p, bound, objectives, residual = len(outer.center), -np.inf, list[float](), np.inf
     mu = outer.center if outer.center.any() else outer.start(p)
-    alpha = problem.at(mu).dual
+    alpha = at(mu).dual
     while residual > tolerance and len(objectives) < max_iterations:
-        v = problem.grams.quadratic_forms(alpha)
+        v = quadratic_forms(alpha)
         mu = outer.center + outer.radius * v / np.linalg.norm(v)
-        inner = problem.at(mu)
+        inner = at(mu)
         objectives.append(inner.objective)
         bound = max(bound, outer.lower_bound(inner))
         residual = max(inner.objective - bound, 0.0) / inner.objective
@@ -365,14 +358,18 @@ def interpolated_iterations(
 
 
 def solve_minimax(
-    problem: InnerProblem, outer: Ball | Orthant | AlignedBall, start: np.ndarray, tolerance: float, max_iterations: int
+    at: Callable[[np.ndarray], InnerSolution],
+    outer: Ball | Orthant | AlignedBall,
+    start: np.ndarray,
+    tolerance: float,
+    max_iterations: int,
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
     """Return the weights that minimize a convex minimax problem, with their certificate and the inner solution.
 
     Parameters
     ----------
-    problem : InnerProblem
-        The predictor inside.
+    at : callable
+        Returns the solution of the problem inside at some weights.
     outer : Ball, Orthant or AlignedBall
         The set of weights outside.
     start : ndarray of shape (p,)
@@ -397,7 +394,7 @@ def solve_minimax(
     `outer` does. Every solution of the inner problem counts as an iteration, rejected steps included.
     """
     mu = start
-    inner = problem.at(mu)
+    inner = at(mu)
     value = inner.objective + outer.penalty(mu)[0]
     objectives, bound, iterations = [value], outer.lower_bound(inner), 1
     size = abs(inner.objective)
@@ -407,7 +404,7 @@ def solve_minimax(
             slope, step = float((outer.penalty(mu)[1] - inner.forms) @ (target - mu)), 1.0
             while slope < 0 and step > SHORTEST_STEP and iterations < max_iterations and not improved:
                 trial = mu + step * (target - mu)
-                found = problem.at(trial)
+                found = at(trial)
                 reached = found.objective + outer.penalty(trial)[0]
                 iterations += 1
                 nearer = outer.lower_bound(found)
