@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,6 @@ from learnkernels.kernels.compiled.distances import ROWS as SEED_ROWS
 from learnkernels.kernels.compiled.distances import Differences, Parts, make_seeds
 from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, room, simd_registers
 from learnkernels.kernels.families.base import TilePlan
-
-Sums: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
-
 
 STRIP_BYTES = 20 << 10
 """Size of a strip: with column sums and seeds it stays in the first-level cache."""
@@ -115,7 +111,7 @@ class TileSums:
         row_weights: np.ndarray | None,
         column_weights: np.ndarray | None,
         mirrored: bool = False,
-    ) -> Sums:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the sums of one tile.
 
         Parameters
