@@ -143,13 +143,6 @@ def test_a_machine_that_still_has_slack_is_solved_again_with_dearer_slack(monkey
 # Identities ----------------------------------------------------------------------------------------------------------
 
 
-def test_at_a_tradeoff_of_one_weights_are_squared_distances_of_the_class_means():
-    Ks, target = problem(seed=4)
-    a, b = target.values == 0, target.values == 1
-    distances = np.array([K[a][:, a].mean() - 2 * K[a][:, b].mean() + K[b][:, b].mean() for K in Ks])
-    np.testing.assert_allclose(solved(Ks, target, 1.0).weights, distances / distances.sum(), rtol=1e-12)
-
-
 def test_equal_kernels_get_equal_weights_and_a_kernel_of_zeros_none():
     Ks, target = problem(3, seed=7)
     weights = solved(np.stack([Ks[0], Ks[1], Ks[0], np.zeros_like(Ks[0])]), target).weights
