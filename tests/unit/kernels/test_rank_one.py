@@ -56,12 +56,6 @@ def classification(seed: int, *shape: int, **options: str) -> tuple[FeatureGrams
     return grams, labels(grams, seed + 1)
 
 
-def fitted(grams: FeatureGrams, target: Target, mu: np.ndarray, ridge: float) -> tuple[np.ndarray, ...]:
-    """Return the centered features and target, and the coefficients of rows of the ridge regression."""
-    Z, y = centered(grams), target.Y[:, 0] - target.Y[:, 0].mean()
-    return Z, y, np.linalg.solve((Z * mu) @ Z.T + ridge * np.eye(len(y)), y)
-
-
 def matrices(grams: FeatureGrams) -> StackedGrams:
     Z = centered(grams)
     K = np.einsum("ik,jk->kij", Z, Z)
@@ -86,7 +80,8 @@ def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, C, unit)
     """The forms of the dual are largest, and alike, where weights are not zero: with that the weights are optimal."""
     (grams, target), radius = regression(1, *shape, kind=kind), 1.0 if unit else 0.3
     mu, certificate = ridge(grams, target, C, radius)
-    Z, y, alpha = fitted(grams, target, mu, 1 / C)
+    Z, y = centered(grams), target.Y[:, 0] - target.Y[:, 0].mean()
+    alpha = np.linalg.solve((Z * mu) @ Z.T + np.eye(len(y)) / C, y)
     forms = (Z.T @ alpha) ** 2
     assert certificate.residual <= 1e-11  # the last step is exact
     assert mu.sum() == pytest.approx(radius, rel=1e-12)
@@ -183,20 +178,10 @@ def test_classes_that_features_separate_have_a_machine_for_any_C():
 # Symmetries and special features -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solve", [ridge, machine])
-def test_the_sign_and_the_order_of_features_do_not_matter(solve):
-    grams, target = classification(23, 60, 30, kind="dense")
-    mu, _ = solve(grams, target, 1.0)
-    order = np.random.default_rng(0).permutation(30)
-    signs = np.where(order % 2, 1.0, -1.0)
-    other, _ = solve(FeatureGrams(np.ascontiguousarray(grams.Z[:, order] * signs)), target, 1.0)
-    np.testing.assert_allclose(other, mu[order], rtol=0, atol=1e-5)  # the root of the machine's gap
+SOLVED = [(ridge, 1 / 64, "dense"), (ridge, 100.0, "sparse"), (machine, 1 / 64, "sparse"), (machine, 100.0, "dense")]
 
 
-@pytest.mark.parametrize(
-    ("solve", "C", "kind"),
-    [(ridge, 1 / 64, "dense"), (ridge, 100.0, "sparse"), (machine, 1 / 64, "sparse"), (machine, 100.0, "dense")],
-)
+@pytest.mark.parametrize(("solve", "C", "kind"), SOLVED)
 def test_copies_and_constants_among_features_change_nothing_but_the_split(solve, C, kind):
     grams, target = classification(25, 50, 20, kind=kind)
     plain, certificate = solve(grams, target, C)
