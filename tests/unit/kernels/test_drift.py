@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from learnkernels import GaussianFamily, learn_kernel
-from learnkernels.kernels.drift import (
-    REFERENCE_ROWS,
-    Drift,
-    NewRows,
-    Reference,
-    _holm,
-    drift_of,
-    kernel_test,
-)
+from learnkernels.kernels.drift import REFERENCE_ROWS, Drift, NewRows, Reference, _holm, drift_of, kernel_test
 
 
 def estimate(K: np.ndarray, first: list[int], second: list[int]) -> float:

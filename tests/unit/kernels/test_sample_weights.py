@@ -221,10 +221,7 @@ def test_matrices_of_weighted_samples_are_those_of_the_repeated_ones():
     square = np.ix_(index, index)
     K, L = A @ A.T + 3.0, B @ B.T
     assert_close(center_gram(K, w)[square], center_gram(K[square]))
-    assert_close(
-        center_cross_gram(new @ A.T, K, w)[:, index],
-        center_cross_gram((new @ A.T)[:, index], K[square]),
-    )
+    assert_close(center_cross_gram(new @ A.T, K, w)[:, index], center_cross_gram((new @ A.T)[:, index], K[square]))
     alignment = centered_alignment(K, L, w)
     assert alignment == pytest.approx(centered_alignment(K[square], L[square]), rel=REPEATED)
     assert alignment == pytest.approx(centered_alignment(K, L, 1e5 * w), rel=REPEATED)

@@ -224,10 +224,7 @@ def test_several_classes_keep_the_rows_of_any_pair():
     few = model.on_support()
     assert len(few.dual_coef_) == np.count_nonzero(model.dual_coef_.any(axis=1)) < len(X)
     np.testing.assert_allclose(few.decision_function(X), model.decision_function(X), rtol=0, atol=1e-9)
-    assert KernelLearningClassifier(GRID, predictor="krr").fit(X, y).on_support().dual_coef_.shape == (
-        150,
-        3,
-    )
+    assert KernelLearningClassifier(GRID, predictor="krr").fit(X, y).on_support().dual_coef_.shape == (150, 3)
 
 
 def test_coefficients_that_are_replaced_count_and_nothing_prepared_is_pickled():

@@ -99,10 +99,7 @@ def test_what_is_said_goes_before_the_rules(table: pd.DataFrame):
 def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame):
     used = ["key", "size", "count", "vip", "color", "shop", "grade", "day"]
     said: list[tuple[Any, str]] = [
-        (
-            {"colour": "categorical"},
-            "columns: 'colour' is not a column of the table; did you mean 'color'\\? it has",
-        ),
+        ({"colour": "categorical"}, "columns: 'colour' is not a column of the table; did you mean 'color'\\? it has"),
         ({"color": "number"}, "columns: 'color' is said to be a number, but holds '(red|green|blue)'; correct it"),
         ({"shop": "date"}, "columns: 'shop' is said to be a date, but holds 'shop"),
         ({"grade": ["low", "high"]}, "columns: 'grade' holds 'mid', which is none of its levels; add it"),
