@@ -16,26 +16,20 @@ THREE = np.array(["b", "a", "c", "b", "b", "a"])
 # Coding --------------------------------------------------------------------------------------------------------------
 
 
-def test_two_classes_are_coded_minus_and_plus_one_in_alphabetical_order():
-    target = Target.of(TWO)
-    assert (target.task, target.classes) == ("classification", ("no", "yes"))
-    np.testing.assert_array_equal(target.Y, [[1.0], [-1.0], [-1.0], [1.0], [-1.0]])
+CODED = [
+    (TWO, None, ("no", "yes"), [[1.0], [-1.0], [-1.0], [1.0], [-1.0]]),
+    (THREE, None, ("a", "b", "c"), np.eye(3)[[1, 0, 2, 1, 1, 0]]),
+    (np.array([7, -1, 7, 3]), "classification", ("-1", "3", "7"), np.eye(3)[[2, 0, 2, 1]]),
+    (np.array([1, 4, 2]), "regression", (), [[1.0], [4.0], [2.0]]),
+    (np.arange(6.0).reshape(3, 2), None, (), np.arange(6.0).reshape(3, 2)),
+]
 
 
-def test_more_classes_are_coded_by_one_indicator_column_each():
-    target = Target.of(THREE)
-    assert target.classes == ("a", "b", "c")
-    np.testing.assert_array_equal(target.Y.argmax(axis=1), [1, 0, 2, 1, 1, 0])
-    np.testing.assert_array_equal(target.Y.sum(axis=1), 1.0)
-
-
-def test_numbers_are_a_regression_with_one_column_an_output():
-    target = Target.of(np.array([1, 4, 2]), "regression")
-    assert (target.task, target.classes) == ("regression", ())
-    np.testing.assert_array_equal(target.Y, [[1.0], [4.0], [2.0]])
-    assert target.Y.dtype == np.float64
-    outputs = np.arange(6.0).reshape(3, 2)
-    np.testing.assert_array_equal(Target.of(outputs).Y, outputs)
+@pytest.mark.parametrize(("y", "task", "classes", "Y"), CODED)
+def test_two_classes_are_signs_more_are_indicators_and_numbers_are_themselves(y, task, classes, Y):
+    target = Target.of(y, task)
+    assert (target.task, target.classes) == ("classification" if classes else "regression", classes)
+    np.testing.assert_array_equal(target.Y, np.array(Y), strict=True)
 
 
 def test_labels_are_told_from_numbers():
@@ -53,12 +47,6 @@ def test_labels_are_told_from_numbers():
         (np.array([[0, 1], [1, 0], [1, 1]]), "regression"),
     ):
         assert task_of(y) == Target.of(y).task == task, y
-
-
-def test_numbers_are_classes_when_the_task_says_so():
-    target = Target.of(np.array([7, -1, 7, 3]), "classification")
-    assert target.classes == ("-1", "3", "7")
-    np.testing.assert_array_equal(target.values, [2, 0, 2, 1])
 
 
 def test_taking_rows_keeps_the_classes_of_the_whole():
@@ -93,12 +81,10 @@ def test_errors_are_shares_of_misclassified_rows_and_rmse_in_units_of_y():
 
 def test_a_target_that_does_not_fit_its_task_is_refused():
     labels = np.array(["a", "b"])
-    require_refusals(
-        (partial(Target.of, y, task), sentence)
-        for y, task, sentence in (
-            (labels[[0, 0]], None, r"y must hold at least two classes, got only \['a'\]"),
-            (np.ones(3), "classification", r"y must hold at least two classes, got only \[1\.0\]"),
-            (np.array([labels, labels[::-1]]), None, r"y must be one column of labels.*got shape \(2, 2\)"),
-            (labels, "regression", "y must be numeric for regression, got .*; use task='classification'"),
-        )
-    )
+    table = [
+        (labels[[0, 0]], None, r"y must hold at least two classes, got only \['a'\]"),
+        (np.ones(3), "classification", r"y must hold at least two classes, got only \[1\.0\]"),
+        (np.array([labels, labels[::-1]]), None, r"y must be one column of labels.*got shape \(2, 2\)"),
+        (labels, "regression", "y must be numeric for regression, got .*; use task='classification'"),
+    ]
+    require_refusals((partial(Target.of, y, task), said) for y, task, said in table)
