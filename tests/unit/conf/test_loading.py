@@ -51,6 +51,7 @@ def labels(*datasets: dict[str, object]) -> list[str]:
 def test_every_shipped_configuration_is_valid():
     paths = sorted(CONF.glob("*.yaml"))
     assert [load_config(path).name for path in paths] == [path.stem for path in paths] != []
+    assert {learner.name for learner in load_config(CONF / "all_learners.yaml").learners} == set(LEARNERS)
 
 
 def test_changes_reach_nested_keys_list_entries_and_keys_the_file_does_not_have(conf: Path):

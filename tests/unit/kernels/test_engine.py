@@ -107,9 +107,7 @@ def test_rows_a_million_away_from_the_origin_lose_only_what_the_rows_lost(family
     X = np.round(X, 6)
     far = X + 1e6
     near = far - 1e6  # what is left of the rows once the offset has rounded them
-    assert_equal_up_to_rounding(
-        gram_statistics(family, far, Y, groups), gram_statistics(family, near, Y, groups), rtol=1e-9
-    )
+    assert_equal_up_to_rounding(*(gram_statistics(family, rows, Y, groups) for rows in (far, near)), rtol=1e-9)
     kernels = [learn_kernel("alignf", family, rows, Y[:, 0]) for rows in (far, near)]
     new = near[:7] * 0.9
     crossed = [kernel.cross_gram(rows) for kernel, rows in zip(kernels, (new + 1e6, new), strict=True)]

@@ -205,9 +205,8 @@ def test_scores_tell_the_classes_that_are_predicted(name, classes):
 def machines(X, target: Target, folds: np.ndarray, training: tuple[int, ...], grid: list[float]):
     """Return SVMs on the kernel of alignf of some folds, and the rows of these."""
     statistics = gram_statistics(FAMILY, X, target.Y, folds).restrict(training)
-    return KernelPredictors(
-        [learn_from_statistics("alignf", FAMILY, X, statistics)], target, "svm", grid
-    ), statistics.rows
+    kernel = learn_from_statistics("alignf", FAMILY, X, statistics)
+    return KernelPredictors([kernel], target, "svm", grid), kernel.rows
 
 
 @pytest.mark.parametrize("nested", [False, True])

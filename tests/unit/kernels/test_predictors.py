@@ -120,18 +120,14 @@ def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_la
 
 
 def test_one_machine_alone_is_exact_on_more_rows_than_a_path_of_them():
-    alone = PredictionProblem(
-        "classification", None, n_rows=16_000, n_kernels=27, n_features=16, n_columns=26, single=True
-    )
+    alone = PredictionProblem("classification", None, 16_000, n_kernels=27, n_features=16, n_columns=26, single=True)
     kept = [("nystrom", 3, {"single": False}), ("nystrom", 3, {"indefinite": True}), ("nystrom", 2, {})]
     for name, room, changes in [("svm", 3, {}), *kept, ("krr-cg", 8, {"n_rows": 20_001})]:
         assert Auto(memory=room << 30).choose(replace(alone, **changes)).predictor.name == name
 
 
 def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
-    many = PredictionProblem(
-        "classification", None, n_rows=23_000, n_kernels=5, n_features=6, n_columns=18, single=True
-    )
+    many = PredictionProblem("classification", None, 23_000, n_kernels=5, n_features=6, n_columns=18, single=True)
 
     def chosen(options=(), **changes):
         return Auto(memory=3 << 30, **dict(options)).choose(replace(many, **changes)).predictor

@@ -292,11 +292,8 @@ FILED += [(FeatureFamily(24), sparse.csc_array(COUNTS.T))]  # more features than
 def test_statistics_survive_a_file_without_pickle(family, X):
     m = X.shape[0]
     for w in (None, np.linspace(0.5, 4.0, m)):
-        statistics, file = (
-            gram_statistics(family, X, targets(m, 2), LABELS[np.arange(m) % 4], sample_weight=w),
-            io.BytesIO(),
-        )
-        np.savez(file, **statistics.to_arrays())
+        statistics = gram_statistics(family, X, targets(m, 2), LABELS[np.arange(m) % 4], sample_weight=w)
+        np.savez(file := io.BytesIO(), **statistics.to_arrays())
         file.seek(0)
         stored = dict(np.load(file, allow_pickle=False))
         assert ("sample_weight" in stored) == (w is not None)

@@ -142,18 +142,14 @@ def test_data_sets_bring_folds_and_kernels_and_matrices_give_what_their_family_g
     with DaskPool(config.dask) as pool:
         prepared = comparison.prepare(config, pool, PROGRESS)
         folds = read_folds(comparison.measure(prepared, Mock(), pool, PROGRESS))
-    wide = folds[folds["dataset"] != "diabetes"].pivot(
-        index=["learner", "repeat", "fold"], columns="dataset", values="error"
-    )
+    of_wine, trial = folds[folds["dataset"] != "diabetes"], ["learner", "repeat", "fold"]
+    wide = of_wine.pivot(index=trial, columns="dataset", values="error")
     for name in ("given", "matrices", "both"):
         of = wide[["drawn", name]].dropna()
         assert len(of) >= 2 * 5 * 2
         np.testing.assert_allclose(of[name], of["drawn"], atol=1e-12)
-    assert wide["matrices"].dropna().groupby("learner").size().to_dict() == {
-        "alignf": 10,
-        "best constant": 10,
-        "l1-svm": 10,
-    }
+    measured = wide["matrices"].dropna().groupby("learner").size().to_dict()
+    assert measured == {"alignf": 10, "best constant": 10, "l1-svm": 10}
     assert [sentence.split(" serves")[0] for sentence in prepared.skipped] == ["data set diabetes: learner l1-svm"]
     rows = comparison.folds_of_rows(prepared)
     assert all((rows[one["label"]].to_numpy() == np.array(drawn).T).all() for one in sets)

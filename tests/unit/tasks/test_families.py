@@ -97,9 +97,7 @@ def test_both_kinds_of_statistics_are_read_back(family: str, tmp_path):
     stored_statistics.save_statistics(ref, statistics, folds, 3.0)
     back, folds_back, seconds = stored_statistics.load_statistics(ref)
     assert type(back) is type(statistics)
-    np.testing.assert_array_equal(
-        back.restrict([0, 2]).target_products(), statistics.restrict([0, 2]).target_products()
-    )
+    np.testing.assert_array_equal(*(of.restrict([0, 2]).target_products() for of in (back, statistics)))
     np.testing.assert_array_equal(folds_back, folds)
     # Of 20 rows, 3 seconds: 10 of them have a quarter of the pairs, or half of the rows' features.
     share = stored_statistics.share_of_pass(seconds, back, back.restrict([0, 2]))

@@ -35,10 +35,7 @@ def wrapped(error: Exception) -> Exception:
 FULL = OSError(errno.ENOSPC, "No space left on device")
 UNWRITTEN = OSError("128 requested and 64 written")
 ERRORS = [
-    (
-        OSError(errno.ENOSPC, "No space left on device", "results/x"),
-        "results/x: No space left on device; free up space",
-    ),
+    (OSError(errno.ENOSPC, "No space left on device", "results/x"), "results/x: No space left on device; free up"),
     (FULL, "No space left on device; free up space on that disk."),
     (UNWRITTEN, "No space left on device; free up space on that disk."),
     (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied; change its permissions"),

@@ -111,9 +111,8 @@ def test_a_large_figure_is_drawn_coarser():
 
 def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
     one, other = kept(), item(name="uai2009-other", paper="UAI 2009")
-    text = report.report_text(
-        [other, one.item], {one.item.name: one}, {other.name: "failed: no | file"}, False, "pages"
-    )
+    failed = {other.name: "failed: no | file"}
+    text = report.report_text([other, one.item], {one.item.name: one}, failed, False, "pages")
     assert "1 of 2 items:\n\n<!-- counts -->\n\n- 2 of 2 published numbers are within two standard dev" in text
     assert "| all learners | 1 | 0 | 0 |\n| learners of the papers | 1 | 0 | 0 |" in text
     assert "- 1 of 2 claims hold. They consist of 2 checks, of which 1 hold.\n- The items took 1.5 minutes" in text
