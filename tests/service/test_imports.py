@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from learnkernels.tasks.environment import COLLECT_AFTER
+
 ROOT = Path(__file__).resolve().parents[2]
 
 LIGHT = {
+    "flows.cli": ["prefect", "mlflow", "distributed", "sklearn", "pandas", "pyarrow", "numpy"],
     "kernels": ["prefect", "mlflow", "dask", "distributed", "pyarrow"],
     "conf.loading": ["prefect", "mlflow", "dask", "distributed", "pyarrow"],
     "tasks.measure.trials": ["prefect", "mlflow"],  # what workers do, who report to nobody but Dask
@@ -19,7 +22,8 @@ LIGHT = {
 
 def test_a_fresh_import_loads_nothing_heavy():
     code = f"""
-import importlib, sys
+import gc, importlib, sys, learnkernels.__main__
+assert gc.get_threshold()[0] == {COLLECT_AFTER[0]}
 for module, heavy in {LIGHT}.items():
     importlib.import_module(f"learnkernels.{{module}}")
     print(*[f"{{module}} loads {{name}}" for name in heavy if name in sys.modules], sep="\\n", end="")

@@ -10,26 +10,11 @@ import pandas as pd
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-from learnkernels.tasks.environment import COLLECT_AFTER
 from tests.pages import check, commands, files_of, python_blocks
 from tests.user import ROOT, User, environment, learnkernels
 
 CONF = str(ROOT / "conf/quickstart.yaml")
 NOBODY = "http://127.0.0.1:9/api"
-
-
-def test_help_is_quick_to_import_and_names_the_commands(home):
-    shown = learnkernels(home, "--help")
-    assert shown.returncode == 0
-    assert "compare" in shown.stdout
-    assert "ui" in shown.stdout
-    heavy = ["prefect", "mlflow", "distributed", "sklearn", "pandas", "pyarrow", "numpy"]
-    code = (
-        f"import gc, learnkernels.__main__, learnkernels.flows.cli, sys; print([name for name in {heavy} if name in "
-        "sys.modules], gc.get_threshold()[0])"
-    )
-    loaded = subprocess.run([sys.executable, "-c", code], env=environment(home), capture_output=True, text=True)
-    assert loaded.stdout.strip() == f"[] {COLLECT_AFTER[0]}"
 
 
 FUNCTIONS = """
