@@ -119,24 +119,6 @@ def test_narrow_gaussians_keep_the_digits_of_their_gradient():
         np.testing.assert_allclose(gradient, expected, rtol=1e-14 / narrow**2)
 
 
-def test_features_and_rows_have_no_order_and_rows_no_origin():
-    X, u, P = problem(90, 5)
-    features, rows = np.array([3, 0, 4, 1, 2]), np.random.default_rng(2).permutation(90)
-    pairs, every, all_rows = FeaturePairs(X), np.arange(5), np.arange(90)
-    value, gradient = pairs.value_and_gradient(u, P)
-    for Z, order, at in (
-        (X[:, features], features, all_rows),
-        (X[rows], every, rows),
-        (X + np.array([30.0, -7.0, 11.0, 0.0, 2.0]), every, all_rows),  # rounds each feature to eps * 30 or so
-    ):
-        other, square = FeaturePairs(Z), np.ix_(at, at)
-        np.testing.assert_allclose(other.matrix(u[order]), pairs.matrix(u)[square], rtol=0, atol=UNIT)
-        now, slopes = other.value_and_gradient(u[order], P[square])
-        found, expected = np.append(slopes, now), np.append(gradient[order], value)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=UNIT * np.abs(P).sum())
-        np.testing.assert_allclose(other.bounds, np.stack(pairs.bounds)[:, order], rtol=1e-12)
-
-
 def test_a_constant_feature_has_no_derivative_and_the_widest_range_and_nothing_is_modified():
     X, u, P = problem(61, 4)
     X = X.copy()
