@@ -12,26 +12,11 @@ from scipy.stats import norm
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from learnkernels import (
-    FamilyUnion,
-    GaussianFamily,
-    LaplacianFamily,
-    LinearFamily,
-    PolynomialFamily,
-    ProductFamily,
-    center_gram,
-    learn_kernel,
-)
-from learnkernels.kernels.families import (
-    CategoricalFamily,
-    DirichletFamily,
-    MetricFamily,
-    NormalScoresFamily,
-    family_from_dict,
-)
+from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, center_gram, learn_kernel
+from learnkernels.kernels.families import CategoricalFamily, CosineFamily, DirichletFamily, family_from_dict
 from learnkernels.kernels.families.base import fill_seeds, n_mapped, sides_of_tile
-from learnkernels.kernels.families.composed import KNOTS, normal_scores
-from learnkernels.kernels.families.products import CosineFamily, require_directions
+from learnkernels.kernels.families.composed import KNOTS, MetricFamily, NormalScoresFamily, normal_scores
+from learnkernels.kernels.families.products import PolynomialFamily, ProductFamily, require_directions
 from tests import reference
 from tests.refusals import refusal, require_refusals
 
@@ -181,14 +166,14 @@ def test_kernels_of_normal_scores_are_those_of_features_beside_them():
 # Accuracy ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "less_one", "rounding"),
-    [
-        # The closest rows lose a factor ten of a squared distance; distances lose nothing.
-        (GaussianFamily, reference.gaussian_less_one, 1e-12),
-        (LaplacianFamily, reference.laplacian_less_one, 1e-13),
-    ],
-)
+LESS_ONE = [
+    # The closest rows lose a factor ten of a squared distance; distances lose nothing.
+    (GaussianFamily, reference.gaussian_less_one, 1e-12),
+    (LaplacianFamily, reference.laplacian_less_one, 1e-13),
+]
+
+
+@pytest.mark.parametrize(("kind", "less_one", "rounding"), LESS_ONE)
 def test_nearly_constant_kernels_less_one_keep_their_digits(kind, less_one, rounding):
     X = np.random.default_rng(0).normal(size=(24, 3))
     # A plain exp(-gamma D) - 1 would be off by 1e-9 or more. Doubling up a long grid does not pile up errors.

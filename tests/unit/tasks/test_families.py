@@ -9,7 +9,6 @@ from learnkernels import CosineFamily, FeatureFamily, LaplacianFamily, gram_stat
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels.families import DirichletFamily
-from learnkernels.kernels.statistics.features import FeatureStatistics
 from learnkernels.tasks.measure import stored_statistics
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
 
@@ -21,14 +20,16 @@ def parsed(**keys: object) -> FamilyConfig:
 
 
 def test_each_family_is_the_one_described():
-    laplacian = build_family([parsed(family="laplacian", gammas={"from": -2, "to": 0})], FEATURES)
-    assert isinstance(laplacian, LaplacianFamily)
-    assert (laplacian.gammas, laplacian.norm) == ((0.25, 0.5, 1.0), 1)
-    assert build_family([parsed(family="laplacian", norm=2, gammas=[0.5])], FEATURES) == LaplacianFamily([0.5], norm=2)
-    assert isinstance(build_family([parsed(family="cosine")], FEATURES), CosineFamily)
-    dirichlet = build_family([parsed(family="dirichlet", frequencies=[1.5, 2.0], degree=3)], FEATURES)
-    assert isinstance(dirichlet, DirichletFamily)
-    assert (dirichlet.frequencies, dirichlet.degree) == ((1.5, 2.0), 3)
+    described = [
+        ({"family": "laplacian", "gammas": {"from": -2, "to": 0}}, LaplacianFamily([0.25, 0.5, 1.0])),
+        ({"family": "laplacian", "norm": 2, "gammas": [0.5]}, LaplacianFamily([0.5], norm=2)),
+        ({"family": "cosine"}, CosineFamily()),
+        ({"family": "dirichlet", "frequencies": [1.5, 2.0], "degree": 3}, DirichletFamily([1.5, 2.0], 3)),
+        ({"family": "feature"}, FeatureFamily(FEATURES)),
+        ({"family": "feature", "columns": ["weight", "age"]}, FeatureFamily(["weight", "age"], [2, 0])),
+    ]
+    for keys, family in described:
+        assert build_family([parsed(**keys)], FEATURES) == family
 
 
 def test_sigmas_are_bandwidths_in_units_of_the_features():
@@ -40,18 +41,6 @@ def test_sigmas_are_bandwidths_in_units_of_the_features():
     for family, kernels in expected.items():
         tiles = build_family([parsed(family=family, sigmas=[0.3, 2.0, 7.0])], FEATURES).tile(X, X)
         np.testing.assert_allclose(tiles, kernels, rtol=0, atol=1e-15, err_msg=family)  # rounded beside one
-
-
-def test_features_alone_become_kernels_without_tiles_named_by_their_columns():
-    everything = build_family([parsed(family="feature")], FEATURES)
-    some = build_family([parsed(family="feature", columns=["weight", "age"])], FEATURES)
-    assert isinstance(everything, FeatureFamily)
-    assert isinstance(some, FeatureFamily)
-    assert (everything.names, some.names) == (FEATURES, ("weight", "age"))
-    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20.0)
-    statistics = gram_statistics(some, X, y)
-    assert isinstance(statistics, FeatureStatistics)
-    np.testing.assert_allclose(statistics.traces(), 20 * X[:, [2, 0]].var(axis=0))
 
 
 def test_features_beside_other_families_keep_their_names_and_columns():
