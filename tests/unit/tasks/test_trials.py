@@ -33,7 +33,6 @@ from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest,
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure import statistics as measuring
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, search
-from learnkernels.tasks.measure.evaluation import predictor_for
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.matrices import require_matrices
 from learnkernels.tasks.measure.statistics import draw_folds, fold_seed, planned_trials
@@ -336,12 +335,6 @@ def test_a_baseline_has_the_errors_and_probabilities_of_scikit_learn(patients: p
         assert found["error"] == pytest.approx(error)
         assert found["metric"] == trees["metric"]
         assert 0 < trees["error"] < 2
-
-
-def test_weights_of_rows_are_refused_where_a_learner_takes_none_and_where_an_error_takes_them(patients: pd.DataFrame):
-    ref = ingested(classes(weights="w"))
-    with pytest.raises(InputError, match="'weights' gives rows weights, and learner l2-krr learns from rows that"):
-        predictor_for(classes("l2-krr"), classes("l2-krr").learners[0], ref)
 
 
 def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFrame):
