@@ -57,13 +57,12 @@ def test_what_new_rows_and_levels_cannot_be_is_refused():
     day_first, iso = (TableEncoding.of(pd.DataFrame({"when": days})) for days in (DAYS.strftime("%d/%m/%Y"), DAYS))
     texts = ["none", "some", "all"] * 10
     levels, other = pd.DataFrame({"x": texts}), pd.DataFrame({"when": ["12/31/2024"]})
-    require_refusals(
-        [
-            (lambda: day_first.encode(other), "column 'when' must hold dates with the day first, as the training rows"),
-            (lambda: iso.encode(other), "column 'when' must hold dates, as the training rows did, got text"),
-            (lambda: TableEncoding.of(levels, {"x": texts[:3]}), "'x' has the level 'none', which denotes"),
-        ]
-    )
+    table = [
+        (lambda: day_first.encode(other), "column 'when' must hold dates with the day first, as the training rows"),
+        (lambda: iso.encode(other), "column 'when' must hold dates, as the training rows did, got text"),
+        (lambda: TableEncoding.of(levels, {"x": texts[:3]}), "'x' has the level 'none', which denotes"),
+    ]
+    require_refusals(table)
     ordered = pd.Categorical(texts, categories=texts[:3], ordered=True)
     (column,) = TableEncoding.of(pd.DataFrame({"x": ordered})).columns
     assert column.levels == ("some", "all")  # where it is not said, the text is a gap

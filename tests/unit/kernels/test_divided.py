@@ -13,18 +13,6 @@ from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 
 
-def target_of(task: str, m: int, seed: int) -> Target:
-    rng = np.random.default_rng(seed)
-    if task == "regression":
-        return Target.of(rng.normal(size=m))
-    return Target.of(np.array(["a", "b"])[np.arange(m) % 2])
-
-
-def grouped(sizes: list[int], seed: int) -> np.ndarray:
-    """Return the groups of rows in random order, with numbers that leave gaps."""
-    return np.random.default_rng(seed).permutation(np.repeat(3 * np.arange(len(sizes)), sizes))
-
-
 def drawn_or_refused(draw: Callable[[], np.ndarray], *sentences: str) -> np.ndarray | None:
     """Return what is drawn, or None where it is refused in one of the sentences."""
     try:
@@ -46,8 +34,9 @@ TASKS = st.sampled_from(["regression", "two classes"])
 @settings(max_examples=60)
 @given(SIZES, TASKS, st.integers(3, 6), st.integers(0, 5), st.booleans())
 def test_no_group_is_divided_and_parts_of_a_split_are_of_nearly_the_size_asked_for(sizes, task, n_folds, seed, hold):
-    groups = grouped(sizes, seed)
-    m, target = len(groups), target_of(task, len(groups), seed)
+    groups = np.random.default_rng(seed).permutation(np.repeat(3 * np.arange(len(sizes)), sizes))  # with gaps
+    m, numbers = len(groups), np.random.default_rng(seed).normal(size=len(groups))
+    target = Target.of(numbers if task == "regression" else np.array(["a", "b"])[np.arange(m) % 2])
     refused = ["each class must have a group in", "a class must have"] if task != "regression" else []
     folds = drawn_or_refused(lambda: assign_folds(target, n_folds, seed, groups), *refused)
     if folds is not None:

@@ -54,15 +54,14 @@ def counts(m: int, p: int, seed: int) -> np.ndarray:
     return X
 
 
-def in_parts(X: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return the same entries, each as the sum of two."""
-    return sparse.csr_matrix((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr), shape=X.shape)
-
+ONCE = sparse.csr_matrix(counts(34, 8, seed=3))
+TWICE = np.repeat(ONCE.data / 2, 2), np.repeat(ONCE.indices, 2), 2 * ONCE.indptr
+"""The same entries, each as the sum of two."""
 
 FEATURES = {
     "dense": Features(np.random.default_rng(1).normal(size=(30, 5))),
     "dense-far": Features(np.random.default_rng(2).normal(size=(31, 4)) + np.array([0, 1e2, -1e3, 5])),
-    "csr-in-parts": Features(in_parts(sparse.csr_matrix(counts(34, 8, seed=3)))),
+    "csr-in-parts": Features(sparse.csr_matrix(TWICE, shape=ONCE.shape)),
     "csc-array": Features(sparse.csc_array(counts(29, 6, seed=4))),
     "more-features-than-rows": Features(sparse.csr_matrix(counts(12, 20, seed=5))),
     "dense-more-features-than-rows": Features(counts(11, 15, seed=6)),

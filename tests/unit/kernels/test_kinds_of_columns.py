@@ -60,26 +60,26 @@ def test_one_or_two_words_among_many_numbers_stand_for_missing_values(share: flo
         np.testing.assert_array_equal(X, encoded(pd.Series(NUMBERS).drop(chosen).reindex(range(N)).to_numpy())[1])
 
 
-@pytest.mark.parametrize(
-    ("written", "described"),
-    [
-        (lambda x: f"{x:.2f}".replace(".", ","), "number (decimal comma)"),
-        (european, "number (decimal comma)"),
-        (lambda x: european(x).replace(".", "\u202f"), "number (decimal comma)"),
-        (lambda x: f"{x:,.2f}", "number"),
-        (lambda x: f"{x:,.2f}".replace(",", "'"), "number"),
-        (lambda x: f"${x:,.2f}", "number ($)"),
-        (lambda x: f"{european(x)} \u20ac", "number (decimal comma, \u20ac)"),
-        (lambda x: f"EUR {x:.2f}", "number (EUR)"),
-        (lambda x: f"{x:.2f} kg", "number (kg)"),
-        (lambda x: f"{x:.2f}mg/dL", "number (mg/dL)"),
-        (lambda x: f"{x:.2f}%", "number (%)"),
-        (lambda x: f" {x:.2f} ", "number"),
-        (lambda x: f"+{x:.2f}", "number"),
-        (lambda x: f"{x / 1000:.5f}k" if x > 500 else f"{x:.2f}", "number"),
-        (lambda x: repr(float(x)), "number"),
-    ],
-)  # fmt: skip
+WRITTEN = [
+    (lambda x: f"{x:.2f}".replace(".", ","), "number (decimal comma)"),
+    (european, "number (decimal comma)"),
+    (lambda x: european(x).replace(".", "\u202f"), "number (decimal comma)"),
+    (lambda x: f"{x:,.2f}", "number"),
+    (lambda x: f"{x:,.2f}".replace(",", "'"), "number"),
+    (lambda x: f"${x:,.2f}", "number ($)"),
+    (lambda x: f"{european(x)} \u20ac", "number (decimal comma, \u20ac)"),
+    (lambda x: f"EUR {x:.2f}", "number (EUR)"),
+    (lambda x: f"{x:.2f} kg", "number (kg)"),
+    (lambda x: f"{x:.2f}mg/dL", "number (mg/dL)"),
+    (lambda x: f"{x:.2f}%", "number (%)"),
+    (lambda x: f" {x:.2f} ", "number"),
+    (lambda x: f"+{x:.2f}", "number"),
+    (lambda x: f"{x / 1000:.5f}k" if x > 500 else f"{x:.2f}", "number"),
+    (lambda x: repr(float(x)), "number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "described"), WRITTEN)
 def test_numbers_as_people_write_them_are_those_numbers(written, described: str):
     encoding, X, report = encoded([written(x) for x in NUMBERS])
     assert encoding.columns[0].describe() == described
@@ -115,16 +115,16 @@ def test_codes_are_no_numbers():
         assert number_in(text, ".") is number_in(text, ",") is None, text
 
 
-@pytest.mark.parametrize(
-    ("values", "unread", "limits"),
-    [
-        (spoiled(NUMBERS, r7="-"), ("-", 7, 1), None),
-        (spoiled(NUMBERS, r7="see note", r9="broken"), ("see note", 7, 2), None),
-        (spoiled([f"{x} kg" for x in NUMBERS], r3="155 lb"), ("155 lb", 3, 1), None),
-        (spoiled(NUMBERS, r2="<0.5", r5="<0.5", r8="> 9000"), None, ("<0.5", 2, 3)),
-        (spoiled(NUMBERS, r2="1_0"), ("1_0", 2, 1), None),
-    ],
-)  # fmt: skip
+UNREAD = [
+    (spoiled(NUMBERS, r7="-"), ("-", 7, 1), None),
+    (spoiled(NUMBERS, r7="see note", r9="broken"), ("see note", 7, 2), None),
+    (spoiled([f"{x} kg" for x in NUMBERS], r3="155 lb"), ("155 lb", 3, 1), None),
+    (spoiled(NUMBERS, r2="<0.5", r5="<0.5", r8="> 9000"), None, ("<0.5", 2, 3)),
+    (spoiled(NUMBERS, r2="1_0"), ("1_0", 2, 1), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "unread", "limits"), UNREAD)
 def test_a_few_other_cells_are_missing_and_named(values: list[str], unread: Any, limits: Any):
     encoding, X, report = encoded(values)
     assert encoding.columns[0].kind == "number"
@@ -172,16 +172,16 @@ def test_whole_numbers_and_decimals_lose_nothing():
 # Dates ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("form", "described"),
-    [
-        *((form, "date (day first; ") for form in ("%d/%m/%y %H:%M", "%d.%m.%Y %H:%M")),
-        ("%m/%d/%y %I:%M %p", "date (month first; "),
-        *((f"%Y-%m-%d{time}", "date (t") for time in (" %H:%M:%S", " %H:%M:%S UTC", "T%H:%M:%SZ", " %H:%M:%S+00:00")),
-        *((form, "date (t") for form in ("%Y/%m/%d %H:%M", "%d-%b-%Y %H:%M", "%d %B %Y %H:%M", "%b %d, %Y %I:%M %p")),
-        *((form, "date (t") for form in ("%a, %d %b %Y %H:%M:%S GMT", "%Y%m%dT%H%M")),
-    ],
-)
+FORMS = [
+    *((form, "date (day first; ") for form in ("%d/%m/%y %H:%M", "%d.%m.%Y %H:%M")),
+    ("%m/%d/%y %I:%M %p", "date (month first; "),
+    *((f"%Y-%m-%d{time}", "date (t") for time in (" %H:%M:%S", " %H:%M:%S UTC", "T%H:%M:%SZ", " %H:%M:%S+00:00")),
+    *((form, "date (t") for form in ("%Y/%m/%d %H:%M", "%d-%b-%Y %H:%M", "%d %B %Y %H:%M", "%b %d, %Y %I:%M %p")),
+    *((form, "date (t") for form in ("%a, %d %b %Y %H:%M:%S GMT", "%Y%m%dT%H%M")),
+]
+
+
+@pytest.mark.parametrize(("form", "described"), FORMS)
 def test_dates_in_common_forms_are_those_dates(form: str, described: str):
     encoding, X, _ = encoded(DAYS.strftime(form).tolist())
     assert encoding.columns[0].describe().startswith(described)
@@ -244,21 +244,21 @@ def test_what_a_table_says_is_categorical_is():
     assert TableEncoding.of(pd.DataFrame({"h": ["1_0", "10"] * 60})).columns[0].describe() == "category of 2 levels"
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "why"),
-    [
-        ("id", np.arange(1000, 1000 + N), "it is a row index"),
-        ("id", np.r_[1000, np.arange(1000, 1000 + N - 1)], "it is a row index"),
-        ("customer_id", np.r_[np.nan, np.arange(1000, 1000 + N - 1)], "it is a row index"),
-        ("", np.sort(RNG.choice(400, N, replace=False)), "it is a row index"),
-        ("Unnamed: 0", np.sort(RNG.choice(400, N, replace=False)), "it is a row index"),
-        ("x", RNG.permutation(N), "it is a row index"),
-        ("x", 10**17 + RNG.permutation(N), "its whole numbers have more digits than a number keeps"),
-        ("x", [f"{i:x}-{i * i:x}" for i in range(N)], "nearly all of its texts differ, as those of identifiers do"),
-        ("x", [f"one of {i} long texts" for i in range(N)], "it is free text"),
-        ("x", [b"bytes"] * N, "it holds lists, records or bytes"),
-    ],
-)  # fmt: skip
+LEFT_OUT = [
+    ("id", np.arange(1000, 1000 + N), "it is a row index"),
+    ("id", np.r_[1000, np.arange(1000, 1000 + N - 1)], "it is a row index"),
+    ("customer_id", np.r_[np.nan, np.arange(1000, 1000 + N - 1)], "it is a row index"),
+    ("", np.sort(RNG.choice(400, N, replace=False)), "it is a row index"),
+    ("Unnamed: 0", np.sort(RNG.choice(400, N, replace=False)), "it is a row index"),
+    ("x", RNG.permutation(N), "it is a row index"),
+    ("x", 10**17 + RNG.permutation(N), "its whole numbers have more digits than a number keeps"),
+    ("x", [f"{i:x}-{i * i:x}" for i in range(N)], "nearly all of its texts differ, as those of identifiers do"),
+    ("x", [f"one of {i} long texts" for i in range(N)], "it is free text"),
+    ("x", [b"bytes"] * N, "it holds lists, records or bytes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "values", "why"), LEFT_OUT)
 def test_what_identifies_rows_is_left_out_with_a_word(name: str, values: Any, why: str):
     encoding = encoded(values, name=name)[0]
     assert encoding.left_out == {name: why}
@@ -323,18 +323,18 @@ def test_a_refusal_names_the_row_and_the_value():
 # Targets -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("values", "task", "expected"),
-    [
-        ([f"${x:,.2f}" for x in NUMBERS], None, NUMBERS),
-        ([f"{x:.2f}".replace(".", ",") for x in NUMBERS], None, NUMBERS),
-        (spoiled(NUMBERS, r4="-"), None, np.where(np.arange(N) == 4, np.nan, NUMBERS)),
-        (["yes ", " no", "yes", "no"] * 30, None, np.array(["yes", "no"] * 60, dtype=object)),
-        (["<=50K", ">50K"] * 60, None, np.array(["<=50K", ">50K"] * 60, dtype=object)),
-        (["+", "-"] * 60, None, np.array(["+", "-"] * 60, dtype=object)),
-        (["1", "2", "?"] * 40, "classification", np.array(["1", "2", None] * 40, dtype=object)),
-    ],
-)
+TARGETS = [
+    ([f"${x:,.2f}" for x in NUMBERS], None, NUMBERS),
+    ([f"{x:.2f}".replace(".", ",") for x in NUMBERS], None, NUMBERS),
+    (spoiled(NUMBERS, r4="-"), None, np.where(np.arange(N) == 4, np.nan, NUMBERS)),
+    (["yes ", " no", "yes", "no"] * 30, None, np.array(["yes", "no"] * 60, dtype=object)),
+    (["<=50K", ">50K"] * 60, None, np.array(["<=50K", ">50K"] * 60, dtype=object)),
+    (["+", "-"] * 60, None, np.array(["+", "-"] * 60, dtype=object)),
+    (["1", "2", "?"] * 40, "classification", np.array(["1", "2", None] * 40, dtype=object)),
+]
+
+
+@pytest.mark.parametrize(("values", "task", "expected"), TARGETS)
 def test_targets_follow_the_rules_of_columns(values: list[str], task: Any, expected: np.ndarray):
     report = EncodingReport()
     found = target_of(read_columns(pd.DataFrame({"y": values}))["y"], task, report)

@@ -12,17 +12,8 @@ from sklearn.svm import SVC
 from learnkernels import GaussianFamily, center_gram, learn_kernel
 from learnkernels.kernels import predictors
 from learnkernels.kernels.centering import center_cross_gram
-from learnkernels.kernels.predictors import (
-    KRR,
-    SVM,
-    Auto,
-    ConjugateGradients,
-    Nystrom,
-    TrainingSet,
-    as_predictor,
-    ridge_path,
-)
-from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
+from learnkernels.kernels.predictors import KRR, SVM, Auto, ConjugateGradients, Nystrom, as_predictor, ridge_path
+from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice, TrainingSet
 from learnkernels.kernels.predictors.choice import ROUGH, PredictionProblem
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions

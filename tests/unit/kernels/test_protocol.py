@@ -10,17 +10,9 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage
 from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.predictors import as_predictor
+from learnkernels.kernels.protocol import folds as protocol
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
-from learnkernels.kernels.protocol.folds import (
-    Trial,
-    assign_folds,
-    assign_nested_split,
-    assign_split,
-    inner_trials,
-    nested_split_trial,
-    split_trial,
-    trials,
-)
+from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, assign_split, trials
 from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, ridge_predictions, support_vector_predictions
 from tests.refusals import require_refusals
@@ -136,7 +128,7 @@ def test_a_split_draws_the_rows_asked_for_with_the_shares_of_the_classes(counts)
             assert (np.abs(of_seeds[0] - size * np.array(counts) / m) < 0.5 * len(counts) + 0.5).all()
             assert (of_seeds == of_seeds[0]).all()
             assert part or of_seeds[0].all()
-    assert split_trial() == Trial(0, (0,), 1, 2)
+    assert protocol.split_trial() == Trial(0, (0,), 1, 2)
 
 
 @pytest.mark.parametrize("counts", [None, (15, 5)])
@@ -174,10 +166,10 @@ def test_a_nested_split_divides_its_training_rows_into_folds_that_validate_each_
     if task != "regression":  # each class is spread evenly over the folds, up to one row
         counts = [np.bincount(target.values[folds == fold], minlength=len(target.classes)) for fold in range(5)]
         assert (np.ptp(counts, axis=0) <= 1).all()
-    trial = nested_split_trial(5)
+    trial = protocol.nested_split_trial(5)
     assert trial == Trial(0, (0, 1, 2, 3, 4), None, 5)
-    assert [inner.validation for inner in inner_trials(trial)] == [0, 1, 2, 3, 4]
-    for inner in inner_trials(trial):
+    assert [inner.validation for inner in protocol.inner_trials(trial)] == [0, 1, 2, 3, 4]
+    for inner in protocol.inner_trials(trial):
         assert sorted([*inner.training, inner.validation]) == [0, 1, 2, 3, 4]
 
 
@@ -214,11 +206,6 @@ def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Tri
     return errors[: len(GRID)], errors[len(GRID) :], error(test, constant)
 
 
-def run_trial(kernel, X, target, folds, trial, predictor, grid):
-    predictors = KernelPredictors([kernel], target, predictor, grid)
-    return Evaluation(X, target, folds).result([predictors], kernel.rows, trial)
-
-
 SERVED = [("regression", "krr"), *((task, of) for task in TASKS[1:] for of in ("krr", "svm"))]
 
 
@@ -226,7 +213,8 @@ SERVED = [("regression", "krr"), *((task, of) for task in TASKS[1:] for of in ("
 def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
     X, target, folds, trial = with_trial(task, 3, m=40)
     kernel = learned(X, target, folds, trial)
-    result = run_trial(kernel, X, target, folds, trial, predictor, GRID)
+    predictors = KernelPredictors([kernel], target, predictor, GRID)
+    result = Evaluation(X, target, folds).result([predictors], kernel.rows, trial)
     validation, test, trivial = evaluate_by_hand(kernel, X, target, folds, trial, predictor)
     np.testing.assert_allclose(result.validation_errors, validation, rtol=1e-9)
     best = min(range(len(GRID)), key=validation.__getitem__)
@@ -316,7 +304,7 @@ def test_learning_and_choosing_refuse_what_they_cannot_do():
         [
             (partial(choose, trial, by="alignment"), without),
             (partial(choose, trial, by="margin"), "by must be error or alignment, got 'margin'"),
-            (partial(choose, nested_split_trial(4)), "a trial without a validation fold"),
+            (partial(choose, protocol.nested_split_trial(4)), "a trial without a validation fold"),
             (partial(learn, "l2-krr"), "l2-krr learns weights and predictor together and needs the target"),
             (partial(learn, "ensemble", target=two), "ensemble learns hypotheses and not a kernel"),
         ]
@@ -371,17 +359,17 @@ def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
 def test_cross_validation_chooses_the_lowest_mean_error(task: str):
     """Against a loop over folds, candidates and C that fits one predictor at a time."""
     X, target = small_data(task, m=80)
-    trial, folds = nested_split_trial(4), assign_nested_split(target, 50, 25, 4, seed=1)
+    trial, folds = protocol.nested_split_trial(4), assign_nested_split(target, 50, 25, 4, seed=1)
     predictor = "krr" if task == "regression" else "svm"
 
     def candidates(of: Trial, grid: list[float]) -> list[KernelPredictors]:
         kernels = [learned(X, target, np.where(folds < 0, 4, folds), of, name) for name in ("unif", "alignf")]
         return [KernelPredictors([kernel], target, predictor, grid) for kernel in kernels]
 
-    fits = ((of, candidates(of, GRID)) for of in inner_trials(trial))
+    fits = ((of, candidates(of, GRID)) for of in protocol.inner_trials(trial))
     selection = Evaluation(X, target, folds).select_by_cross_validation(fits)
     errors = np.zeros((2, len(GRID)))
-    for of in inner_trials(trial):
+    for of in protocol.inner_trials(trial):
         rows = np.flatnonzero(folds == of.validation)
         for position, C in enumerate(GRID):
             for c, one in enumerate(candidates(of, [C])):

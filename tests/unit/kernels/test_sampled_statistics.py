@@ -12,14 +12,9 @@ from learnkernels import FeatureFamily, GaussianFamily, center_gram, gram_statis
 from learnkernels.kernels.learners import CA
 from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.persistence.kernel import kernel_to_arrays
+from learnkernels.kernels.statistics import sampled
 from learnkernels.kernels.statistics.gram import GramStatistics
-from learnkernels.kernels.statistics.sampled import (
-    SampledStatistics,
-    Sampling,
-    expectations,
-    sample_statistics,
-    statistics_from_arrays,
-)
+from learnkernels.kernels.statistics.sampled import SampledStatistics, Sampling, sample_statistics
 from learnkernels.kernels.targets import Target
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.conftest import assert_same_statistics
@@ -73,7 +68,7 @@ def test_the_mean_over_all_samples_is_what_all_rows_give():
     X, y = data("regression", 9)
     K, L = FAMILY.tile(X, X)[2], np.outer(y, y) + 2.0
     for n in (4, 6, 8):
-        factors = np.linalg.solve(expectations(n).T, expectations(9)[0])
+        factors = np.linalg.solve(sampled.expectations(n).T, sampled.expectations(9)[0])
         samples = [np.ix_(rows, rows) for rows in combinations(range(9), n)]
         mean = np.mean([factors @ sums(K[rows], L[rows]) for rows in samples])
         assert mean == pytest.approx(sums(K, L)[0], rel=1e-11)
@@ -83,7 +78,7 @@ def test_estimates_are_those_of_matrices_of_the_sampled_rows():
     statistics, X, y = drawn(keep_origin=True)
     n, m, rows = 400, 1200, statistics.rows
     kernels = [*FAMILY.tile(X[rows], X[rows]), np.outer(y[rows], y[rows])]
-    factors = np.linalg.solve(expectations(n).T, expectations(m)[0])
+    factors = np.linalg.solve(sampled.expectations(n).T, sampled.expectations(m)[0])
     # As they are, pairs of two rows and rows alone count by their shares.
     share = np.where(np.eye(n), m / n, m * (m - 1) / (n * (n - 1)))
     for centered, estimate in ((True, lambda K, L: factors @ sums(K, L)), (False, lambda K, L: (share * K * L).sum())):
@@ -169,7 +164,7 @@ def test_arrays_come_back():
     np.savez(file, **statistics.to_arrays(), folds=np.arange(3))
     file.seek(0)
     arrays = dict(np.load(file, allow_pickle=False))
-    again = statistics_from_arrays(arrays)
+    again = sampled.statistics_from_arrays(arrays)
     assert isinstance(again, SampledStatistics)
     assert_same(again, statistics, rtol=1e-13)  # products of the same numbers, in memory of another alignment
     assert_equal_fields(again.sample, statistics.sample)

@@ -184,17 +184,17 @@ def test_kernels_that_are_constant_up_to_rounding_are_marked_and_align_with_noth
 # Digits --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("gammas", "offset", "rtol"),
-    [
-        # Nearly constant: M is 1e-12 for the smallest bandwidth, and accumulating exp would leave one digit of it.
-        ([2.0**-26], 0.0, 1e-9),
-        ([2.0**g for g in range(-30, 11)], 0.0, 1e-9),
-        ([2.0**g * 1.1 ** (g % 3) for g in range(-30, 11)], 0.0, 1e-9),
-        ([8.0, 200.0], 0.0, TEXTBOOK),  # nearly the identity
-        ([0.01, 0.02, 0.5], 1e4, TEXTBOOK),
-    ],
-)
+DIGITS = [
+    # Nearly constant: M is 1e-12 for the smallest bandwidth, and accumulating exp would leave one digit of it.
+    ([2.0**-26], 0.0, 1e-9),
+    ([2.0**g for g in range(-30, 11)], 0.0, 1e-9),
+    ([2.0**g * 1.1 ** (g % 3) for g in range(-30, 11)], 0.0, 1e-9),
+    ([8.0, 200.0], 0.0, TEXTBOOK),  # nearly the identity
+    ([0.01, 0.02, 0.5], 1e4, TEXTBOOK),
+]
+
+
+@pytest.mark.parametrize(("gammas", "offset", "rtol"), DIGITS)
 def test_gaussians_keep_their_digits(gammas, offset, rtol):
     X, Y = random_rows(50, d=5, seed=6)
     X += offset
