@@ -55,7 +55,6 @@ def test_the_table_of_learners_in_the_documents_is_what_the_command_prints():
     text = (DOCS / "learners.md").read_text(encoding="utf-8")
     shown = re.search(r"<!-- table: learnkernels learners --markdown -->\n(.*?)<!-- end -->", text, re.DOTALL)
     expected = [f"| {' | '.join(line)} |" for line in (COLUMNS, ["---"] * len(COLUMNS), *table_of_learners())]
-    assert shown is not None
     assert shown.group(1).splitlines() == expected, "run: learnkernels learners --markdown"
 
 
@@ -165,7 +164,6 @@ def require_not_blank(picture: Path) -> None:
     with Image.open(picture) as image:
         some = image.convert("RGB").resize((image.width // 4, image.height // 4), Image.Resampling.NEAREST)
     colors = some.getcolors(maxcolors=2**24)
-    assert colors is not None
     assert len(colors) >= 40, picture
 
 

@@ -28,7 +28,6 @@ def test_what_is_filled_in_goes_before_the_configuration_and_what_is_left_empty_
     asked = filled_in(plain, folds=4, metric="r2", baseline="one tuned kernel and boosting", learners=["lq", "alignf"])
     assert (asked.protocol.folds, asked.protocol.split, asked.protocol.repeats) == (4, None, 3)
     assert asked.protocol.metric == "r2"
-    assert asked.baseline is not None
     assert asked.baseline.boosting
     assert asked.learners[0] == plain.learners[1]  # with its parameters
     assert asked.learners[1].name == "alignf"

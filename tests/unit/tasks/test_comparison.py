@@ -238,8 +238,6 @@ def test_a_baseline_that_is_dropped_is_not_measured_and_changes_no_key_of_the_ot
     assert list(folds["learner"].unique()) == ["unif", "best constant", "GridSearchCV"]
     assert "HistGradientBoosting" not in report
     whole = small(baseline=SEARCH | {"boosting": True}).baseline
-    assert whole is not None
-    assert config.baseline is not None
     assert settings_of("grid-search", config.baseline) == settings_of("grid-search", whole)
     assert "without" not in whole.model_dump()
     assert config.baseline.model_dump()["without"] == ("boosting", "linear")
@@ -454,14 +452,6 @@ def near_copies(n: int, each: int, seed: int) -> tuple[np.ndarray, pd.DataFrame,
     return of, pd.DataFrame(X, columns=list("abcd")), rng
 
 
-def write_patients() -> None:
-    """Sixty patients of five near-copies each, whose diagnosis follows from nothing but who they are."""
-    patient, frame, rng = near_copies(60, 5, 0)
-    frame["patient"] = [f"p{number}" for number in patient]
-    frame["target"] = np.where(rng.permutation(60) < 30, "ill", "well")[patient]
-    frame.sample(frac=1, random_state=0).to_csv("patients.csv", index=False)
-
-
 def write_weeks() -> None:
     """Thirty weeks of ten near-copies each, whose level follows from nothing but which week it is."""
     week, frame, rng = near_copies(30, 10, 1)
@@ -471,7 +461,11 @@ def write_weeks() -> None:
 
 
 def test_patients_whose_rows_are_divided_leak_and_whole_ones_do_not():
-    write_patients()
+    """Sixty patients of five near-copies each, whose diagnosis follows from nothing but who they are."""
+    patient, frame, rng = near_copies(60, 5, 0)
+    frame["patient"] = [f"p{number}" for number in patient]
+    frame["target"] = np.where(rng.permutation(60) < 30, "ill", "well")[patient]
+    frame.sample(frac=1, random_state=0).to_csv("patients.csv", index=False)
     keys = {"protocol": {"metric": "roc_auc", "grid": [1, 16, 256]}}
     leaking, _ = compared(divided({"path": "patients.csv", "drop": ["patient"]}, **keys))
     assert leaking["error"].max() < 0.01

@@ -79,14 +79,14 @@ def test_a_folder_for_what_is_temporary_is_there(state: Path, tmp_path: Path, mo
     assert os.environ["TMPDIR"] == str(state / "tmp")
 
 
-@pytest.mark.parametrize(
-    ("encoding", "shown"),
-    [
-        ("ascii", b"0.1 +- 0.2, Grosse, Cafe? -> ?? ... ?"),
-        ("cp1252", "0.1 ± 0.2, Größe, Café? -> ?? … ?".encode("cp1252")),
-        ("utf-8", "0.1 ± 0.2, Größe, Café\u0300 → 价格 … ?".encode()),
-    ],
-)
+SHOWN = [
+    ("ascii", b"0.1 +- 0.2, Grosse, Cafe? -> ?? ... ?"),
+    ("cp1252", "0.1 ± 0.2, Größe, Café? -> ?? … ?".encode("cp1252")),
+    ("utf-8", "0.1 ± 0.2, Größe, Café\u0300 → 价格 … ?".encode()),
+]
+
+
+@pytest.mark.parametrize(("encoding", "shown"), SHOWN)
 def test_output_replaces_characters_that_its_encoding_lacks(encoding, shown, monkeypatch):
     written = io.BytesIO()
     for name in ("stdout", "stderr"):

@@ -63,7 +63,6 @@ def test_a_table_is_the_same_in_every_format(frame: pd.DataFrame, text: dict[str
             write(stored, folder / f"data{ending}", 11)
         for ending in (".csv", ".parquet", ".arrow", ".feather"):
             dataset = load(folder, f"data{ending}", **keys)
-            assert dataset.table is not None
             for ours, theirs in zip(dataset.table.columns, encoding.columns, strict=True):
                 assert ours.to_dict() == theirs.to_dict()
             np.testing.assert_array_equal(dataset.X, expected)

@@ -36,15 +36,15 @@ def test_the_key_is_made_once_and_refused_where_it_is_damaged_or_others_have_a_h
 KEY_SETTINGS = ("PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 
 
-@pytest.mark.parametrize(
-    ("prefect", "mlflow", "shown"),
-    [
-        (None, "sqlite:///mlflow.db", {"PREFECT_API_AUTH_STRING"}),
-        ("http://127.0.0.1:1/api", "http://127.0.0.1:2", {*KEY_SETTINGS}),
-        ("http://prefect.example/api", "http://mlflow.example", set()),
-        ("http://127.0.0.1:3/api", "http://127.0.0.1:1", set()),
-    ],
-)
+SERVERS = [
+    (None, "sqlite:///mlflow.db", {"PREFECT_API_AUTH_STRING"}),
+    ("http://127.0.0.1:1/api", "http://127.0.0.1:2", {*KEY_SETTINGS}),
+    ("http://prefect.example/api", "http://mlflow.example", set()),
+    ("http://127.0.0.1:3/api", "http://127.0.0.1:1", set()),
+]
+
+
+@pytest.mark.parametrize(("prefect", "mlflow", "shown"), SERVERS)
 def test_the_key_is_shown_to_servers_of_this_folder_alone(state, monkeypatch, prefect, mlflow, shown):
     folder_key()
     servers_note().write_text('{"prefect_api": "http://127.0.0.1:1/api", "mlflow": "http://127.0.0.1:2"}')

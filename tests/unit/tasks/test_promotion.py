@@ -46,16 +46,16 @@ def test_another_recipe_takes_over_by_the_corrected_test_and_not_by_the_uncorrec
     assert (better.moved, better.champion) == (True, 2)
 
 
-@pytest.mark.parametrize(
-    ("above", "margin", "test", "moved"),
-    [
-        (0.0, 0.05, "not worse", True),
-        (0.01, 0.05, "not worse", True),
-        (0.02, 0.05, "not worse", False),
-        (0.04, 0.05, "worse than before", False),
-        (0.04, 0.1, "not worse", True),
-    ],
-)
+REFRESHES = [
+    (0.0, 0.05, "not worse", True),
+    (0.01, 0.05, "not worse", True),
+    (0.02, 0.05, "not worse", False),
+    (0.04, 0.05, "worse than before", False),
+    (0.04, 0.1, "not worse", True),
+]
+
+
+@pytest.mark.parametrize(("above", "margin", "test", "moved"), REFRESHES)
 def test_a_refresh_takes_over_unless_it_is_worse_by_the_margin(above: float, margin: float, test: str, moved: bool):
     errors = CHAMPION + above + NOISE
     decision = decided(contender(2, errors), margin=margin)
@@ -85,17 +85,17 @@ def test_refreshes_are_held_to_the_best_of_their_line_and_not_to_the_last_alone(
     assert "expected error 0.5414 against 0.5013 of version 1" in decision.reason
 
 
-@pytest.mark.parametrize(
-    ("facts", "champion", "said"),
-    [
-        ({"columns": {"a": "number"}}, {}, "version 2 learned without 'b', so version 1 stays"),
-        ({"columns": COLUMNS | {"a": "category"}}, {}, "learned 'a' as category in place of number"),
-        ({"spreads": {"a": 2e3}}, {"spreads": {"a": 2.0}}, "learned 'a' with a spread of 2e+03 in place of 2, so"),
-        ({"classes": ("x", "y")}, {"classes": ("x", "y", "z")}, "has no rows of class 'z'"),
-        ({}, {"classes": ("x", "y")}, "learned a regression in place of a classification"),
-        ({"copied": 0.5}, {"copied": 0.1}, "learned from rows of which 50% repeat others"),
-    ],
-)
+WORSE = [
+    ({"columns": {"a": "number"}}, {}, "version 2 learned without 'b', so version 1 stays"),
+    ({"columns": COLUMNS | {"a": "category"}}, {}, "learned 'a' as category in place of number"),
+    ({"spreads": {"a": 2e3}}, {"spreads": {"a": 2.0}}, "learned 'a' with a spread of 2e+03 in place of 2, so"),
+    ({"classes": ("x", "y")}, {"classes": ("x", "y", "z")}, "has no rows of class 'z'"),
+    ({}, {"classes": ("x", "y")}, "learned a regression in place of a classification"),
+    ({"copied": 0.5}, {"copied": 0.1}, "learned from rows of which 50% repeat others"),
+]
+
+
+@pytest.mark.parametrize(("facts", "champion", "said"), WORSE)
 def test_a_refresh_of_worse_rows_is_refused_whatever_its_error(facts: Any, champion: Any, said: str):
     better = contender(2, 0.5 * CHAMPION, **facts)
     decision = decided(better, contender(1, CHAMPION, **champion))

@@ -14,13 +14,7 @@ from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.tasks.evidence.figures import (
-    alignment_figure,
-    history_figure,
-    learner_colors,
-    ranks_figure,
-    relevance_figure,
-)
+from learnkernels.tasks.evidence import figures
 from learnkernels.tasks.evidence.markdown import render
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, cut, experiment_note, sweep_note
 from learnkernels.tasks.evidence.report import measures as describe_measures
@@ -77,9 +71,8 @@ def rendered(config: CompareConfig, table: pd.DataFrame, links: Any = None, figu
     return render("comparison.md", figure=figure, **report_values(config, RunTables.of(table), links or {}))
 
 
-def labels(figure: Figure | None, axis: str = "y") -> list[str]:
+def labels(figure: Figure, axis: str = "y") -> list[str]:
     """Return the names along the only axis of a figure."""
-    assert figure is not None
     (only,) = figure.axes
     return [label.get_text() for label in getattr(only, f"get_{axis}ticklabels")()]
 
@@ -157,15 +150,15 @@ def among(**errors: list[float]) -> pd.DataFrame:
     return folds(ERRORS | {name.replace("_", "-"): of for name, of in errors.items()})
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "instead"),
-    [
-        ("constant", "the best constant", "look for features"),
-        ("linear", "the linear model", "use RidgeCV or LogisticRegression"),
-        ("grid_search", "GridSearchCV's tuned RBF kernel", "use SVC or KernelRidge"),
-        ("boosting", "HistGradientBoosting", "use gradient boosting"),
-    ],
-)
+BASELINES = [
+    ("constant", "the best constant", "look for features"),
+    ("linear", "the linear model", "use RidgeCV or LogisticRegression"),
+    ("grid_search", "GridSearchCV's tuned RBF kernel", "use SVC or KernelRidge"),
+    ("boosting", "HistGradientBoosting", "use gradient boosting"),
+]
+
+
+@pytest.mark.parametrize(("name", "what", "instead"), BASELINES)
 def test_a_baseline_of_the_lowest_error_wins_and_says_what_to_use_instead(name: str, what: str, instead: str):
     won, use = verdicts(summarize(among(**{name: [0.1, 0.1, 0.2]})))
     assert won.startswith(f"d: {what} has the lowest misclassification rate, 0.133 ± 0.058, significantly lower than")
@@ -255,19 +248,19 @@ def test_a_report_has_links_predictors_and_a_figure_where_it_has_an_address():
 
 def test_a_learner_has_its_own_color_in_every_run():
     large, many = ({name: name for name in LEARNERS}, {f"lq {i}": "lq" for i in range(40)})
-    own = learner_colors(large)
+    own = figures.learner_colors(large)
     assert len(set(own.values())) == len(LEARNERS)
-    assert learner_colors({"alignf": "alignf"}) == {"alignf": own["alignf"]}
-    twice = learner_colors({"lq": "lq", "steep": "lq", "unif": "unif", "flat": "lq"})
+    assert figures.learner_colors({"alignf": "alignf"}) == {"alignf": own["alignf"]}
+    twice = figures.learner_colors({"lq": "lq", "steep": "lq", "unif": "unif", "flat": "lq"})
     assert len(set(twice.values())) == 4
     assert (twice["lq"], twice["unif"]) == (own["lq"], own["unif"])
-    assert (len(learner_colors(many)), len(set(learner_colors(many).values()))) == (40, 26)
+    assert (len(figures.learner_colors(many)), len(set(figures.learner_colors(many).values()))) == (40, 26)
 
 
 def test_the_first_figure_has_a_panel_a_data_set_that_names_who_wins():
     for datasets, shape in {1: (1, 1), 2: (1, 2), 3: (1, 3), 7: (3, 3)}.items():
         table = pd.concat([folds(dataset=f"d{i}") for i in range(datasets)])
-        figure = alignment_figure(table, summarize(table))
+        figure = figures.alignment_figure(table, summarize(table))
         titles = [axis.get_title() for axis in figure.axes]
         assert [title.splitlines()[0] for title in titles if title] == [f"d{i}" for i in range(datasets)]
         grid = figure.axes[0].get_subplotspec().get_gridspec()
@@ -275,7 +268,7 @@ def test_the_first_figure_has_a_panel_a_data_set_that_names_who_wins():
     turned = folds({"unif": ERRORS["alignf"], "alignf": ERRORS["unif"]}, dataset="b $x$")
     table = pd.concat([folds(dataset="a"), turned])
     summary = summarize(table)
-    figure = alignment_figure(table, summary)
+    figure = figures.alignment_figure(table, summary)
     for axis, (dataset, group) in zip(figure.axes, summary.groupby("dataset"), strict=True):
         best = group.loc[group["error_mean"].idxmin()]
         assert axis.get_title() == f"{dataset}\nlowest error: {best.learner}"
@@ -287,16 +280,15 @@ def test_the_first_figure_has_a_panel_a_data_set_that_names_who_wins():
 
 def test_mean_ranks_of_two_data_sets_are_drawn_with_room_for_names():
     named = folds(ERRORS | {"a learner with a long label": [0.25, 0.2, 0.3]})
-    figure = ranks_figure(ranks(pd.concat([named, named.assign(dataset="e")])))
-    assert figure is not None
+    figure = figures.ranks_figure(ranks(pd.concat([named, named.assign(dataset="e")])))
     figure.savefig(BytesIO())  # a warning is an error
 
 
 def test_alignments_on_the_way_to_base_kernels_are_a_figure_of_those_that_tell():
     table = folds({"unif": ERRORS["unif"], "alignf": ERRORS["alignf"]})
-    assert history_figure(table, {}) is None
+    assert figures.history_figure(table, {}) is None
     told = [np.array([0.1, 0.3]), np.array([0.1, 0.3, 0.4]), np.array([0.1, 0.3])]
-    (axis,) = history_figure(table.assign(history=[None] * 3 + told), {"alignf": "red"}).axes
+    (axis,) = figures.history_figure(table.assign(history=[None] * 3 + told), {"alignf": "red"}).axes
     (line,) = axis.lines
     np.testing.assert_allclose(line.get_ydata(), [0.1, 0.3, 0.4])
     np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
@@ -338,7 +330,7 @@ def test_features_that_count_are_in_table_figure_and_metrics():
         {"dataset": "d", "feature": "price in $", "rfm": "0.30 ± 0.14"},
         {"dataset": "d", "feature": "b", "rfm": "0.1000 ± 0.0000"},
     ]
-    assert labels(relevance_figure(table, {"rfm": "#000000"})) == ["a", "price in $", "b"]
+    assert labels(figures.relevance_figure(table, {"rfm": "#000000"})) == ["a", "price in $", "b"]
     report = report_of(table)
     assert "over folds" in report.partition("## Feature relevance")[2]
     rows = table[:2].assign(regularisation=1.0, parameters=None)
@@ -347,7 +339,7 @@ def test_features_that_count_are_in_table_figure_and_metrics():
     assert logged == {"relevance/a": 0.6, "relevance/price in _": 0.3, "relevance/b": 0.1}
     table["relevance"] = None
     assert relevance_table(table) == []
-    assert relevance_figure(table, {}) is None
+    assert figures.relevance_figure(table, {}) is None
 
 
 def test_every_name_of_a_column_is_one_of_a_metric():

@@ -86,7 +86,6 @@ def test_curves_are_a_table_a_panel_and_a_line_a_learner():
 def test_weights_are_shares_learner_against_learner():
     folds = table({("d", learner): UNIF for learner in ("a", "b", "c")})
     figure = weights_figure(folds, ["a", "b", "c"])
-    assert figure is not None
     titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
     assert titles == ["d: a, b", "d: a, c", "d: b, c"]
     points = figure.axes[0].collections[0].get_offsets()

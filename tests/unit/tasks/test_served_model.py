@@ -108,17 +108,17 @@ def test_frames_that_do_not_suit_are_refused():
     require_refusals(frames, literal=True, by=sentence)
 
 
-@pytest.mark.parametrize(
-    ("kind", "others"),
-    [
-        ("numbers", {"whole": "int64", "real": "float64", "truth": "bool"}),
-        ("numbers of few values", {"whole": "category", "real": "category", "truth": "boolean"}),
-        ("categories", {"plan": "category", "code": "int64"}),
-        ("texts", {"plan": "string", "code": "object"}),
-        ("dates", {"day": "datetime64[ns]"}),
-        ("dates as texts", {"day": "string"}),
-    ],
-)
+TYPES = [
+    ("numbers", {"whole": "int64", "real": "float64", "truth": "bool"}),
+    ("numbers of few values", {"whole": "category", "real": "category", "truth": "boolean"}),
+    ("categories", {"plan": "category", "code": "int64"}),
+    ("texts", {"plan": "string", "code": "object"}),
+    ("dates", {"day": "datetime64[ns]"}),
+    ("dates as texts", {"day": "string"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "others"), TYPES)
 def test_every_type_of_pandas_json_and_csv_gives_the_same_predictions(kind: str, others: dict[str, str]):
     """Training rows are texts of a CSV; new rows have the types that readers give them."""
     from mlflow.pyfunc import scoring_server

@@ -13,23 +13,13 @@ from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.papers import studies
-from learnkernels.tasks.papers.studies import (
-    bend,
-    correlation,
-    correlations,
-    count_minima,
-    local_minima,
-    measure_base_kernels,
-    two_point,
-    two_point_alignments,
-)
 
 ROUNDING = 1e-12
 """Of centered products, which are small beside the kernel where one of two points is rare."""
 
 
 def test_two_points_have_the_alignments_of_the_paper():
-    values = two_point(TwoPointStudy(kind="two-point", points=19)).values
+    values = studies.two_point(TwoPointStudy(kind="two-point", points=19)).values
     assert values["A, largest deviation from the closed form"] < ROUNDING
     assert values["rho, largest deviation from one"] < ROUNDING
     assert values["A at alpha = 1/2"] == pytest.approx(np.sqrt(0.5), abs=ROUNDING)
@@ -44,7 +34,7 @@ def test_weights_stand_for_repeated_points():
         uncentered = (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L)
         Kc, Lc = H @ K @ H, H @ L @ H
         centered = (Kc * Lc).sum() / np.linalg.norm(Kc) / np.linalg.norm(Lc)
-        np.testing.assert_allclose(two_point_alignments(minority / 10), (centered, uncentered), rtol=ROUNDING)
+        np.testing.assert_allclose(studies.two_point_alignments(minority / 10), (centered, uncentered), rtol=ROUNDING)
 
 
 def trials_of(accuracy: list[float], rho: list[float], uncentered: list[float], name: str = "made up") -> pd.DataFrame:
@@ -60,7 +50,7 @@ def test_correlations_of_a_constructed_case():
     accuracy = np.array([0.6, 0.7, 0.9])
     made_up = trials_of(accuracy.tolist(), (accuracy / 2).tolist(), (-accuracy).tolist())
     another = trials_of(accuracy.tolist(), [0.1, 0.3, 0.2], [0.2, 0.2, 0.2], "another")
-    result = correlations(pd.concat([made_up, another]))
+    result = studies.correlations(pd.concat([made_up, another]))
     assert result.values["rho made up"] == pytest.approx(1)
     assert result.values["A made up"] == pytest.approx(-1)
     assert result.values["rho made up sd"] == pytest.approx(0)
@@ -68,7 +58,7 @@ def test_correlations_of_a_constructed_case():
     assert result.values["rho - A, least"] == pytest.approx(result.values["rho another"] - result.values["A another"])
     assert [row["data set"] for row in result.tables[0][1]] == ["made up"] * 3 + ["another"] * 3
     assert set(result.figures) == {"base_kernels"}
-    assert correlation([0.1, 0.2, 0.4], [1.0, 1.0, 1.0]) == 0
+    assert studies.correlation([0.1, 0.2, 0.4], [1.0, 1.0, 1.0]) == 0
 
 
 def test_base_kernels_alone_are_measured_in_every_trial(shared_data):
@@ -78,7 +68,7 @@ def test_base_kernels_alone_are_measured_in_every_trial(shared_data):
     study = BaseKernelsStudy.model_validate({"kind": "base-kernels", **keys})
     part = study.parts[0]
     dataset = load_source(part.datasets[0], str(shared_data), 0)
-    rows = pd.DataFrame(measure_base_kernels(dataset, "ionosphere", part.kernels, study.protocol, 0))
+    rows = pd.DataFrame(studies.measure_base_kernels(dataset, "ionosphere", part.kernels, study.protocol, 0))
     assert rows.groupby("kernel")["fold"].apply(list).tolist() == [[0, 1, 2, 3, 4]] * 2
     of = rows.groupby("kernel", sort=False)[["accuracy", "rho", "A"]].mean()
     assert of["accuracy"].iloc[0] > of["accuracy"].iloc[1]  # a bandwidth that is too narrow sees no neighbor
@@ -95,15 +85,15 @@ def test_base_kernels_alone_are_measured_in_every_trial(shared_data):
 
 
 def test_local_minima_are_counted_inside_the_range(monkeypatch: pytest.MonkeyPatch):
-    assert count_minima(np.array([3.0, 1, 2, 0, 5])) == 2
-    assert count_minima(np.array([0.0, 1, 2, 3])) == count_minima(np.array([3.0, 2, 1])) == 0
-    assert count_minima(np.array([3.0, 1, 1 + 1e-12, 1, 5])) == 1  # rounding on the ground of one valley
+    assert studies.count_minima(np.array([3.0, 1, 2, 0, 5])) == 2
+    assert studies.count_minima(np.array([0.0, 1, 2, 3])) == studies.count_minima(np.array([3.0, 2, 1])) == 0
+    assert studies.count_minima(np.array([3.0, 1, 1 + 1e-12, 1, 5])) == 1  # rounding on the ground of one valley
     cancer = {"source": "sklearn", "name": "breast_cancer", "scale": "standard"}
     study = {"kind": "local-minima", "datasets": [cancer], "rows": 60, "draws": 1, "steps": 2, "points": 40}
     monkeypatch.setattr(studies, "ingest", load_source)
     monkeypatch.setattr(studies, "load_dataset", lambda loaded: loaded)
     shares: list[float] = []
-    result = local_minima(LocalMinimaStudy.model_validate(study), None, shares.append)
+    result = studies.local_minima(LocalMinimaStudy.model_validate(study), None, shares.append)
     assert shares == [1.0]
     assert result.values["objectives"] == 2
     assert 1 <= result.values["local minima, most"] <= 3
@@ -131,7 +121,7 @@ def test_a_surface_has_value_and_bend_at_every_pair_of_weights():
     for (i, j), value in np.ndenumerate(values):
         at = dense.at(weights[[i, j]])
         assert value == pytest.approx(at.value)
-        assert smallest[i, j] == pytest.approx(min(bend(dense, at)[0], 0), rel=1e-6)
+        assert smallest[i, j] == pytest.approx(min(studies.bend(dense, at)[0], 0), rel=1e-6)
     bent = smallest < 0
     assert bent.any()
     assert not bent.all()
@@ -147,7 +137,7 @@ def five_features() -> tuple[StackedGrams, Target]:
 
 def bend_at(grams: StackedGrams, target: Target, mu: np.ndarray, C: float) -> np.ndarray:
     objective = PolynomialRidge(grams, target, C, degree=2)
-    return bend(objective, objective.at(mu))
+    return studies.bend(objective, objective.at(mu))
 
 
 def test_the_bend_is_that_of_finite_differences():
