@@ -74,8 +74,6 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     }  # fmt: skip
     folds = pd.read_parquet(folder / "folds.parquet")
     assert (len(folds), set(folds["predictor"])) == (2 * 4 * 5, {"svm", "krr"})
-    np.testing.assert_allclose([np.linalg.norm(weights) for weights in folds["weights"]], 1.0)
-    assert folds["certificate"].max() < 1e-8
     assert schema.CompareConfig.model_validate(yaml.safe_load((folder / "config.yaml").read_text())) == small()
     assert json.loads((folder / "environment.json").read_text())["learnkernels"]
 
@@ -102,12 +100,8 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
         of = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
         task_names = {run.name for run in prefect.read_task_runs(flow_run_filter=of)}
         keys = {artifact.key for artifact in prefect.read_artifacts(flow_run_filter=of)}
-    assert {
-        "ingest wine",
-        "statistics wine repeat 0",
-        "evaluate alignf on diabetes",
-        "track unif on wine",
-    } <= task_names
+    tasks = {"ingest wine", "statistics wine repeat 0", "evaluate alignf on diabetes", "track unif on wine"}
+    assert tasks <= task_names
     assert {"comparison", "comparison-report", "comparison-progress", "mlflow-chart"} <= keys
 
 
@@ -202,21 +196,16 @@ def test_a_worker_and_this_process_agree_and_the_grid_search_stands_beside(monke
     assert list(exact[0]) == list(exact[1])
     summary = pd.read_parquet(Path(run["results"]) / "summary.parquet")
     assert summary["p_better_than_grid_search"].notna().sum() == 10
-    assert "GridSearchCV's tuned RBF kernel" in (Path(run["results"]) / "report.md").read_text()
-    of_search = [tracked for tracked in results_of(run) if tracked.data.params["learner"] == "GridSearchCV"]
-    for tracked in of_search:
-        (row,) = summary.query("dataset == @tracked.data.params['dataset'] and learner == 'GridSearchCV'").itertuples()
-        assert tracked.data.metrics["test_error"] == pytest.approx(row.error_mean)
-        assert "alignment" not in tracked.data.metrics
-    assert len(of_search) == 2
+    runs = [of.data for of in results_of(run) if of.data.params["learner"] == "GridSearchCV"]
+    expected = summary.query("learner == 'GridSearchCV'").set_index("dataset")["error_mean"].to_dict()
+    assert {of.params["dataset"]: of.metrics["test_error"] for of in runs} == pytest.approx(expected)
 
 
 def test_conjugate_gradients_give_the_errors_of_the_matrix_and_say_how_they_ended(module_folder: Path):
-    exact, folder, runs = compared(datasets=DIABETES, **TWO)
+    exact, _, runs = compared(datasets=DIABETES, **TWO)
     assert exact["notes"].isna().all()
     assert exact["predictor_reason"].str.startswith("krr, exact").all()
     assert runs["alignf"].data.tags["predictor_reason"] == exact["predictor_reason"].iloc[0]
-    assert "## Predictors" not in (folder / "report.md").read_text()
     folds, folder, runs = compared(datasets=DIABETES, **TWO, predictor={"name": "krr-cg", "tolerance": 1e-9})
     # A residual of 1e-9 leaves errors as they are to about as many digits.
     np.testing.assert_allclose(folds["error"], exact["error"], rtol=1e-6)
