@@ -158,18 +158,15 @@ def test_the_file_of_the_repository_has_what_deploy_makes(working_folder: Path):
         module, name = one["entrypoint"].rsplit(".", 1)
         flow = getattr(importlib.import_module(module), name)
         assert flow.validate_parameters(one["parameters"])
-        assert "definitions" not in parameter_schema(flow).model_dump(
-            exclude_unset=True
-        )  # names are learners there, too
+        form = parameter_schema(flow).model_dump(exclude_unset=True)
+        assert "definitions" not in form  # names are learners there, too
 
 
 def test_a_plan_that_cannot_work_is_one_sentence():
     table = (
-        ({"model": "a/b"}, r"model 'a/b': a registered model's name has"),
         ({"model": ""}, r"model '': a registered model's name has"),
-        ({"cron": "0 3 * *"}, r"--cron '0 3 \* \*': five fields are expected"),
-        ({"cron": "0 25 * * *"}, r"--cron '0 25 \* \* \*': five fields are expected"),
         ({"cron": "@daily"}, r"--cron '@daily': five fields are expected"),
+        ({"cron": "0 25 * * *"}, r"--cron '0 25 \* \* \*': five fields are expected"),
         ({"timezone": "Mars/Olympus"}, r"--timezone Mars/Olympus: is not a time zone; give one such as Etc/UTC"),
         ({"input": "in.csv"}, r"--input is given and --output is not"),
         ({"output": "out.csv"}, r"--output is given and --input is not"),
