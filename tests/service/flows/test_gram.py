@@ -20,6 +20,7 @@ from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.evidence.comparison import rows_for
 from learnkernels.tasks.measure import families, matrices
+from tests.refusals import require_refusals
 from tests.unit.tasks.test_comparison import DIABETES, WINE
 from tests.unit.tasks.test_comparison import small as comparison
 
@@ -114,16 +115,15 @@ def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     wine, other = reference(small()), small(datasets=[WINE[0] | {"scale": "unit"}])
     pd.DataFrame({"a": range(20), "target": [0.5, 1.5] * 10}).to_csv("t.csv", index=False)
     unplain = small(datasets=[{"source": "file", "path": "t.csv", "name": "a/b"}], kernels=[{"family": "linear"}])
-    for act, sentence in [
+    table = [
         (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no index\.json; make .* 'learnkernels gram'"),
         (lambda: rows_for(precomputed(), reference(other)), r"the matrices in .* were made from other data, wine with"),
         (lambda: gram(other, "grams"), "wine: holds matrices whose data_digest"),
         (lambda: gram(small(), "grams", "float32"), "wine: holds matrices whose dtype is float64, not float32"),
         (lambda: gram(precomputed(), "again"), "family precomputed is matrices already"),
         (lambda: gram(unplain, "again"), "data set 'a/b': its matrices get a folder of this name"),
-    ]:
-        with pytest.raises(InputError, match=sentence):
-            act()
+    ]
+    require_refusals(table, error=InputError)
     assert not Path("again").exists()
     file = Path("grams/wine/001.npy")
     content = bytearray(file.read_bytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models import registry
 from learnkernels.tasks.models.scores import Drifted
 from learnkernels.tasks.models.scoring import Asked, score_table
+from tests.refusals import require_refusals
 from tests.service.conftest import S3
 from tests.service.flows.test_notifications import sends, told_of
 from tools.waiting import within
@@ -130,9 +131,7 @@ def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: 
     assert [(point.value, point.step) for point in points[-1:]] == [(1.0, len(points) - 1)]
 
     registry.tag_version("flowers", 1, {registry.PLACE: json.dumps({"drift": {"on_drift": "fail", "missing": 0.2}})})
-    with pytest.raises(
-        Drifted, match=r"^in\.parquet: the rows differ .* or set 'drift\.on_drift: warn' and train again"
-    ):
+    with pytest.raises(Drifted, match=r"^in\.parquet: the rows differ .* set 'drift\.on_drift: warn' and train again"):
         predict("flowers", "in.parquet", "failed.parquet", ["key"])
     failed, left = artifacts_of("flowers")
     assert failed.state.type.value == "FAILED"
@@ -155,16 +154,13 @@ def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: 
 
 
 def test_what_cannot_be_scored_is_refused(registered: registry.ModelVersion):
-    for model, sentence in (
-        ("roses", "model 'roses': there is no registered model of that name"),
-        ("flowers/7", "model 'flowers/7': there is none"),
-    ):
-        with pytest.raises(InputError, match=re.escape(sentence)):
-            registry.find_version(model)
-    with pytest.raises(InputError, match=r"^scheduler: must be tcp://HOST:PORT or tls://HOST:PORT, .* credentials\.$"):
-        predict.fn("flowers", "in.parquet", "out/", scheduler="tls://me:hidden@a:1")
-    with pytest.raises(InputError, match=r"^scheduler: its workers score into a folder, and the output out is a file;"):
-        predict.fn("flowers", "in.parquet", "out", scheduler="tcp://a:1")
+    asked = partial(predict.fn, "flowers", "in.parquet")
+    table = [
+        (partial(predict.fn, "roses", "in.parquet", "out"), "model 'roses': there is no registered model of that name"),
+        (partial(asked, "out/", scheduler="tls://me:hidden@a:1"), r"^scheduler: must be tcp://HOST.* credentials\.$"),
+        (partial(asked, "out", scheduler="tcp://a:1"), "^scheduler: its workers score into a folder, and the output "),
+    ]
+    require_refusals(table, error=InputError)
 
 
 def test_reading_and_writing_are_tried_again_and_faults_are_not(registered: registry.ModelVersion):
@@ -213,9 +209,8 @@ def test_the_command_refuses_in_one_sentence_and_leaves_nothing(registered: regi
     assert wrong.exit_code == 2
     (said,) = [line for line in wrong.output.splitlines() if "error:" in line]
     assert "in.csv: has columns that the model does not read: 'key'; remove them" in said
-    assert (
-        "ignored, as the model does not read them: 'key'" in command("--input", "in.csv", "--output", "some.csv").output
-    )
+    lenient = command("--input", "in.csv", "--output", "some.csv")
+    assert "ignored, as the model does not read them: 'key'" in lenient.output
     assert not list(Path().glob("*none.csv*"))
 
 
