@@ -54,7 +54,6 @@ def test_a_run_that_was_being_made_is_ended(working_folder, prefect_server, monk
         pass
     client = MlflowClient()
     experiment = client.get_experiment_by_name("made")
-    assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "KILLED"
 
