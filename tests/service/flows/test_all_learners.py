@@ -92,13 +92,10 @@ def test_every_learner_has_a_row_a_fold_with_its_own_name_algorithm_and_predicto
 
 def test_mlflow_has_how_much_each_feature_counts(folds: pd.DataFrame, runs: dict[str, Run]):
     of = folds[folds["learner"] == "rfm"]
-    means = dict(zip(of["features"].iloc[0], np.mean(of["relevance"].to_list(), axis=0), strict=True))
-    metrics = runs["rfm"].data.metrics.items()
-    logged = {key.removeprefix("relevance/"): value for key, value in metrics if key.startswith("relevance/")}
-    shown = sorted(means, key=lambda name: means[name])[-SHOWN_FEATURES:]
-    assert set(logged) == {metric_name(name) for name in shown}
-    for name in shown:
-        np.testing.assert_allclose(logged[metric_name(name)], means[name], rtol=1e-6)  # told to seven digits
+    names = [f"relevance/{metric_name(name)}" for name in of["features"].iloc[0]]
+    means = pd.Series(np.mean(of["relevance"].to_list(), axis=0), names).nlargest(SHOWN_FEATURES)
+    logged = {key: value for key, value in runs["rfm"].data.metrics.items() if key.startswith("relevance/")}
+    assert logged == pytest.approx(means.to_dict(), rel=1e-6)  # logged with seven digits
 
 
 def test_what_is_solved_has_a_certificate_below_its_tolerance(folds: pd.DataFrame):
@@ -144,7 +141,6 @@ def test_a_learner_without_a_kernel_has_no_alignment_and_everything_still_shows_
     assert row.split("|")[5].strip() == ""
     metrics = runs["ensemble"].data.metrics
     assert not {"alignment", "alignment_sd", "fold/alignment"} & set(metrics)
-    assert metrics["test_error"] == pytest.approx(summary.loc["ensemble", "error_mean"])
 
 
 def test_mlflow_holds_one_run_a_learner_with_its_settings_and_its_evidence(folder, finished, runs):
