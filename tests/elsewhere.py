@@ -1,13 +1,15 @@
-"""Dask workers as on another machine: processes with folders of their own, which do not see some of ours."""
+"""Servers as processes: Dask workers as on another machine, which do not see some of our folders, and others."""
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.user import ROOT
+from tools.waiting import within
 
 PROGRAM = """
 from distributed import LocalCluster
@@ -30,12 +32,26 @@ def another_machine(folder: Path, *, hidden: Path | None = None) -> Iterator[str
     env |= {"DASK_TEMPORARY_DIRECTORY": str(folder), "TMPDIR": str(folder)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, cwd=folder, text=True) as machine:
-        assert machine.stdin is not None
-        assert machine.stdout is not None
         try:
             yield machine.stdout.readline().strip()
         finally:
             machine.stdin.close()  # which ends it
+
+
+@contextmanager
+def served(command: list[str], env: dict[str, str], folder: Path, ready: Callable[[], bool]) -> Iterator[None]:
+    """Hold a server from when it is ready until the end of a block; if it is not, fail with its log."""
+    with (
+        (folder / "server.log").open("wb") as log,
+        subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True) as server,
+    ):
+        try:
+            assert within(lambda: server.poll() is not None or ready(), 240), (folder / "server.log").read_text()
+            assert server.poll() is None, (folder / "server.log").read_text()
+            yield
+        finally:
+            if server.poll() is None:
+                os.killpg(server.pid, signal.SIGTERM)
 
 
 def hideable(folder: Path) -> Path | None:

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from distributed import Worker
 from sklearn.datasets import load_diabetes
 
 from learnkernels.conf.errors import InputError
@@ -31,7 +29,7 @@ from learnkernels.tasks.data import parts as rows_in_parts
 from learnkernels.tasks.data.parts import RowParts
 from learnkernels.tasks.operate.servers import free_port
 from learnkernels.tasks.workers.cluster import DaskPool
-from tests.elsewhere import another_machine, hideable
+from tests.elsewhere import another_machine, hideable, served
 from tests.service.conftest import S3, s3, s3_server  # noqa: F401
 from tests.unit.test_containers import CONTAINERFILE, PAGE, SERVICES, SETTINGS
 from tests.user import ROOT
@@ -72,10 +70,6 @@ def require_working(pool: DaskPool) -> None:
     np.testing.assert_array_equal(total, np.eye(3))
 
 
-def copies(dask_worker: Worker) -> int:
-    return len(list(Path(dask_worker.local_directory).rglob("*.arrow")))
-
-
 @pytest.mark.parametrize("where", ["files", "objects"])
 def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(s3, tmp_path, machine, where, monkeypatch):  # noqa: F811
     monkeypatch.setattr(rows_in_parts, "PART_BYTES", 16 * 5 * 8)
@@ -93,7 +87,8 @@ def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(s3, tmp_path,
         assert isinstance(pool.workers.scatter_rows(X.copy(), None, np.zeros(5)), RowParts)
         written = [*map(str, seen.rglob("*")), *s3.keys()]
         assert len([name for name in written if name.endswith(".arrow")]) == 6  # of three times the same rows
-        copied = pool.client.run(copies).values()
+        files = pool.client.run(lambda dask_worker: [*Path(dask_worker.local_directory).rglob("*.arrow")])
+        copied = [len(of) for of in files.values()]
         if where == "files":
             assert sum(copied) == 0
         else:
@@ -260,14 +255,6 @@ def test_a_worker_of_another_version_is_refused_when_it_joins_and_where_it_is_fo
 # Containers ----------------------------------------------------------------------------------------------------------
 
 
-def command_of(service: str, folder: Path, port: int) -> list[str]:
-    """Return the command of one of Dask's containers, with its keys and the scheduler at places of this machine."""
-    container = SERVICES[service]
-    words = [word.replace("/keys", str(folder)) for word in (*container["entrypoint"], *container["command"])]
-    words = [word.replace("scheduler:8786", f"127.0.0.1:{port}").replace("/tmp/dask", str(folder)) for word in words]
-    return [sys.executable, "-m", *(str(port) if word == "8786" else word for word in words), "--host", "127.0.0.1"]
-
-
 def keys_in(folder: Path) -> dict[str, str]:
     """Make a pair of keys by the command of the page, and say where they are."""
     (make,) = re.findall(r"openssl req .*?-out keys/cert\.pem", PAGE, re.DOTALL)
@@ -282,9 +269,13 @@ def test_containers_speak_with_who_has_their_key_and_nobody_else(tmp_path: Path)
     paths, others, port = keys_in(tmp_path), keys_in(tmp_path / "stranger"), free_port()
     config: dict[str, Any] = {"scheduler": f"tls://127.0.0.1:{port}", "timeout": 30.0}
     started: list[subprocess.Popen[bytes]] = []
+    keys = str(tmp_path / "keys")
+    here = {"/keys": keys, "/tmp/dask": keys, "scheduler:8786": f"127.0.0.1:{port}", "8786": str(port)}
     with ended_with(started):
         for service in ("scheduler", "worker"):
-            started.append(subprocess.Popen(command_of(service, tmp_path / "keys", port), stderr=subprocess.DEVNULL))
+            words = [*SERVICES[service]["entrypoint"], *SERVICES[service]["command"], "--host", "127.0.0.1"]
+            words = [re.sub("|".join(here), lambda found: here[found.group()], word) for word in words]
+            started.append(subprocess.Popen([sys.executable, "-m", *words], stderr=subprocess.DEVNULL))
         with DaskPool(DaskConfig(**config, certificates=paths)) as pool:
             pool.require_usable()
             require_working(pool)
@@ -319,20 +310,10 @@ def test_servers_of_containers_start_are_healthy_and_ask_who_is_there(tmp_path, 
     env[database] = f"sqlite{'+aiosqlite' * of_prefect}:///{tmp_path}/tables.db"
     env |= SETTINGS | {"PREFECT_HOME": str(tmp_path), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     healthy = list(map(at_home, container["healthcheck"]["test"][1:]))
-    with (
-        (tmp_path / "log").open("wb") as log,
-        subprocess.Popen(command, env=env, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True) as server,
-    ):
-        try:
-            answers = lambda: subprocess.run(healthy, capture_output=True).returncode == 0  # noqa: E731
-            assert within(lambda: answers() or server.poll() is not None, 240), (tmp_path / "log").read_text()
-            assert server.poll() is None, (tmp_path / "log").read_text()
-            page = "/api/admin/version" if of_prefect else "/api/2.0/mlflow/experiments/get?experiment_id=0"
-            for auth, code in ((None, 401), (("admin", "wrong"), 401), (("admin", "hidden" * 5), 200)):
-                assert httpx.get(f"http://127.0.0.1:{port}{page}", auth=auth, timeout=60).status_code == code, auth
-        finally:
-            if server.poll() is None:
-                os.killpg(server.pid, signal.SIGTERM)
+    with served(command, env, tmp_path, lambda: subprocess.run(healthy, capture_output=True).returncode == 0):
+        page = "/api/admin/version" if of_prefect else "/api/2.0/mlflow/experiments/get?experiment_id=0"
+        for auth, code in ((None, 401), (("admin", "wrong"), 401), (("admin", "hidden" * 5), 200)):
+            assert httpx.get(f"http://127.0.0.1:{port}{page}", auth=auth, timeout=60).status_code == code, auth
 
 
 def test_an_image_has_the_commands_of_pods(tmp_path: Path):
