@@ -4,21 +4,15 @@ import re
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from learnkernels.conf.loading import load_config
 from learnkernels.conf.papers.item import PAPERS, item_names, load_item
-from learnkernels.flows.compare import compare
 from learnkernels.flows.papers import papers
-from learnkernels.kernels.learners import LEARNERS
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
 
 LONG = ("nips2009-figure2", "uai2009-figure1")
 """Items whose reduced form repeats twice; here once."""
-
-CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 @pytest.mark.slow(120)
@@ -37,20 +31,7 @@ def test_the_reduced_forms_have_the_numbers_they_should(shared_data: Path):
     assert [sentence for one in done["outcomes"] for sentence in one["failing"]] == []
     for name in reduced:
         assert Path("results", "papers-quick", name, "result.json").is_file()
-    for name in reduced:
         page = Path("quick", f"{name}.md")
         shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
         assert shown
         assert [path for path in shown if not (page.parent / path).is_file()] == []
-
-
-@pytest.mark.slow(20)
-def test_every_learner_runs_on_ionosphere(shared_data: Path):
-    ionosphere = "datasets=[{source: file, path: ionosphere.parquet, target: target}]"
-    short = ["protocol.folds=3", "protocol.grid=[0.25, 4, 64]", "dask.workers=0"]
-    run = compare(load_config(CONF / "all_learners.yaml", [f"data_dir={shared_data}", ionosphere, *short]))
-    folds = pd.read_parquet(Path(run["results"]) / "folds.parquet")
-    assert set(folds["learner"]) == set(LEARNERS)
-    assert (folds["error"] < folds["trivial_error"]).all()
-    solved = folds[folds["certificate"].notna()]
-    assert (solved["certificate"] <= solved["certificate_tolerance"]).all()
