@@ -30,10 +30,8 @@ os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path(_STATE.name) / 'mlflow.db'
 os.environ.pop("PREFECT_API_URL", None)
 os.environ.pop("PREFECT_HOME", None)
 
-from learnkernels.tasks.environment import (  # noqa: E402  (prefect and mlflow read it on import)
-    collect_seldom,
-    prepare_environment,
-)
+# Prefect and MLflow read it on import.
+from learnkernels.tasks.environment import collect_seldom, prepare_environment  # noqa: E402
 
 collect_seldom()
 prepare_environment()

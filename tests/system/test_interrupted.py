@@ -119,11 +119,10 @@ def test_two_first_commands_at_once_in_one_folder(user: User):
 
 
 @pytest.mark.slow(5)
-@pytest.mark.parametrize(
-    ("command", "number"), [("ui", signal.SIGTERM), ("up", signal.SIGTERM), ("up", signal.SIGKILL)]
-)
-def test_servers_end_while_they_start(user: User, command: str, number: signal.Signals):
-    running = Running(user, command)
+@pytest.mark.parametrize("command", ["ui SIGTERM", "up SIGTERM", "up SIGKILL"])
+def test_servers_end_while_they_start(user: User, command: str):
+    command, _, name = command.partition(" ")
+    running, number = Running(user, command), signal.Signals[name]
     running.has("mlflow.log")
     killed = number == signal.SIGKILL
     assert running.end(number, 60 if killed else 5) == (-number if killed else 128 + number)

@@ -59,17 +59,12 @@ def plain(*pages: Path) -> list[str]:
     return [line for line in said if line not in [*MAKE, *SERVERS, *PAPERS, *MANY_ROWS, *INSTALL]]
 
 
-def configuration_of_the_guide() -> str:
-    """The configuration that a chapter shows, as a file."""
-    (block,) = re.findall(r"^# \.\. code-block:: yaml\n#\n((?:#    .*\n)+)", PROTOCOL.read_text(encoding="utf-8"), re.M)
-    return re.sub(r"^#    ", "", block, flags=re.M)
-
-
 @pytest.fixture(scope="module")
 def stranger(newcomer: Path) -> Path:
     """The newcomer's folder with a configuration of the guide and rows to score."""
     work = newcomer / "work"
-    (work / "protocol.yaml").write_text(configuration_of_the_guide())
+    (block,) = re.findall(r"^# \.\. code-block:: yaml\n#\n((?:#    .*\n)+)", PROTOCOL.read_text(encoding="utf-8"), re.M)
+    (work / "protocol.yaml").write_text(re.sub(r"^#    ", "", block, flags=re.M))
     rows = load_breast_cancer(as_frame=True).data
     rows.insert(0, "sample", [f"s{i}" for i in range(len(rows))])
     rows.to_parquet(work / "new.parquet")

@@ -55,10 +55,8 @@ ELSEWHERE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount
 def test_a_container_on_the_same_folder_leaves_what_is_at_work_here_and_the_other_way_round(tmp_path: Path):
     if shutil.which("unshare") is None or subprocess.run([*ELSEWHERE, "true"], capture_output=True).returncode:
         pytest.skip("this system allows no namespace of processes")
-    code = (
-        "import os, sys; from pathlib import Path; from learnkernels.tasks.store import temporary_folder; "
-        "folder = temporary_folder(Path(sys.argv[1])); os._exit(0)"
-    )
+    code = "import os, sys; from pathlib import Path; from learnkernels.tasks.store import temporary_folder; "
+    code += "folder = temporary_folder(Path(sys.argv[1])); os._exit(0)"
     with temporary_folder(tmp_path) as ours:
         subprocess.run([*ELSEWHERE, sys.executable, "-c", code, str(tmp_path)], check=True)
         assert Path(ours).is_dir()
@@ -76,7 +74,6 @@ def killed_at_the_end(program: str, path: Path) -> Iterator[int]:
     command, env = [sys.executable, "-c", program, str(path)], os.environ | {"PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, text=True) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "writing\n"
         yield process.pid
         process.send_signal(signal.SIGKILL)
