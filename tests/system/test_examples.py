@@ -9,9 +9,8 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import matplotlib
@@ -38,20 +37,9 @@ SMALL = {
 """What is written otherwise in the small form: everything that is slow in full."""
 
 
-@dataclass(frozen=True)
-class Story:
-    """What a script left: its names and what it printed."""
-
-    names: dict[str, Any]
-    printed: str
-
-    def __getattr__(self, name: str) -> Any:
-        return self.names[name]
-
-
 @functools.cache
-def told(name: str) -> Story:
-    """Return the story of a script, which prints and draws something.
+def told(name: str) -> Any:
+    """Return the names that a script leaves and what it printed; it prints and draws something.
 
     Each runs once, in this process and in a folder that is thrown away.
     """
@@ -76,7 +64,7 @@ def told(name: str) -> Story:
             os.chdir(before)
             plt.close("all")
     assert printed.getvalue().strip()
-    return Story(names, printed.getvalue())
+    return SimpleNamespace(**names | {"printed": printed.getvalue()})
 
 
 def standard_error(differences: np.ndarray) -> float:

@@ -1,8 +1,8 @@
 """The ensemble: left-out predictions by really leaving rows out, the combination, and both ways of evaluating it."""
 
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import cycle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners.ensemble import KernelEnsemble, leave_one_out
 from learnkernels.kernels.learning import learn_from_statistics
 from learnkernels.kernels.predictors import ridge_path
-from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.targets import Target
 from tests.reference import bordered
 from tests.refusals import require_refusals
@@ -28,35 +27,21 @@ SOLVES = 1e-10
 ALIKE = 1e-8
 
 
-@dataclass(frozen=True)
-class Data:
-    """A data set of which two of three fold groups train."""
+def data_set(family: KernelFamily, X, target: Target) -> SimpleNamespace:
+    """Return a data set of which two of three fold groups train."""
+    groups = np.random.default_rng(0).permutation(len(target)) % 3
+    statistics = gram_statistics(family, X, target.Y, groups).restrict([0, 2])
+    of = SimpleNamespace(family=family, X=X, target=target, statistics=statistics, rows=statistics.rows)
+    of.others = np.setdiff1d(np.arange(len(target)), of.rows)
+    of.fit = partial(KernelEnsemble.fit, family, X, statistics, target, grid=GRID)
+    return of
 
-    family: KernelFamily
-    X: object
-    target: Target
 
-    @cached_property
-    def statistics(self) -> AlignmentStatistics:
-        groups = np.random.default_rng(0).permutation(len(self.target)) % 3
-        return gram_statistics(self.family, self.X, self.target.Y, groups).restrict([0, 2])
-
-    @property
-    def rows(self) -> np.ndarray:
-        return self.statistics.rows
-
-    @property
-    def others(self) -> np.ndarray:
-        return np.setdiff1d(np.arange(len(self.target)), self.rows)
-
-    def fit(self, **given) -> KernelEnsemble:
-        return KernelEnsemble.fit(self.family, self.X, self.statistics, self.target, **{"grid": GRID, **given})
-
-    def kernels(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return base kernels of rows with the training rows, centered on these, with a mean diagonal of one."""
-        among = self.X[self.rows]
-        pairs = zip(self.family.tile(self.X[rows], among), self.family.tile(among, among), strict=True)
-        return [center_cross_gram(K_cross, K) * len(K) / np.trace(center_gram(K)) for K_cross, K in pairs]
+def kernels(data: SimpleNamespace, rows: np.ndarray) -> list[np.ndarray]:
+    """Return base kernels of rows with the training rows, centered on these, with a mean diagonal of one."""
+    new, among = data.X[rows], data.X[data.rows]
+    pairs = zip(data.family.tile(new, among), data.family.tile(among, among), strict=True)
+    return [center_cross_gram(K_cross, K) * len(K) / np.trace(center_gram(K)) for K_cross, K in pairs]
 
 
 def numbers(m: int, d: int, seed: int) -> np.ndarray:
@@ -80,8 +65,8 @@ FAMILIES = {
 }
 
 
-def of_gaussians(gammas, target: str = "regression") -> Data:
-    return Data(GaussianFamily(gammas), X, TARGETS[target])
+def of_gaussians(gammas, target: str = "regression") -> SimpleNamespace:
+    return data_set(GaussianFamily(gammas), X, TARGETS[target])
 
 
 # Left-out rows -------------------------------------------------------------------------------------------------------
@@ -113,11 +98,13 @@ SERVED = ["regression", "two-classes", "three-classes", "three-classes", "two-ou
 
 @pytest.mark.parametrize(("family", "target"), list(zip(cycle(FAMILIES), SERVED)))
 def test_predictions_are_the_weighted_sum_of_the_ridge_regressions(family, target):
-    data = Data(FAMILIES[family], X, TARGETS[target])
+    data = data_set(FAMILIES[family], X, TARGETS[target])
     ensemble = data.fit()
     as_numbers = Target("regression", data.target.Y).take(data.rows)
     scores = np.zeros((len(GRID), len(data.others), as_numbers.Y.shape[1])) + as_numbers.Y.mean(axis=0)
-    for K, K_cross, weight in zip(data.kernels(data.rows), data.kernels(data.others), ensemble.weights.T, strict=True):
+    for K, K_cross, weight in zip(
+        kernels(data, data.rows), kernels(data, data.others), ensemble.weights.T, strict=True
+    ):
         scores += weight[:, None, None] * (K_cross @ ridge_path(K, as_numbers, GRID).dual)
     np.testing.assert_array_equal(ensemble.target.values, data.target.values[data.rows])
     predicted, expected = ensemble.predict(X[data.others]), data.target.decode(scores)
@@ -135,7 +122,7 @@ def test_predictions_are_the_weighted_sum_of_the_ridge_regressions(family, targe
 def test_weights_are_a_stationary_point_of_the_error_on_left_out_rows(gammas, target):
     data = of_gaussians(gammas, target)
     ensemble, Y = data.fit(), data.target.Y[data.rows]
-    G = np.stack([leave_one_out(*np.linalg.eigh(K), Y, GRID)[0] for K in data.kernels(data.rows)], axis=-1)
+    G = np.stack([leave_one_out(*np.linalg.eigh(K), Y, GRID)[0] for K in kernels(data, data.rows)], axis=-1)
     ahead = Y - np.array([np.delete(Y, i, axis=0).mean(axis=0) for i in range(len(Y))])
     single_errors = np.sqrt(((ahead[..., None] - G) ** 2).mean(axis=(1, 2)))
     np.testing.assert_allclose(ensemble.single_errors, single_errors, rtol=1e-10)
@@ -160,7 +147,7 @@ def test_a_kernel_given_twice_shares_its_weight_exactly_or_up_to_rounding():
     np.testing.assert_allclose(twice.weights[:, 1], twice.weights[:, 2], rtol=0, atol=ALIKE)
     # The Gaussian of the doubled parameter comes from that of the single one by a square.
     twins = FamilyUnion([GaussianFamily([2.0]), GaussianFamily([1.0, 2.0]), GaussianFamily([1.0])])
-    of_twins = Data(twins, X, TARGETS["regression"]).fit()
+    of_twins = data_set(twins, X, TARGETS["regression"]).fit()
     assert np.abs(of_twins.weights).max() <= np.abs(once.weights).max()
     for ensemble in (twice, of_twins):
         np.testing.assert_allclose(ensemble.predict(X), once.predict(X), rtol=0, atol=ALIKE)
@@ -171,7 +158,7 @@ def test_other_scalings_are_the_trace_scaling_at_other_regularizations(normalize
     # Of one kernel all scalings are the same; of several, the mean of the mean diagonals is.
     one = of_gaussians([0.4])
     np.testing.assert_allclose(one.fit(normalize=normalize).predict(X), one.fit().predict(X), rtol=0, atol=SOLVES)
-    data = Data(FAMILIES["union"], X, TARGETS["regression"])
+    data = data_set(FAMILIES["union"], X, TARGETS["regression"])
     scales = {"frobenius": np.sqrt(np.diag(data.statistics.products())), "none": np.ones(3)}[normalize]
     sizes = data.statistics.traces() / scales
     ensemble = data.fit(normalize=normalize)
@@ -190,16 +177,16 @@ FORMS = [np.asarray, sparse.csr_matrix, sparse.csr_matrix, sparse.csr_array]
 def test_features_are_the_linear_kernels_of_their_columns(target, as_given):
     counts, new = (np.random.default_rng(6).poisson(0.8, size=(m, 4)) * 1.0 for m in (len(X), 9))
     linear = FamilyUnion([LinearFamily()] * 4, [[k] for k in range(4)])
-    closed_form = Data(FeatureFamily(4), as_given(counts), TARGETS[target]).fit()
-    by_tiles = Data(linear, counts, TARGETS[target]).fit()
+    closed_form = data_set(FeatureFamily(4), as_given(counts), TARGETS[target]).fit()
+    by_tiles = data_set(linear, counts, TARGETS[target]).fit()
     np.testing.assert_allclose(closed_form.weights, by_tiles.weights, rtol=0, atol=ALIKE)
     np.testing.assert_allclose(closed_form.errors, by_tiles.errors, rtol=0, atol=ALIKE)
     np.testing.assert_allclose(closed_form.predict(as_given(new)), by_tiles.predict(new), rtol=0, atol=ALIKE)
 
 
 def test_a_feature_that_is_constant_on_the_training_rows_gets_weight_zero():
-    data = Data(FeatureFamily(5), np.column_stack([X, np.ones(len(X))]), TARGETS["regression"])
-    with_constant, without = data.fit(), Data(FeatureFamily(4), X, TARGETS["regression"]).fit()
+    data = data_set(FeatureFamily(5), np.column_stack([X, np.ones(len(X))]), TARGETS["regression"])
+    with_constant, without = data.fit(), data_set(FeatureFamily(4), X, TARGETS["regression"]).fit()
     np.testing.assert_array_equal(with_constant.weights[:, 4], 0.0)
     np.testing.assert_allclose(with_constant.weights[:, :4], without.weights, rtol=0, atol=SOLVES)
     assert np.isfinite(with_constant.predict(data.X[data.rows] + 1.0)).all()
@@ -208,7 +195,7 @@ def test_a_feature_that_is_constant_on_the_training_rows_gets_weight_zero():
 def test_more_features_than_rows_and_a_feature_of_one_row_are_no_trouble():
     rng = np.random.default_rng(7)
     counts = sparse.csr_matrix(rng.poisson(0.1, size=(30, 80)) * 1.0)
-    ensemble = Data(FeatureFamily(80), counts, Target.of(rng.normal(size=30))).fit()
+    ensemble = data_set(FeatureFamily(80), counts, Target.of(rng.normal(size=30))).fit()
     assert np.isfinite(ensemble.predict(counts)).all()
     # Without its only row a feature is constant, like one of no row, and predicts the mean of the others for that row.
     held, values = ensemble.X.toarray() != 0, ensemble.target.values
@@ -224,7 +211,7 @@ def test_more_features_than_rows_and_a_feature_of_one_row_are_no_trouble():
 
 @pytest.mark.parametrize("family", ["gaussian", "union"])
 def test_the_size_of_the_tiles_changes_nothing(monkeypatch, family):
-    data = Data(FAMILIES[family], X, Target("regression", TARGETS["three-classes"].Y))
+    data = data_set(FAMILIES[family], X, Target("regression", TARGETS["three-classes"].Y))
     whole = data.fit()
     scores = whole.predict(X)
     for module in ("learnkernels.kernels.learners.ensemble", "learnkernels.kernels.engine.combination"):

@@ -1,8 +1,7 @@
 """Rank-one features: their statistics without tiles, their learned kernels, and thousands of them."""
 
 import sys
-from dataclasses import dataclass
-from functools import cached_property
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,30 +21,6 @@ from tests.unit.kernels.test_learners import TWO_STAGE
 TEXTBOOK = 1e-12
 
 
-@dataclass(frozen=True)
-class Features:
-    """Rows whose columns are the base kernels, and the same kernels as matrices."""
-
-    X: object
-
-    @property
-    def family(self) -> FeatureFamily:
-        return FeatureFamily(self.X.shape[1])
-
-    @cached_property
-    def dense(self) -> np.ndarray:
-        return np.asarray(self.X.toarray() if sparse.issparse(self.X) else self.X)
-
-    @cached_property
-    def y(self) -> np.ndarray:
-        noise = np.random.default_rng(0).normal(size=len(self.dense))
-        return np.tanh(self.dense[:, 0]) + 0.5 * self.dense[:, -1] + noise + 2.0
-
-    @cached_property
-    def grams(self) -> list[np.ndarray]:
-        return reference.grams([reference.feature(k) for k in range(self.X.shape[1])], self.X)
-
-
 def counts(m: int, p: int, seed: int) -> np.ndarray:
     """Return counts as of n-grams: mostly zero, some columns nearly always."""
     rng = np.random.default_rng(seed)
@@ -59,18 +34,27 @@ TWICE = np.repeat(ONCE.data / 2, 2), np.repeat(ONCE.indices, 2), 2 * ONCE.indptr
 """The same entries, each as the sum of two."""
 
 FEATURES = {
-    "dense": Features(np.random.default_rng(1).normal(size=(30, 5))),
-    "dense-far": Features(np.random.default_rng(2).normal(size=(31, 4)) + np.array([0, 1e2, -1e3, 5])),
-    "csr-in-parts": Features(sparse.csr_matrix(TWICE, shape=ONCE.shape)),
-    "csc-array": Features(sparse.csc_array(counts(29, 6, seed=4))),
-    "more-features-than-rows": Features(sparse.csr_matrix(counts(12, 20, seed=5))),
-    "dense-more-features-than-rows": Features(counts(11, 15, seed=6)),
+    "dense": np.random.default_rng(1).normal(size=(30, 5)),
+    "dense-far": np.random.default_rng(2).normal(size=(31, 4)) + np.array([0, 1e2, -1e3, 5]),
+    "csr-in-parts": sparse.csr_matrix(TWICE, shape=ONCE.shape),
+    "csc-array": sparse.csc_array(counts(29, 6, seed=4)),
+    "more-features-than-rows": sparse.csr_matrix(counts(12, 20, seed=5)),
+    "dense-more-features-than-rows": counts(11, 15, seed=6),
 }
 
 
-@pytest.fixture(params=FEATURES.values(), ids=FEATURES)
-def features(request) -> Features:
-    return request.param
+def with_matrices(name: str) -> SimpleNamespace:
+    """Return rows whose columns are the base kernels, and the same kernels as matrices."""
+    X, p = FEATURES[name], FEATURES[name].shape[1]
+    dense = X.toarray() if sparse.issparse(X) else X
+    y = np.tanh(dense[:, 0]) + 0.5 * dense[:, -1] + np.random.default_rng(0).normal(size=len(dense)) + 2.0
+    grams = reference.grams([reference.feature(k) for k in range(p)], X)
+    return SimpleNamespace(X=X, family=FeatureFamily(p), dense=dense, y=y, grams=grams)
+
+
+@pytest.fixture(params=FEATURES)
+def features(request) -> SimpleNamespace:
+    return with_matrices(request.param)
 
 
 def assert_statistics(statistics: FeatureStatistics, centered: bool, Ks, Y: np.ndarray) -> None:
@@ -192,7 +176,7 @@ LEARNED = [(learner, list(FEATURES)[i % 6], list(NORMALIZATIONS)[j % 3]) for lea
 
 @pytest.mark.parametrize(("learner", "name", "normalize"), LEARNED)
 def test_a_kernel_of_features_is_the_weighted_sum_of_their_matrices(learner, name, normalize):
-    features = FEATURES[name]
+    features = with_matrices(name)
     m = features.X.shape[0]
     train, new = np.arange(3, m), np.arange(3)
     learner = as_learner(learner, **({"dependent": "subset"} if learner == "alignf-linear" else {}))
