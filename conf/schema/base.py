@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -16,9 +16,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
     model_validator,
 )
 
@@ -41,16 +39,6 @@ class Strict(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="strings"
     )
-    later: ClassVar[tuple[str, ...]] = ()
-    """Keys that came later: left out of a dump where they are as by default, as results are stored under it."""
-
-    @model_serializer(mode="wrap")
-    def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = dump(self)
-        for key, field in type(self).model_fields.items():
-            if key in self.later and getattr(self, key) == field.get_default(call_default_factory=True):
-                data.pop(key, None)
-        return data
 
     def _complaints(self) -> Iterator[str]:
         """Yield a sentence per conflict between keys; the first becomes the error message."""

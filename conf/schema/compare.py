@@ -58,8 +58,6 @@ class ProtocolConfig(Strict):
     With `split`, each repeat is one trial on rows drawn again. Data sets with `groups` or `time` are divided by these.
     """
 
-    later = ("metric", "refit")
-
     folds: int | None = Field(5, ge=3, le=100, description="Number of folds; null where there is a split.")
     split: SplitConfig | None = Field(
         None, description="In place of folds: the rows that train, validate and test, drawn again in each repeat."
@@ -183,8 +181,6 @@ class StatisticsConfig(Strict):
 class BaselineConfig(Strict):
     """Baselines on the same trials: the best constant, a linear model, a search over one Gaussian kernel."""
 
-    later = ("boosting", "without")
-
     gammas: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 4, "from": -3, "to": 3}),
         description="Bandwidths to try, as multiples of 1 / (features x variance), scikit-learn's 'scale': "
@@ -221,8 +217,6 @@ class CertificatesConfig(Strict):
 
 class DaskConfig(Strict):
     """Where base-kernel tiles are computed."""
-
-    later = ("certificates", "rows")
 
     scheduler: str | None = Field(
         None,
@@ -325,8 +319,6 @@ class FiguresConfig(Strict):
 
 class CompareConfig(Strict):
     """Compare learners of the kernel on data sets."""
-
-    later = ("centering", "statistics", "promotion_margin", "drift", "figures")
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",

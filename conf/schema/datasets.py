@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
@@ -104,8 +104,6 @@ ABSENT: dict[str, Any] = {
 
 class DatasetConfig(Strict):
     """What data sets of all sources have; keys that a source does not have read as in `ABSENT`."""
-
-    later: ClassVar[tuple[str, ...]] = ("scale_on", "folds", "kernels")
 
     source: str
     if TYPE_CHECKING:
@@ -230,8 +228,6 @@ class SyntheticConfig(DatasetConfig):
 
 class TableConfig(DatasetConfig):
     """What data sets have whose columns have names."""
-
-    later = (*DatasetConfig.later, "test", "features", "groups", "time", "weights", "columns", "in_parts")
 
     features: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
         (), description="The only columns that are features; all others by default."

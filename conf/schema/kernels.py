@@ -105,8 +105,6 @@ class DirichletConfig(base.Strict):
 class FeatureConfig(base.Strict):
     """x_k x'_k, one kernel per feature: thousands of n-grams, without tiles where it is the only family."""
 
-    later = ("constant",)
-
     family: Literal["feature"]
     columns: Names | None = Field(None, description="Features that become kernels; all by default.")
     constant: bool = Field(

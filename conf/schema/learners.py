@@ -13,9 +13,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
     model_validator,
 )
 
@@ -159,10 +157,6 @@ class PredictorConfig(base.Strict):
     @classmethod
     def _place_of(cls, key: Any) -> str:
         return "landmarks are drawn uniformly; " if key == "sampling" else super()._place_of(key)
-
-    @model_serializer(mode="wrap")
-    def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> Any:
-        return dump(self) if self.options() else self.name
 
     def options(self) -> dict[str, Any]:
         """Return the options that are given."""

@@ -289,16 +289,12 @@ def _tested(p: float | None) -> str:
 
 def recipe(config: CompareConfig) -> dict[str, Any]:
     """Return what of a configuration decides which model given rows lead to."""
-    data = config.datasets[0]
-    return {
-        "learners": [learner.model_dump(mode="json", exclude={"label"}) for learner in config.learners],
-        "predictor": config.predictor.model_dump(mode="json"),
-        "moments": config.statistics.model_dump(mode="json"),
-        "normalise": config.normalize,
-        **({} if config.centering == "center" else {"centering": config.centering}),
-        "kernels": [family.model_dump(mode="json") for family in config.kernels],
-        "data": data.model_dump(mode="json", include=set(OF_THE_RECIPE)),
-    }
+    keys = ("learners", "predictor", "statistics", "normalize", "centering", "kernels")
+    return config.model_dump(
+        mode="json",
+        include={**dict.fromkeys(keys, True), "datasets": {0: set(OF_THE_RECIPE)}},
+        exclude={"learners": {"__all__": {"label"}}},
+    )
 
 
 def columns_of(model: Model, data: DatasetConfig) -> tuple[dict[str, str], dict[str, float]]:
