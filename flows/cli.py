@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from warnings import warn
 
 import typer
@@ -20,21 +20,14 @@ from rich.table import Table
 from rich.text import Text
 
 from learnkernels.conf.errors import InputError, listed
-from learnkernels.flows.functions import (
-    config_of_table,
-    is_table,
-    prefect_runs,
-    prepare,
-    refuse_options,
-    set_up,
-)
+from learnkernels.conf.files import require_no_credentials
+from learnkernels.flows.functions import configuration, is_table, prefect_runs, prepare, set_up
 from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, told
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
 if TYPE_CHECKING:
     from learnkernels.conf.papers.item import PaperItem
     from learnkernels.conf.schema import CompareConfig
-    from learnkernels.flows.papers import Reproduction
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -71,14 +64,17 @@ MetricOption = Annotated[
 ]
 Without = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="BASELINE",
-        help="Drop a baseline: constant, linear, grid-search or boosting. Repeatable.",
-    ),
+    typer.Option(metavar="BASELINE", help="Drop a baseline: constant, linear, grid-search or boosting. Repeatable."),
 ]
 Minutes = Annotated[
-    float | None,
-    typer.Option(metavar="M", min=0, help="Sample the rows so that it takes about so many minutes."),
+    float | None, typer.Option(metavar="M", min=0, help="Sample the rows so that it takes about so many minutes.")
+]
+PrefectPort = Annotated[int, typer.Option(help="Port of Prefect.", min=1, max=65535)]
+MlflowPort = Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)]
+Refresh = Annotated[bool, typer.Option(help="Promote the same recipe on new rows unless it is worse.")]
+OnlyDataset = Annotated[str | None, typer.Option(metavar="D", help="Data set to train on, if there are several.")]
+Ids = Annotated[
+    list[str] | None, typer.Option("--id", metavar="COLUMN", help="Column to copy unchanged to the output. Repeatable.")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the log of every step.")]
 
@@ -111,8 +107,7 @@ def compare(
     conf: Annotated[
         list[str],
         typer.Argument(
-            help="CSV, Parquet, Arrow or Feather file (or several, or a folder), or a YAML file.",
-            metavar="FILE",
+            help="CSV, Parquet, Arrow or Feather file (or several, or a folder), or a YAML file.", metavar="FILE"
         ),
     ],
     target: Targets = None,
@@ -131,39 +126,28 @@ def compare(
     Write results to results/NAME/RUN, to MLflow (mlflow.db, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
     server, `learnkernels ui`, or PREFECT_API_URL).
     """
-    options: dict[str, list[str] | str | float | None] = {
-        "--target": target, "--group": group, "--time": time, "--metric": metric, "--without": without,
-        "--minutes": minutes,
-    }  # fmt: skip
-    each = {option: of if isinstance(of, list) else [of] for option, of in options.items() if of is not None}
-    given = [(option, f"{one:g}" if isinstance(one, float) else one) for option, of in each.items() for one in of]
-    again = ""
+    options: dict[str, Any] = {"target": target, "group": group, "time": time, "metric": metric}
+    options |= {"without": _separate(without), "minutes": minutes}
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
-        if is_table(conf):
-            roles = {"groups": group, "time": time}
-            left_out = _separate(without)
-            config = config_of_table(conf, target, roles, metric, left_out, minutes, changes or (), verbose, _report)
-            again = shlex.join(["learnkernels", "init", *conf, *(part for pair in given for part in pair)])
-        else:
-            refuse_options(conf, options)
-            config = prepare(Path(conf[0]), changes or (), verbose)
+        config = configuration(conf, options, changes or (), verbose, _report, dashes="--")
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.compare import compare as flow
 
         with prefect_runs(config.name):
             result = flow(config)
-    _show(config, Path(result["results"]), result["mlflow_chart"], again)
+    again = ["learnkernels", "init", *conf]
+    for name, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            again += [] if one is None else [f"--{name}", f"{one:g}" if isinstance(one, float) else one]
+    _show(config, Path(result["results"]), result["mlflow_chart"], shlex.join(again) if is_table(conf) else "")
 
 
 @app.command()
 def init(
     table: Annotated[
         list[str],
-        typer.Argument(
-            help="CSV, Parquet, Arrow or Feather file (or several, or a folder).",
-            metavar="TABLE",
-        ),
+        typer.Argument(help="CSV, Parquet, Arrow or Feather file (or several, or a folder).", metavar="TABLE"),
     ],
     target: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column to predict. Repeatable.")],
     group: Group = None,
@@ -230,13 +214,6 @@ def _say(*lines: str) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _require_no_credentials(*places: str | None) -> None:
-    from learnkernels.conf.files import require_no_credentials
-
-    for place in places:
-        require_no_credentials(place or "")
-
-
 def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> None:
     """Print the verdicts, the table and where everything lies; the results folder comes last.
 
@@ -293,7 +270,7 @@ def gram(
 def train(
     conf: Conf,
     register: Annotated[str, typer.Option(metavar="NAME", help="Registered model to add a version to.")],
-    dataset: Annotated[str | None, typer.Option(help="Data set to train on, if there are several.")] = None,
+    dataset: OnlyDataset = None,
     learner: Annotated[str | None, typer.Option(help="Restrict to this learner.")] = None,
     changes: Changes = None,
     verbose: Verbose = False,
@@ -329,22 +306,13 @@ def train(
 def predict(
     model: Annotated[str, typer.Option(help="NAME (its champion), NAME@ALIAS, NAME/VERSION or models:/ URI.")],
     input: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="CSV, Parquet or Arrow: file, folder, pattern, or s3://bucket/key.",
-        ),
+        str, typer.Option(metavar="FILE", help="CSV, Parquet or Arrow: file, folder, pattern, or s3://bucket/key.")
     ],
     output: Annotated[
         str,
-        typer.Option(
-            metavar="FILE",
-            help="File or s3://bucket/key; a folder (scored/) gets one file per input file.",
-        ),
+        typer.Option(metavar="FILE", help="File or s3://bucket/key; a folder (scored/) gets one file per input file."),
     ],
-    id: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column to copy unchanged to the output. Repeatable.")
-    ] = None,
+    id: Ids = None,
     scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Dask scheduler, for output to a folder.")] = "",
     strict: Annotated[bool, typer.Option("--strict", help="Refuse columns that the model does not use.")] = False,
     verbose: Verbose = False,
@@ -354,7 +322,8 @@ def predict(
     with _user_errors(f"no output was written, {GOES_ON}"):
         if missing is not None:
             warn("--missing has no effect and goes with the next version; leave it out.", FutureWarning, stacklevel=2)
-        _require_no_credentials(input, output)
+        require_no_credentials(input)
+        require_no_credentials(output)
         set_up(verbose)
 
         from learnkernels.flows.predict import predict as flow
@@ -390,10 +359,7 @@ def promote(
     model: Annotated[str, typer.Argument(help="Name of the registered model.", metavar="NAME")],
     challenger: Annotated[int | None, typer.Option(help="Version to test; the alias challenger by default.")] = None,
     level: Annotated[float, typer.Option(help="Significance level.", min=0.0001, max=0.9999)] = 0.1,
-    refresh: Annotated[
-        bool,
-        typer.Option(help="Promote the same recipe on new rows unless it is worse."),
-    ] = True,
+    refresh: Refresh = True,
     verbose: Verbose = False,
 ) -> None:
     """Compare challenger and champion on the same folds, and promote the better.
@@ -421,8 +387,7 @@ def papers(
         Path | None, typer.Option(metavar="DIR", help="Folder of the data files; OpenML by default.")
     ] = None,
     report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Summary to write; pages of items go to a folder of that name."),
+        Path | None, typer.Option(metavar="FILE", help="Summary to write; pages of items go to a folder of that name.")
     ] = None,
     only_report: Annotated[bool, typer.Option("--only-report", help="Write the report of earlier results.")] = False,
     items: Annotated[
@@ -459,7 +424,7 @@ def papers(
     _show_papers(result, {one.name: one for one in chosen})
 
 
-def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
+def _show_papers(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> None:
     """Print what became of each item, what does not hold, and what failed; the report comes last."""
     from learnkernels.tasks.papers.judge import total
     from learnkernels.tasks.papers.report import overview_row
@@ -549,10 +514,7 @@ def examples(folder: Annotated[Path, typer.Argument(help="Folder to copy to.", m
 
 
 @app.command()
-def ui(
-    prefect_port: Annotated[int, typer.Option(help="Port of Prefect.", min=1, max=65535)] = 4200,
-    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
-) -> None:
+def ui(prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000) -> None:
     """Serve Prefect and MLflow for the runs of this folder; stop with Ctrl-C."""
     with _user_errors("the runs are kept"):
         prepare_environment()
@@ -563,10 +525,7 @@ def ui(
 
 @app.command()
 def up(
-    prefect_port: Annotated[int, typer.Option(help="Port of Prefect.", min=1, max=65535)] = 4200,
-    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
-    keep_days: KeepDays = 30,
-    keep_runs: KeepRuns = 0,
+    prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000, keep_days: KeepDays = 30, keep_runs: KeepRuns = 0
 ) -> None:
     """Run schedules: serve Prefect and MLflow with one worker; stop with Ctrl-C.
 
@@ -611,11 +570,12 @@ def clean(
         return
     from dask.utils import format_bytes
 
-    groups = sorted({(str(old.path.parent), old.why) for old in found})
-    sizes = {group: [old.bytes for old in found if (str(old.path.parent), old.why) == group] for group in groups}
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for old in found:
+        sizes.setdefault((str(old.path.parent), old.why), []).append(old.bytes)
     shown = [
         {"where": where, "why": why, "entries": str(len(of)), "size": format_bytes(sum(of))}
-        for (where, why), of in sizes.items()
+        for (where, why), of in sorted(sizes.items())
     ]
     _show_table(shown, folded=("where", "why"), numbers=True)
     total = format_bytes(sum(old.bytes for old in found))
@@ -627,25 +587,16 @@ def deploy(
     conf: Conf,
     register: Annotated[str, typer.Option(metavar="NAME", help="Name of the registered model.")],
     cron: Annotated[
-        str | None,
-        typer.Option(help="Schedule, e.g. '0 3 * * *'; unchanged by default.", metavar="CRON"),
+        str | None, typer.Option(help="Schedule, e.g. '0 3 * * *'; unchanged by default.", metavar="CRON")
     ] = None,
     timezone: Annotated[str, typer.Option(help="Time zone of --cron.", metavar="ZONE")] = "Etc/UTC",
-    dataset: Annotated[
-        str | None, typer.Option(metavar="D", help="Data set to train on, if there are several.")
-    ] = None,
-    refresh: Annotated[
-        bool,
-        typer.Option(help="Promote the same recipe on new rows unless it is worse."),
-    ] = True,
+    dataset: OnlyDataset = None,
+    refresh: Refresh = True,
     read: Annotated[
         str | None, typer.Option("--input", metavar="FILE", help="Rows to score after each promotion.")
     ] = None,
     write: Annotated[str | None, typer.Option("--output", metavar="FILE", help="File for the predictions.")] = None,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option("--id", metavar="COLUMN", help="Column to copy unchanged to the output. Repeatable."),
-    ] = None,
+    columns: Ids = None,
     pool: Annotated[
         str, typer.Option(metavar="NAME", help="Prefect work pool (process, Docker or Kubernetes).")
     ] = "learnkernels",
@@ -669,7 +620,8 @@ def deploy(
     deployments; pause schedules and add notifications in Prefect.
     """
     with _user_errors(f"what was deployed is kept, {GOES_ON}"):
-        _require_no_credentials(read, write)
+        require_no_credentials(read or "")
+        require_no_credentials(write or "")
         if learner is not None:
             warn("--learner goes with the next version; give --set learners=[NAME].", FutureWarning, stacklevel=2)
             changes = [*(changes or ()), f"learners=[{learner}]"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from prefect import flow
 
 from learnkernels.conf import forms
@@ -13,15 +11,6 @@ from learnkernels.tasks.evidence.report import write_results
 from learnkernels.tasks.evidence.tracking import track_sweep, tracked_run
 from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.workers.cluster import DaskPool
-
-
-class Comparison(TypedDict):
-    """What a comparison returns: where its results lie."""
-
-    run: str
-    results: str
-    mlflow_run: str
-    mlflow_chart: str
 
 
 @flow(name="compare-kernel-learners", flow_run_name=run_name("{config}"), persist_result=True, result_serializer="json")
@@ -34,7 +23,7 @@ def compare(
     folds: forms.Folds = 0,
     metric: forms.MetricChoice = forms.AS_CONFIGURED,
     baseline: forms.Baseline = forms.AS_CONFIGURED,
-) -> Comparison:
+) -> dict[str, str]:
     """Compare learners of the kernel on data sets, and leave the evidence.
 
     1. Open the sweep run in MLflow; an error from here on marks it failed.
@@ -42,7 +31,7 @@ def compare(
     3. Compute the base kernels' statistics once per data set and repeat, on Dask, for all folds.
     4. Learn weights, fit the predictor and measure the test error in every trial of every learner; baselines follow.
     5. Log each (data set, learner) as one MLflow run.
-    6. Write tables, figure and report to `results/`, to Prefect and to the sweep run.
+    6. Write tables, figure and report to `results/`, to Prefect and to the sweep run; return where they are.
     """
     config = forms.filled_in(config, dataset, table, target, learners, folds, metric, baseline)
     run_id = new_run_id()

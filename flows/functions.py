@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from learnkernels.conf.schema import CompareConfig
     from learnkernels.tasks.models.registry import PyFuncModel
-    from learnkernels.tasks.operate.servers import ServerProcess
+    from learnkernels.tasks.operate.servers import Service
 
 TABLES = (".csv", ".parquet", ".arrow", ".feather")
 """Endings of tables."""
 
-_servers: list[ServerProcess] = []
+_servers: list[Service] = []
 """The Prefect server of this process, where it has one of its own."""
 
 
@@ -74,7 +74,8 @@ def compare(
         The table, an argument or the configuration cannot be used.
     """
     with _own_environment():
-        config = _configuration(table, target, {"groups": group, "time": time}, metric, without, minutes, changes)
+        options = {"group": group, "time": time, "metric": metric, "without": without, "minutes": minutes}
+        config = configuration(table, {"target": target, **options}, changes)
         from learnkernels.flows.compare import compare as flow
 
         with _runs(config.name):
@@ -125,7 +126,8 @@ def train(
         The table, an argument or the configuration cannot be used.
     """
     with _own_environment():
-        config = _configuration(table, target, {"groups": group, "time": time}, metric, (), None, changes)
+        options = {"target": target, "group": group, "time": time, "metric": metric}
+        config = configuration(table, options, changes)
         from learnkernels.flows.train import train as flow
         from learnkernels.tasks.models.registry import as_served, find_version
 
@@ -177,24 +179,63 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
         return pd.read_parquet(predictions)
 
 
-def _configuration(
-    table: str | Path | Sequence[str | Path] | Mapping[str, Any],
-    target: str | Sequence[str] | None,
-    roles: dict[str, str | None],
-    metric: str | None,
-    without: Sequence[str],
-    minutes: float | None,
+def configuration(
+    given: str | Path | Sequence[str | Path] | Mapping[str, Any],
+    options: Mapping[str, Any],
     changes: Sequence[str],
+    verbose: bool = False,
+    say: Callable[[str], object] = lambda line: None,
+    dashes: str = "",
 ) -> CompareConfig:
-    """Return the configuration of a table, or that of a file, of which nothing else can be said."""
-    files = [str(table)] if isinstance(table, str | Path) else list(map(str, table))
-    targets = [target] if isinstance(target, str) else target
-    if isinstance(table, Mapping):
-        files = ["the mapping"]
-    elif is_table(files):
-        return config_of_table(files, targets, roles, metric, without, minutes, changes)
-    refuse_options(files, {"target": targets, **roles, "metric": metric, "without": without, "minutes": minutes})
-    return prepare(table if isinstance(table, Mapping) else Path(files[0]), changes)
+    """Return the configuration of data files, or that of a YAML file or a mapping, and set up the run.
+
+    Parameters
+    ----------
+    given : path, sequence of paths or mapping
+        As of `compare`.
+    options : mapping of str to object
+        ``target``, ``group``, ``time``, ``metric``, ``without`` and ``minutes``, which only apply to data files.
+    changes : sequence of str
+        Keys to change.
+    verbose : bool
+        Whether the log of every step is printed.
+    say : callable
+        Is given each line about what was inferred from data files.
+    dashes : str
+        What the names of options begin with, for a sentence.
+
+    Raises
+    ------
+    InputError
+        The files, an option or the configuration cannot be used.
+    """
+    files = [str(given)] if isinstance(given, str | Path) else list(map(str, given))
+    if isinstance(given, Mapping) or not is_table(files):
+        where = "the mapping" if isinstance(given, Mapping) else files[0]
+        if len(files) > 1 and not isinstance(given, Mapping):
+            raise InputError(f"{where}: one configuration is run at a time, got {len(files)}; give one.")
+        if refused := [name for name, value in options.items() if value]:
+            raise InputError(
+                f"{where}: {dashes}{refused[0]} only applies to data files ({', '.join(TABLES)}); in a configuration, "
+                "change its data sets, 'protocol' or 'baseline', as with --set protocol.metric=NAME."
+            )
+        return prepare(given if isinstance(given, Mapping) else Path(where), changes, verbose)
+    from learnkernels.conf.files import files_of
+    from learnkernels.conf.loading import config_of_text
+
+    for one in files:
+        if files_of(one) is None:
+            meant = did_you_mean(one, [path.name for path in Path().iterdir()])
+            raise InputError(f"file not found: {one} (working directory: {Path.cwd()}); {meant}correct the path.")
+    set_up(verbose)
+    from learnkernels.tasks.data.starting import start
+
+    roles = {"groups": options["group"], "time": options["time"]}
+    without, minutes = options.get("without") or (), options.get("minutes")
+    found = start(files, options["target"], roles, options["metric"], without, minutes)
+    for line in found.lines:
+        say(line)
+    return config_of_text(found.text, Path(files[0]), list(changes))
 
 
 def is_table(files: Sequence[str]) -> bool:
@@ -203,56 +244,6 @@ def is_table(files: Sequence[str]) -> bool:
         Path(one).suffix.lower() in TABLES or Path(one).is_dir() or (set(one) & set("*?[") and not Path(one).is_file())
         for one in files
     )
-
-
-def refuse_options(conf: Sequence[str], options: Mapping[str, object]) -> None:
-    """Refuse what is said of a configuration that it says itself.
-
-    Raises
-    ------
-    InputError
-    """
-    if len(conf) > 1:
-        raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
-    if given := [option for option, value in options.items() if value]:
-        raise InputError(
-            f"{conf[0]}: {given[0]} only applies to data files ({', '.join(TABLES)}); in a configuration, change its "
-            "data sets, 'protocol' or 'baseline', as with --set protocol.metric=NAME."
-        )
-
-
-def config_of_table(
-    table: Sequence[str],
-    target: Sequence[str] | None,
-    roles: dict[str, str | None],
-    metric: str | None,
-    without: Sequence[str],
-    minutes: float | None,
-    changes: Sequence[str],
-    verbose: bool = False,
-    say: Callable[[str], object] = lambda line: None,
-) -> CompareConfig:
-    """Return the inferred configuration of a table, report it, and set up the run.
-
-    Raises
-    ------
-    InputError
-        The table or an argument cannot be used.
-    """
-    from learnkernels.conf.files import files_of
-    from learnkernels.conf.loading import config_of_text
-
-    for one in table:
-        if files_of(one) is None:
-            meant = did_you_mean(one, [path.name for path in Path().iterdir()])
-            raise InputError(f"file not found: {one} (working directory: {Path.cwd()}); {meant}correct the path.")
-    set_up(verbose)
-    from learnkernels.tasks.data.starting import start
-
-    found = start(table, target, roles, metric, without, minutes)
-    for line in found.lines:
-        say(line)
-    return config_of_text(found.text, Path(table[0]), list(changes))
 
 
 def prepare(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any
 
 from dask.utils import format_bytes
 from prefect import flow
@@ -19,24 +19,17 @@ from learnkernels.tasks.workers.cluster import DaskPool
 _write = step("matrices {index.dataset}")(matrices.write_matrices)
 
 
-class Matrices(TypedDict):
-    """What the flow returns: where the matrices lie, their size, and one line per data set."""
-
-    folder: str
-    size: str
-    stores: list[str]
-
-
 @flow(name="materialize-base-kernels", flow_run_name=run_name("{config}-gram"))
 def gram(
     config: WholeConfig, output: str, dtype: matrices.Dtype = "float64", strip_bytes: int = matrices.STRIP_BYTES
-) -> Matrices:
+) -> dict[str, Any]:
     """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
 
     1. Ingest every data set: read, check, store under its digest.
     2. Look at what is there: refuse matrices of something else, keep finished strips that are whole.
     3. Refuse what the disk has no room for.
     4. Compute the missing strips of rows on Dask, and record those that are finished in the index.
+    5. Return the folder, its size, and a line for each data set.
     """
     with (
         RunProgress(2 * len(config.datasets), "gram-progress", "the matrices") as progress,
@@ -50,14 +43,8 @@ def gram(
             matrices.require_matrices(ref, local)
             family = build_family(local.kernels, load_dataset(ref).features, f"data set {ref.name}")
             folder = matrices.matrix_folder(output, ref.name)
-            jobs.append(
-                (
-                    ref,
-                    family,
-                    folder,
-                    matrices.begun(folder, matrices.index_of(ref, local, family, dtype, strip_bytes)),
-                )
-            )
+            index = matrices.begun(folder, matrices.index_of(ref, local, family, dtype, strip_bytes))
+            jobs.append((ref, family, folder, index))
             progress.advance()
         matrices.require_space([(folder, index) for _, _, folder, index in jobs])
         done = []

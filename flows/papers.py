@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from prefect import flow, get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import shown
-from learnkernels.conf.papers.item import (
-    BaseKernelsStudy,
-    NotOnOpenML,
-    PaperItem,
-    StudyConfig,
-    choose_items,
-)
+from learnkernels.conf.papers.item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
@@ -46,29 +40,31 @@ class Outcome(TypedDict):
     failing: list[str]
 
 
-class Reproduction(TypedDict):
-    """What a run returns: what became of each item, and where the report lies."""
+PoolOf = Callable[[DaskConfig], DaskPool]
 
-    outcomes: list[Outcome]
-    report: str
+SHARED: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
 
 
-class Pools(ExitStack):
-    """Dask workers that the items of one run share: a cluster takes longer to start than a small item."""
+@contextmanager
+def shared_pools() -> Iterator[PoolOf]:
+    """Give the Dask workers of a configuration, which all items of a run share, as a cluster starts slowly."""
+    if (shared := SHARED.get()) is not None:
+        yield shared
+        return
+    pools: dict[str, DaskPool] = {}
+    with ExitStack() as stack:
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._open: dict[str, DaskPool] = {}
+        def pool_of(config: DaskConfig) -> DaskPool:
+            key = config.model_dump_json()
+            if key not in pools:
+                pools[key] = stack.enter_context(DaskPool(config))
+            return pools[key]
 
-    def of(self, config: DaskConfig) -> DaskPool:
-        """Return the workers of a configuration; they start when they are first needed."""
-        key = config.model_dump_json()
-        if key not in self._open:
-            self._open[key] = self.enter_context(DaskPool(config))
-        return self._open[key]
-
-
-SHARED: ContextVar[Pools | None] = ContextVar("pools", default=None)
+        token = SHARED.set(pool_of)
+        try:
+            yield pool_of
+        finally:
+            SHARED.reset(token)
 
 
 @flow(name="reproduce-papers", flow_run_name=run_name("papers"), persist_result=True, result_serializer="json")
@@ -78,22 +74,18 @@ def papers(
     data_dir: Annotated[str | None, shown("Folder of the data files; without it sets come from OpenML.")] = None,
     quick: Annotated[bool, shown("The reduced forms, with their checks.")] = False,
     report: Annotated[str | None, shown("File of the report; its figures go into a folder of that name.")] = None,
-) -> Reproduction:
+) -> dict[str, Any]:
     """Reproduce items of the papers one after another, and write the report of all that have results.
 
     1. Leave out, with the reason, what needs data that are neither here nor on OpenML.
     2. Run each item as a subflow; one that fails does not stop the others.
     3. Judge cells and claims, of reduced forms also the checks.
-    4. Assemble the report, of earlier results too.
+    4. Assemble the report, of earlier results too; return its path, and what became of each item.
     """
     known, outcomes = choose_items([], Path(folder)), []
-    with Pools() as pools:
-        token = SHARED.set(pools)
-        try:
-            for item in choose_items(names, Path(folder), quick):
-                outcomes.append(_attempt(item, folder, data_dir, quick))
-        finally:
-            SHARED.reset(token)
+    with shared_pools():
+        for item in choose_items(names, Path(folder), quick):
+            outcomes.append(_attempt(item, folder, data_dir, quick))
     # Without the folder that the command was typed in: a report is read elsewhere.
     reasons = {
         one["item"]: re.sub(r" \(seen from [^)]*\)", "", f"{one['status']}: {one['reason']}")
@@ -134,16 +126,15 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
     with (
         tracked_run(item.name, item.tracking(quick), "sweep", f"{item.name} {run_id}", run_id) as sweep,
         RunProgress(total, "paper-progress", item.name) as progress,
-        Pools() as own,
+        shared_pools() as pool_of,
     ):
-        pools = SHARED.get() or own
         refs: dict[str, DatasetRef] = {}
         results: list[FoldsRef] = []
         if item.is_comparison:
-            prepared = [(prepare(config, pools.of(config.dask), progress), config) for config in configs]
+            prepared = [(prepare(config, pool_of(config.dask), progress), config) for config in configs]
             for one, config in prepared:
                 refs |= {ref.digest: ref for ref in one.refs}
-                results += measure(one, sweep, pools.of(config.dask), progress)
+                results += measure(one, sweep, pool_of(config.dask), progress)
             folds = read_folds(results)
             result = StudyResult(folds=folds)
         else:
@@ -182,7 +173,7 @@ def _sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
 
 
 @flow(name="report-papers", flow_run_name=run_name("report"), persist_result=True, result_serializer="json")
-def report_papers(folder: str, quick: bool = False, report: str | None = None) -> Reproduction:
+def report_papers(folder: str, quick: bool = False, report: str | None = None) -> dict[str, Any]:
     """Write the report of all items that have results, and run none."""
     path = write_report(choose_items([], Path(folder)), {}, quick, Path(report) if report else None)
     return {"outcomes": [], "report": path}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from prefect import flow
 from pydantic import ValidationError
@@ -18,23 +18,6 @@ from learnkernels.tasks.models.scores import Drifted, Scores, drift_config, prog
 from learnkernels.tasks.models.scoring import Asked, score_table
 from learnkernels.tasks.naming import run_name
 from learnkernels.tasks.operate.events import announce
-
-
-class Scored(TypedDict):
-    """What scoring returns: how many rows, with which version, where the output lies, and what both are like."""
-
-    rows: int
-    output: str
-    model: str
-    version: int
-    digest: str
-    columns: list[str]
-    distribution: dict[str, dict[str, float]]
-    gaps: dict[str, int]
-    new_levels: dict[str, int]
-    cells: list[str]
-    ignored: list[str]
-    drift: dict[str, Any]
 
 
 def workers_at(scheduler: str) -> DaskConfig:
@@ -70,7 +53,7 @@ def predict(
         str, shown("Dask scheduler whose workers score into a folder; by default one process a core of this machine.")
     ] = "",
     strict: Annotated[bool, shown("Refuse columns that the model does not read; else they are ignored.")] = False,
-) -> Scored:
+) -> dict[str, Any]:
     """Score the rows of a file with a registered model, in batches, with constant memory.
 
     1. Find the version of the model, fetch its file, and check its digest.
@@ -80,7 +63,7 @@ def predict(
     4. Compare the rows with the training rows; where they differ too much and `drift.on_drift` is *fail*, end here.
     5. Put *output* in place when it is complete: columns of *id* (those of a CSV are text), or `row` from 0, then what
        the model says. Parquet and Arrow files say which version it was.
-    6. Report what was scored, how the rows differ, and the distribution of the predictions.
+    6. Report and return what was scored, how the rows differ, and the distribution of the predictions.
 
     Reading and writing are tried again; what is wrong with model, columns or values is not.
     """
@@ -107,20 +90,8 @@ def predict(
     _report(version, input, output, scores)
     if not scores.rows:
         announce("empty", version.name, f"{input} has no rows, and so {output} has none.")
-    return {
-        "rows": scores.rows,
-        "output": output,
-        "model": version.uri,
-        "version": version.version,
-        "digest": version.digest,
-        "columns": list(scores.columns),
-        "distribution": scores.distribution,
-        "gaps": scores.gaps,
-        "new_levels": scores.new_levels,
-        "cells": list(scores.cells),
-        "ignored": list(scores.ignored),
-        "drift": asdict(scores.drift),
-    }
+    about = {"output": output, "model": version.uri, "version": version.version, "digest": version.digest}
+    return about | asdict(scores)
 
 
 def _report(version: ModelVersion, input: str, output: str, scores: Scores) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, TypedDict
+from typing import Annotated, Any
 
 from prefect import flow
 
@@ -25,25 +25,8 @@ from learnkernels.tasks.operate.events import announce
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
-class Promotion(TypedDict):
-    """What a challenge returns: who is champion now, and why."""
-
-    model: str
-    champion: int
-    challenger: int
-    moved: bool
-    reason: str
-    p: float | None
-    results: str
-    mlflow_run: str
-    mlflow_url: str
-
-
 @flow(
-    name="promote-challenger",
-    flow_run_name=run_name("promote-{model}"),
-    persist_result=True,
-    result_serializer="json",
+    name="promote-challenger", flow_run_name=run_name("promote-{model}"), persist_result=True, result_serializer="json"
 )
 def promote(
     model: Annotated[str, shown("Name of the registered model.")],
@@ -54,7 +37,7 @@ def promote(
     refresh: Annotated[
         bool, shown("Let a version of the same recipe on other rows take over unless it is worse by the margin.")
     ] = True,
-) -> Promotion:
+) -> dict[str, Any]:
     """Challenge the champion: its alias moves on a significant win, or for a refresh that is not worse.
 
     1. Find challenger and champion; the first version of a model is champion unopposed.
@@ -66,7 +49,8 @@ def promote(
        better, a refresh not worse by the margin.
     5. Move the alias `champion`, or not, and leave the decision with its evidence in MLflow, Prefect and `results/`.
 
-    The margin is `promotion_margin` of the configuration.
+    The margin is `promotion_margin` of the configuration. Returned are the champion, the reason, and where the evidence
+    is.
     """
     require_model_name(model)
     ours, theirs, reference = rivals(model, challenger)

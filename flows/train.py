@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+from typing import Annotated, Any
 
 from prefect import flow
 
@@ -17,29 +17,7 @@ from learnkernels.tasks.operate.events import announce
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
-class Trained(TypedDict):
-    """What a training returns: the registered version, what was chosen, and where the evidence lies."""
-
-    model: str
-    version: int
-    uri: str
-    digest: str
-    new: bool
-    learner: str
-    C: float
-    test_error: float
-    alignment: float
-    results: str
-    mlflow_run: str
-    mlflow_url: str
-
-
-@flow(
-    name="train-kernel-model",
-    flow_run_name=run_name("train-{model}"),
-    persist_result=True,
-    result_serializer="json",
-)
+@flow(name="train-kernel-model", flow_run_name=run_name("train-{model}"), persist_result=True, result_serializer="json")
 def train(
     config: forms.WholeConfig,
     model: Annotated[str, forms.shown("Name of the registered model that gets a new version.")],
@@ -49,7 +27,7 @@ def train(
     target: forms.TargetColumn = "",
     folds: forms.Folds = 0,
     metric: forms.MetricChoice = forms.AS_CONFIGURED,
-) -> Trained:
+) -> dict[str, Any]:
     """Learn a model on all rows and register it, as *challenger*.
 
     1. Open the run in MLflow; an error from here on marks it failed.
@@ -61,7 +39,8 @@ def train(
     6. Log the model in MLflow with signature, example and environment, and register a version, unless the newest one is
        this very model.
 
-    What was computed before, by a comparison or a run that was killed, is not computed again.
+    What was computed before, by a comparison or a run that was killed, is not computed again. Returned are the version,
+    what was chosen, and where the evidence is.
     """
     require_model_name(model)
     config = training_config(config, dataset or None, learner or None)
@@ -78,10 +57,10 @@ def train(
         results = list(measure_learners(ref, statistics, config, pool, progress))
         choice = choose(config, results)
         progress.start(f"{ref.name}: {choice.learner.title} on all rows")
-        fitted = fit_on_all_rows(ref, statistics[0], choice, config, pool, progress.advance)
+        path, about = fit_on_all_rows(ref, statistics[0], choice, config, pool, progress.advance)
         progress.start(f"registering {model}")
-        tracked = track_model(run, config, model, ref, choice, fitted)
-        folder = write_training(tracked, choice, fitted, results, run, run_id)
+        tracked = track_model(run, config, model, ref, choice, path, about)
+        folder = write_training(tracked, choice, path, about, results, run, run_id)
         progress.advance()
     announce("trained", model, f"{model}: version {tracked.version} is registered.")
     return {
@@ -92,8 +71,8 @@ def train(
         "new": tracked.run_id == run.run_id,
         "learner": choice.learner.title,
         "C": choice.C,
-        "test_error": fitted.about["test_error"],
-        "alignment": fitted.about["alignment"],
+        "test_error": about["test_error"],
+        "alignment": about["alignment"],
         "results": folder,
         "mlflow_run": run.run_id,
         "mlflow_url": run.url,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -21,41 +22,8 @@ from learnkernels.tasks.evidence.markdown import plain
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.models.promotion import (
-    Challenge,
-    Contender,
-    columns_of,
-    describe_decision,
-    recipe,
-    shown_p,
-)
-from learnkernels.tasks.models.registry import (
-    CHALLENGER,
-    CHAMPION,
-    COPIED,
-    PLACE,
-    RECIPE,
-    REFERENCE,
-    REJECTED,
-    ModelVersion,
-    alias_of,
-    fetch,
-    find_version,
-    log_model,
-    newest_version,
-    register,
-    set_alias,
-    stored_folds,
-    tag_version,
-)
-from learnkernels.tasks.models.training import (
-    ModelChoice,
-    ModelRef,
-    describe_training,
-    place_of,
-    raw_example,
-    recipe_of,
-)
+from learnkernels.tasks.models import promotion, registry, training
+from learnkernels.tasks.models.registry import ModelVersion
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, digest, file_digest
 
@@ -73,10 +41,15 @@ def require_model_name(name: str) -> None:
 
 @step("register {name}")
 def track_model(
-    run: TrackedRun, config: CompareConfig, name: str, ref: DatasetRef, choice: ModelChoice, model: ModelRef
+    run: TrackedRun,
+    config: CompareConfig,
+    name: str,
+    ref: DatasetRef,
+    choice: training.ModelChoice,
+    path: Path,
+    about: Mapping[str, Any],
 ) -> ModelVersion:
     """Log a trained model to its run and register a version of it, unless the newest one is this very model."""
-    about, path = model.about, Path(model.path)
     kernel = load_model(path).estimator.kernel_
     measured = ("test_error", "test_error_sd", "relative_error", "validation_error", "alignment", "regularisation")
     metrics = {key: about[key] for key in measured if about[key] is not None}
@@ -96,20 +69,21 @@ def track_model(
         "seed": config.protocol.seed,
         **{f"param.{key}": value for key, value in choice.learner.params.items()},
     }
-    if "sampling" in about:
+    if about.get("sampling"):
         params["sampled_rows"] = about["sampling"]["n_rows"]
-    reason = {"predictor_reason": about["predictor_reason"]} if "predictor_reason" in about else {}
+    reason = {"predictor_reason": about["predictor_reason"]} if about.get("predictor_reason") else {}
     log_run(run, metrics, params, {"model": name, **reason}, [ref])
-    newest = newest_version(name)
-    facts = {PLACE: place_of(config), RECIPE: digest(recipe(config))}
+    newest = registry.newest_version(name)
+    facts = {registry.PLACE: training.place_of(config), registry.RECIPE: digest(promotion.recipe(config))}
     if not ref.in_parts:
-        facts[COPIED] = f"{copied_share(ref):.4g}"
+        facts[registry.COPIED] = f"{copied_share(ref):.4g}"
     if newest is not None and newest.digest == file_digest(path):
         version = newest
-        tag_version(name, version.version, {key: of for key, of in facts.items() if version.tags.get(key) != of})
+        changed = {key: of for key, of in facts.items() if version.tags.get(key) != of}
+        registry.tag_version(name, version.version, changed)
         get_run_logger().info("%s: version %d is this very model; nothing new to register", name, version.version)
     else:
-        uri = log_model(run.run_id, path, example=raw_example(ref))
+        uri = registry.log_model(run.run_id, path, example=training.raw_example(ref))
         tags = {
             "dataset": ref.name,
             "dataset_digest": ref.digest,
@@ -119,14 +93,14 @@ def track_model(
             "mlflow_run": run.run_id,
             **facts,
         }
-        version = register(uri, name, run.run_id, tags=tags, description=plain(_in_one_line(choice, about)))
+        version = registry.register(uri, name, run.run_id, tags=tags, description=plain(_in_one_line(choice, about)))
     color = learner_colors({choice.learner.title: choice.learner.name})[choice.learner.title]
     shown = {"mlflow.runName": f"{name} v{version.version} {choice.learner.title}", "mlflow.runColor": color}
     log_run(run, tags={"model_version": str(version.version), **shown})
     return version
 
 
-def _in_one_line(choice: ModelChoice, about: dict[str, object]) -> str:
+def _in_one_line(choice: training.ModelChoice, about: Mapping[str, Any]) -> str:
     return (
         f"{choice.learner.title} with {about['predictor']}, C = {choice.C:g}, on "
         f"{about['n_rows']:,} rows of {about['dataset']}: expected {about['metric']} {about['test_error']:.4g}, "
@@ -137,8 +111,9 @@ def _in_one_line(choice: ModelChoice, about: dict[str, object]) -> str:
 @step("write the training of {version.name}")
 def write_training(
     version: ModelVersion,
-    choice: ModelChoice,
-    model: ModelRef,
+    choice: training.ModelChoice,
+    path: Path,
+    about: Mapping[str, Any],
     results: Sequence[FoldsRef],
     run: TrackedRun,
     run_id: str,
@@ -146,14 +121,13 @@ def write_training(
     """Write report, model and fold tables to `results/`, whole or not at all, and put the report into Prefect."""
     target = Path("results") / version.name / run_id
     title = f"{version.name} version {version.version}"
-    report = describe_training(
-        choice, model, version.name, version.version, {"results": str(target), "MLflow run": run.url}
-    )
+    links = {"results": str(target), "MLflow run": run.url}
+    report = training.describe_training(choice, about, version.name, version.version, links)
     with atomic_path(target) as folder:
         folder.mkdir()
         (folder / "report.md").write_text(report, encoding="utf-8")
-        (folder / "about.json").write_text(json.dumps(model.about, indent=1), encoding="utf-8")
-        (folder / "model.npz").write_bytes(Path(model.path).read_bytes())
+        (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+        (folder / "model.npz").write_bytes(path.read_bytes())
         read_folds(results).to_parquet(folder / "folds.parquet", index=False)
     log_run(run, note=report, artifacts=target)
     create_table_artifact(
@@ -164,7 +138,7 @@ def write_training(
     create_markdown_artifact(
         report, key="training-report", description=f"**{title}**: what was chosen, what to expect of it, how to use it."
     )
-    for sentence in (_in_one_line(choice, model.about), f"MLflow: {run.url}", f"all models: {run.models_url}"):
+    for sentence in (_in_one_line(choice, about), f"MLflow: {run.url}", f"all models: {run.models_url}"):
         get_run_logger().info("%s: %s", title, sentence)
     return str(target)
 
@@ -178,18 +152,19 @@ def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersi
         There is no such model or version.
     """
     if challenger is not None:
-        ours = find_version(f"{model}/{challenger}")
+        ours = registry.find_version(f"{model}/{challenger}")
     else:
-        ours = alias_of(model, CHALLENGER) or newest_version(model) or find_version(model)
-    theirs = alias_of(model, CHAMPION)
-    if theirs is None or REFERENCE not in theirs.tags:
+        newest = registry.alias_of(model, registry.CHALLENGER) or registry.newest_version(model)
+        ours = newest or registry.find_version(model)  # which says that there is none
+    theirs = registry.alias_of(model, registry.CHAMPION)
+    if theirs is None or registry.REFERENCE not in theirs.tags:
         return ours, theirs, theirs
     with suppress(InputError):  # it has been deleted
-        return ours, theirs, find_version(f"{model}/{theirs.tags[REFERENCE]}")
+        return ours, theirs, registry.find_version(f"{model}/{theirs.tags[registry.REFERENCE]}")
     return ours, theirs, theirs
 
 
-def contender(version: ModelVersion) -> tuple[Contender, CompareConfig]:
+def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
     """Return a version as its training left it, and its configuration.
 
     Raises
@@ -197,35 +172,35 @@ def contender(version: ModelVersion) -> tuple[Contender, CompareConfig]:
     InputError
         Its file cannot be fetched, or its configuration cannot be read.
     """
-    model = load_model(fetch(version))
-    config, about = recipe_of(model, version), model.about
+    model = registry.load_version(version)
+    config, about = training.recipe_of(model, version), model.about
     title = config.learners[0].title
-    columns, spreads = columns_of(model, config.datasets[0])
-    found = Contender(
+    columns, spreads = promotion.columns_of(model, config.datasets[0])
+    found = promotion.Contender(
         version=version.version,
         learner=title,
         expected=about["test_error"],
         metric=about["metric"],
-        recipes=tuple({digest(recipe(config)), version.tags.get(RECIPE, "")} - {""}),
+        recipes=tuple({digest(promotion.recipe(config)), version.tags.get(registry.RECIPE, "")} - {""}),
         digest=about["digest"],
         columns=columns,
         spreads=spreads,
         classes=tuple(str(label) for label in getattr(model.estimator, "classes_", ())),
-        copied=float(version.tags[COPIED]) if COPIED in version.tags else None,
+        copied=float(version.tags[registry.COPIED]) if registry.COPIED in version.tags else None,
     )
-    folds = stored_folds(version, title)
+    folds = registry.stored_folds(version, title)
     return (found if folds is None else found.measured(folds, in_training=True)), config
 
 
 @step("record the decision on {decision.model}")
 def record_decision(
-    run: TrackedRun, decision: Challenge, run_id: str, results: tuple[FoldsRef, FoldsRef] | None
+    run: TrackedRun, decision: promotion.Challenge, run_id: str, results: tuple[FoldsRef, FoldsRef] | None
 ) -> str:
     """Move the alias where the challenger wins, and leave the evidence in MLflow, Prefect and the folder returned."""
     target, links = Path("results") / decision.model / run_id, {"MLflow run": run.url}
     with atomic_path(target) as folder:
         folder.mkdir()
-        (folder / "report.md").write_text(describe_decision(decision, links), encoding="utf-8")
+        (folder / "report.md").write_text(promotion.describe_decision(decision, links), encoding="utf-8")
         (folder / "decision.json").write_text(json.dumps(asdict(decision), indent=1), encoding="utf-8")
         for name, of in zip(("challenger", "champion"), results or (), strict=False):
             read_folds([of]).to_parquet(folder / f"folds_{name}.parquet", index=False)
@@ -245,15 +220,15 @@ def record_decision(
         "test": decision.test or "none",
     }
     if decision.moved:
-        set_alias(decision.model, CHAMPION, decision.champion)
+        registry.set_alias(decision.model, registry.CHAMPION, decision.champion)
     if not decision.same_version:
         tags = {"decision": decision.reason, "decision_run": run.run_id}
         if not decision.moved:
-            tags[REJECTED] = str(decision.champion)
+            tags[registry.REJECTED] = str(decision.champion)
         elif decision.same_recipe and decision.reference and decision.reference.expected < decision.challenger.expected:
-            tags[REFERENCE] = str(decision.reference.version)
-        tag_version(decision.model, decision.challenger.version, tags)
-    report = describe_decision(decision, {"results": str(target), **links})
+            tags[registry.REFERENCE] = str(decision.reference.version)
+        registry.tag_version(decision.model, decision.challenger.version, tags)
+    report = promotion.describe_decision(decision, {"results": str(target), **links})
     metrics = {key: value for key, value in measured.items() if value is not None}
     log_run(run, metrics, params, note=report, artifacts=target)
     outcome = f"**{decision.model}**: {decision.reason}."
@@ -264,7 +239,7 @@ def record_decision(
     return str(target)
 
 
-def _row(decision: Challenge) -> dict[str, str]:
+def _row(decision: promotion.Challenge) -> dict[str, str]:
     """Return the decision as a row of a report."""
     defender = decision.defender
     return {
@@ -274,7 +249,7 @@ def _row(decision: Challenge) -> dict[str, str]:
         "challenger": f"version {decision.challenger.version}: {decision.challenger.shown}",
         "champion before": "none" if defender is None else f"version {defender.version}: {defender.shown}",
         "tested": decision.test or "nothing",
-        "corrected p": shown_p(decision.p),
-        "uncorrected p": shown_p(decision.uncorrected_p),
+        "corrected p": promotion.shown_p(decision.p),
+        "uncorrected p": promotion.shown_p(decision.uncorrected_p),
         "data": f"{decision.dataset} {decision.digest}".strip(),
     }

@@ -15,7 +15,8 @@ from learnkernels.conf.schema import CompareConfig, DatasetConfig
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables.columns import NumberColumn
 from learnkernels.tasks.data.dataset import DatasetRef, load_dataset
-from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
+from learnkernels.tasks.evidence.markdown import render
+from learnkernels.tasks.evidence.report import as_sentence
 from learnkernels.tasks.measure.t_tests import corrected_p, higher_p, paired_p, share_of_test
 from learnkernels.tasks.models.registry import CHAMPION
 
@@ -197,20 +198,10 @@ class Challenge:
         refreshes = self.refresh and ours.digest != theirs.digest and not ours.faults(theirs)
         return refreshes or not self.same_recipe
 
-    def decided(
-        self, moved: bool, reason: str, test: str = "", p: float | None = None, uncorrected_p: float | None = None
-    ) -> Challenge:
+    def decided(self, moved: bool, reason: str, **tested: Any) -> Challenge:
         """Return the challenge with the decision that the challenger is champion, or the defender stays."""
         champion = self.challenger if moved or self.defender is None else self.defender
-        return replace(
-            self,
-            champion=champion.version,
-            moved=moved,
-            reason=reason,
-            test=test,
-            p=p,
-            uncorrected_p=uncorrected_p,
-        )
+        return replace(self, champion=champion.version, moved=moved, reason=reason, **tested)
 
 
 def decide(of: Challenge) -> Challenge:
@@ -249,7 +240,7 @@ def _if_better(of: Challenge, ours: Contender, theirs: Contender) -> Challenge:
         f"version {ours.version}{_and(ours.differences(theirs))} {outcome} version {theirs.version}: {ours.shown} "
         f"against {theirs.shown} on the same folds ({_tested(p)}, level {of.level:g})"
     )
-    return of.decided(wins, reason, "better", p, paired_p(errors, baseline))
+    return of.decided(wins, reason, test="better", p=p, uncorrected_p=paired_p(errors, baseline))
 
 
 def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Challenge:
@@ -266,7 +257,7 @@ def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Challeng
             f"version {ours.version} {' and '.join(faults) or 'is worse'}, so version {theirs.version} stays: {errors} "
             f"({_tested(p)}, {limits}); correct the rows, or set the alias {CHAMPION} in MLflow"
         )
-        return of.decided(False, reason, "worse than before", p)
+        return of.decided(False, reason, test="worse than before", p=p)
     now, then = np.array(ours.errors), np.array(theirs.errors)
     never_above = len(now) == len(then) and bool((now <= then).all())
     p = 0.0 if never_above else corrected_p(now - of.margin * then.mean(), then, ours.test_share)
@@ -276,7 +267,7 @@ def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Challeng
         f"version {ours.version}, of the same recipe on other rows{_and(ours.differences(theirs))}, {outcome} version "
         f"{theirs.version}: {ours.shown} against {theirs.shown} on the same folds ({_tested(p)}, {limits}); {errors}"
     )
-    return of.decided(passes, reason, "not worse", p, paired_p(now, then))
+    return of.decided(passes, reason, test="not worse", p=p, uncorrected_p=paired_p(now, then))
 
 
 def _and(differences: list[str]) -> str:
@@ -294,6 +285,7 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
         mode="json",
         include={**dict.fromkeys(keys, True), "datasets": {0: set(OF_THE_RECIPE)}},
         exclude={"learners": {"__all__": {"label"}}},
+        exclude_defaults=True,
     )
 
 
@@ -343,8 +335,7 @@ def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) 
             "so their errors cannot be compared; train a challenger with the same 'weights'."
         )
     ours, theirs = (of.target for of in rows)
-    same = ours.task == theirs.task and ours.classes == theirs.classes and np.array_equal(ours.values, theirs.values)
-    if not same:
+    if (ours.task, ours.classes) != (theirs.task, theirs.classes) or not np.array_equal(ours.values, theirs.values):
         raise InputError(
             f"model {model}: the recipes of champion and challenger take other rows or another target from "
             f"{challenger.source} ({champion.n_rows} and {challenger.n_rows} rows), so they share no folds; train a "
@@ -354,24 +345,15 @@ def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) 
 
 def describe_decision(decision: Challenge, links: dict[str, str]) -> str:
     """Return the report of a decision."""
-    lines = [
-        f"# {decision.model}: version {decision.champion} {'becomes' if decision.moved else 'stays'} champion",
-        "",
-        f"{decision.reason[0].upper()}{decision.reason[1:]}.",
-        "",
-    ]
-    if decision.defender is not None and decision.defender.errors:
-        lines += [
-            *markdown_table(_trials(decision.defender, decision.challenger)),
-            "",
-            f"Test error ({decision.challenger.metric}) on {plain(decision.dataset)} ({decision.digest}), both recipes "
-            "learned on the same training folds. The corrected resampled t-test, which allows for training rows that "
-            f"trials share, decides whether the challenger is {decision.test}: corrected p = {shown_p(decision.p)}, "
-            f"level {decision.level:g}. The uncorrected p of a paired t-test that it is better is "
-            f"{shown_p(decision.uncorrected_p)}.",
-            "",
-        ]
-    return "\n".join([*lines, *link_list(links), ""])
+    defender = decision.defender
+    return render(
+        "decision.md",
+        decision=decision,
+        reason=as_sentence(decision.reason),
+        trials=_trials(defender, decision.challenger) if defender is not None and defender.errors else [],
+        shown_p=shown_p,
+        links=links,
+    )
 
 
 def _trials(defender: Contender, challenger: Contender) -> list[dict[str, str]]:

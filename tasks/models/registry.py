@@ -28,8 +28,9 @@ from mlflow.types import ColSpec, DataType, Schema
 import learnkernels
 from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.tasks.evidence.markdown import render
 from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_address, mlflow_store
-from learnkernels.tasks.store import file_digest, keep, kept, store_path
+from learnkernels.tasks.store import file_digest
 
 if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel as PyFuncModel
@@ -64,23 +65,6 @@ NAMED = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<v
 
 GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """How MLflow says that there is no such model, version (the first) or alias (the second)."""
-
-USE = """\
-A kernel machine of learnkernels: raw columns in, predictions out.
-
-```bash
-# in the activated environment of learnkernels; MLFLOW_TRACKING_URI says where this registry is
-learnkernels predict --model {name}@champion --input new.parquet --output scored.parquet
-mlflow models serve -m models:/{name}@champion --env-manager local --host 127.0.0.1 --port 5001
-```
-
-```python
-model = mlflow.pyfunc.load_model("models:/{name}@champion")
-model.predict(frame)  # a pandas DataFrame with the columns of the training rows; others are ignored
-```
-
-The alias *champion* is the version in use, *challenger* the newest candidate.
-"""
 
 
 @dataclass(frozen=True)
@@ -255,7 +239,7 @@ def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str],
         if digest is None:
             raise InputError(f"model {model_uri}: was not logged by this program; register what log_model returned.")
         with _accepting("RESOURCE_ALREADY_EXISTS"):
-            client.create_registered_model(name, description=USE.format(name=name))
+            client.create_registered_model(name, description=render("registered.md", name=name))
         created = client.create_model_version(
             name, model_uri, run_id, tags={**tags, DIGEST: digest}, description=description, model_id=model_id
         )
@@ -354,12 +338,9 @@ def alias_of(name: str, alias: str) -> ModelVersion | None:
 
 def _versions(name: str) -> list[ModelVersion]:
     """Return the versions of a model, oldest first; none if there is no such model."""
-    found: list[RegisteredVersion] = []
-    token, quote = None, '"' if "'" in name else "'"
+    quote = '"' if "'" in name else "'"
     with mlflow_store() as client:
-        while token != "":
-            page = client.search_model_versions(f"name = {quote}{name}{quote}", page_token=token)
-            found, token = [*found, *page], page.token or ""
+        found = client.search_model_versions(f"name = {quote}{name}{quote}")
     return sorted(map(_version_of, found), key=lambda one: one.version)
 
 
@@ -376,48 +357,32 @@ def _version_of(found: RegisteredVersion) -> ModelVersion:
 # Fetching ------------------------------------------------------------------------------------------------------------
 
 
-def fetch(version: ModelVersion | str) -> Path:
-    """Return the file of a version on this machine, checked against the digest that it was registered with.
-
-    Parameters
-    ----------
-    version : ModelVersion or str
-        What `find_version` returns or takes.
-
-    Returns
-    -------
-    path : Path
-        In the store, where it is checked again; what `kernels.persistence.model.load_model` reads.
+def load_version(version: ModelVersion) -> Model:
+    """Return the model of a version, whose file is checked against the digest that it was registered with.
 
     Raises
     ------
     InputError
-        There is no such version, it holds no model of this program, it is not what was registered, or the store cannot
-        be used.
+        The version holds no model of this program, its file is not what was registered, or the store cannot be used.
     """
-    found = find_version(version) if isinstance(version, str) else version
-    where = f"model {found.name}/{found.version}"
-    if not found.digest:
+    where = f"model {version.name}/{version.version}"
+    if not version.digest:
         raise InputError(f"{where}: was not registered by this program; make a version with 'learnkernels train'.")
-    target = store_path("registered", found.digest)
     with mlflow_store() as client, tempfile.TemporaryDirectory() as folder:
-        source = client.get_model_version_download_uri(found.name, str(found.version))
+        source = client.get_model_version_download_uri(version.name, str(version.version))
         try:
-            got = Path(mlflow.artifacts.download_artifacts(f"{source}/{ARTIFACT}", dst_path=folder))
+            path = Path(mlflow.artifacts.download_artifacts(f"{source}/{ARTIFACT}", dst_path=folder))
         except (MlflowException, OSError) as error:
             raise InputError(
                 f"{where}: its file {ARTIFACT} cannot be read from {source} ({first_line(error)}); restore the "
                 "artifact store, or register the model again."
             ) from None
-        if file_digest(got) != found.digest:
+        if file_digest(path) != version.digest:
             raise InputError(
                 f"{where}: its file is not the one that was registered (other SHA-256); restore it from a backup, or "
                 "register the model again."
             )
-        if not kept(target, warnings.warn):
-            with keep(target) as aside:
-                shutil.copyfile(got, aside / got.name)
-    return target / got.name
+        return load_model(path)
 
 
 def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:

@@ -19,7 +19,8 @@ from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.drift import FEWEST_ROWS, Drift, NewRows, drift_of
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import EncodingReport
-from learnkernels.tasks.evidence.markdown import Markdown, code, link, markdown_table, plain
+from learnkernels.kernels.tables.summary import NumberSummary
+from learnkernels.tasks.evidence.markdown import Markdown, code, link, plain, render
 from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_ui
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models.registry import PLACE, ModelVersion, log_series
@@ -31,54 +32,21 @@ SHOWN = 20
 """How many labels the report shows before it only counts."""
 
 
-@dataclass
-class Distribution:
-    """What one column of predictions looks like, kept up to date row by row.
+Distribution = Counter[str] | NumberSummary
+"""What one column of predictions looks like: how often each label occurs, or the summary of numbers; two add up."""
 
-    Attributes
-    ----------
-    counts : Counter
-        Of labels: how often each was predicted.
-    n, mean, squares, low, high
-        Of numbers: how many, their mean, the sum of their squared distances from it, the smallest and the largest.
-    """
 
-    counts: Counter[str] = field(default_factory=Counter)
-    n: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-    low: float = np.inf
-    high: float = -np.inf
+def distribution_of(values: np.ndarray, numbers: bool) -> Distribution:
+    """Return the distribution of some numbers or labels, shape (n,)."""
+    return NumberSummary.of(values, all_kept=False) if numbers else Counter(map(str, values))
 
-    @classmethod
-    def of(cls, values: np.ndarray, numbers: bool) -> Distribution:
-        """Return the distribution of some numbers or labels, shape (n,)."""
-        if not numbers:
-            labels, counts = np.unique(values, return_counts=True)
-            return cls(Counter({str(label): int(n) for label, n in zip(labels, counts, strict=True)}))
-        if not len(values):
-            return cls()
-        mean = float(values.mean())
-        return cls(Counter(), len(values), mean, float(((values - mean) ** 2).sum()), values.min(), values.max())
 
-    def __add__(self, other: Distribution) -> Distribution:
-        n, moved = self.n + other.n, other.mean - self.mean
-        share = other.n / max(n, 1)
-        return Distribution(
-            self.counts + other.counts,
-            n,
-            self.mean + moved * share,
-            self.squares + other.squares + moved**2 * self.n * share,
-            min(self.low, other.low),
-            max(self.high, other.high),
-        )
-
-    def summary(self) -> dict[str, float]:
-        """Return counts by label, or mean, sd, min and max; nothing for no rows."""
-        if self.counts or not self.n:
-            return {label: self.counts[label] for label in sorted(self.counts)}
-        sd = float(np.sqrt(self.squares / (self.n - 1))) if self.n > 1 else 0.0
-        return {"mean": self.mean, "sd": sd, "min": self.low, "max": self.high}
+def shown_distribution(of: Distribution) -> dict[str, float]:
+    """Return counts by label, or mean, sd, min and max; nothing for no rows."""
+    if isinstance(of, Counter):
+        return {label: of[label] for label in sorted(of)}
+    sd = float(np.sqrt(of.squares / (of.finite - 1))) if of.finite > 1 else 0.0
+    return {"mean": of.mean, "sd": sd, "min": of.low, "max": of.high} if of.finite else {}
 
 
 @dataclass
@@ -95,17 +63,21 @@ class Tally:
         What is compared with the training rows; None for a model that keeps none.
     report : EncodingReport
         Missing values and new levels.
+    columns, ignored : list of str
+        Of the output; and those of the input that the model does not read.
     """
 
-    distributions: dict[str, Distribution]
+    distributions: dict[str, Any]
     new: NewRows | None
     rows: int = 0
     report: EncodingReport = field(default_factory=EncodingReport)
+    columns: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
 
     def __add__(self, other: Tally) -> Tally:
         joined = {name: one + other.distributions[name] for name, one in self.distributions.items()}
         new = None if self.new is None or other.new is None else self.new + other.new
-        return Tally(joined, new, self.rows + other.rows, self.report + other.report)
+        return Tally(joined, new, self.rows + other.rows, self.report + other.report, self.columns, self.ignored)
 
 
 @dataclass(frozen=True)
@@ -206,29 +178,29 @@ class Scores:
     ----------
     rows : int
         How many rows there are.
-    columns : tuple of str
+    columns : list of str
         Of the output.
     distribution : dict
         Of each column of predictions: counts by label, or mean, sd, min and max.
     seconds : float
     gaps, new_levels : dict of str to int
         Of each column of a table, rows with a gap that was filled, and with a level that no training row had.
-    cells : tuple of str
+    cells : list of str
         What is to be said of single cells that are none of what their column holds.
-    ignored : tuple of str
+    ignored : list of str
         Columns of the input that the model does not read.
     drift : DriftReport
         How the rows differ from the training rows.
     """
 
     rows: int
-    columns: tuple[str, ...]
+    columns: list[str]
     distribution: dict[str, dict[str, float]]
     seconds: float
     gaps: dict[str, int]
     new_levels: dict[str, int]
-    cells: tuple[str, ...]
-    ignored: tuple[str, ...]
+    cells: list[str]
+    ignored: list[str]
     drift: DriftReport
 
 
@@ -275,26 +247,8 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
         "rows a second": f"{scores.rows / max(scores.seconds, 1e-9):,.0f}",
         "digest of the model": code(version.digest),
     }
-    lines = [
-        f"## {scores.rows:,} rows scored with {link(f'{version.name} version {version.version}', page)}",
-        "",
-        *markdown_table([{"": what, " ": fact} for what, fact in facts.items()]),
-    ]
-    for name, values in scores.distribution.items():
-        table = markdown_table(_rows(values, scores.rows)) if values else ["There is none."]
-        lines += ["", f"### {plain(name)}", "", *table]
-    lines += ["", "### Drift", "", *_drift_lines(drift)]
-    create_markdown_artifact("\n".join(lines), key="scoring", description=f"Scores of {code(source)}")
-
-
-def _drift_lines(drift: DriftReport) -> list[str]:
-    """Return how the rows differ from the training rows, the columns that differ most first."""
-    if drift.note:
-        return [plain(drift.note)]
-    of = drift.metrics
-    verdict = [f"- {plain(sentence)}" for sentence in drift.warnings] or ["No threshold is exceeded."]
-    rows = sorted(drift.columns, key=lambda one: (1.0 if one["p"] is None else one["p"], -one["missing"]))
-    shown = [
+    differing = sorted(drift.columns, key=lambda one: (1.0 if one["p"] is None else one["p"], -one["missing"]))
+    columns = [
         {
             "column": code(one["column"]),
             "missing": f"{one['missing']:.1%}",
@@ -303,14 +257,17 @@ def _drift_lines(drift: DriftReport) -> list[str]:
             "outside of the range": f"{one['outside']:.1%}",
             "p": "not tested" if one["p"] is None else f"{one['p']:.2g}",
         }
-        for one in rows[:SHOWN]
+        for one in differing[:SHOWN]
     ]
-    numbers = (
-        f"p = {of['p']:.2g} of the tests together; squared maximum mean discrepancy {of['mmd2']:.3g}; largest "
-        f"distance of a score's distribution from that of training rows {of['score']:.2f}."
+    report = render(
+        "scoring.md",
+        scores=scores,
+        version=link(f"{version.name} version {version.version}", page),
+        facts=[{"": what, " ": fact} for what, fact in facts.items()],
+        predictions={name: _rows(values, scores.rows) for name, values in scores.distribution.items()},
+        columns=columns,
     )
-    more = [f"and {len(rows) - SHOWN} columns more"] if rows[SHOWN:] else []
-    return [*verdict, "", numbers, "", *markdown_table(shown), *more]
+    create_markdown_artifact(report, key="scoring", description=f"Scores of {code(source)}")
 
 
 def _counted(what: str, columns: dict[str, int]) -> dict[str, Markdown]:
@@ -321,6 +278,8 @@ def _counted(what: str, columns: dict[str, int]) -> dict[str, Markdown]:
 
 def _rows(values: dict[str, float], scored: int) -> list[dict[str, str]]:
     """Return what predictions look like as rows of a table: the most frequent labels, or the numbers in one row."""
+    if not values:
+        return []
     if not all(isinstance(value, int) for value in values.values()):
         return [{name: f"{value:.6g}" for name, value in values.items()}]
     most = sorted(values.items(), key=lambda item: (-item[1], item[0]))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from pathlib import Path
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +20,12 @@ from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.conf.files import told_by_folders
 from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.drift import NewRows
-from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
 from learnkernels.tasks.data.readers import refuse_repeated
 from learnkernels.tasks.data.tables import FORMATS, Table, TableOutput, locations_of, telling
-from learnkernels.tasks.models.registry import ModelVersion, fetch
-from learnkernels.tasks.models.scores import Distribution, Drifted, Scores, Tally, drift_report
+from learnkernels.tasks.models.registry import ModelVersion, load_version
+from learnkernels.tasks.models.scores import Drifted, Scores, Tally, distribution_of, drift_report, shown_distribution
 from learnkernels.tasks.naming import step
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def score_table(
     See `score_with` and `score_parts_with`.
     """
     about = {"model": version.uri, "version": str(version.version), "digest": version.digest}
-    model = load_model(fetch(version))
+    model = load_version(version)
     if pool is None:
         return score_with(model, about, source, output, asked, tell)
     return score_parts_with(model, about, source, output, pool, asked, tell)
@@ -122,9 +122,10 @@ def score_with(
     """
     started = time.monotonic()
     before, after = _inputs_of(source, {*model.features, *asked.ids}), table_location(output)
-    require_output(before, after)
-    with _scored(model, about, Table(before), after, asked, source, tell) as plan:
-        return _settled(model, plan.tally, plan.schema.names, plan.ignored, source, asked.drift, started)
+    if any(after.is_same(one) for one in before):
+        raise InputError(f"{output}: the output would replace the input; give another name.")
+    with _scored(model, about, Table(before), after, asked, source, tell) as tally:
+        return _settled(model, tally, source, asked.drift, started)
 
 
 @contextmanager
@@ -137,37 +138,65 @@ def _scored(
     where: str,
     tell: Callable[[float, int], None] = lambda share, rows: None,
     first: int = 0,
-) -> Iterator[ScoringPlan]:
-    """Score a table, which is closed, into one file, and give what came of it before the file is put in place."""
+) -> Iterator[Tally]:
+    """Score a table, which is closed, into one file, and give what came of it before the file is put in place.
+
+    Raises
+    ------
+    InputError
+        Columns do not fit the model, or it refuses a row.
+    """
     with table:
-        plan = ScoringPlan.of(model, about, table, asked, where, first)
+        ignored = _ignored_columns(model, table.schema.names, asked, where)
+        ids = [table.schema.field(name) for name in asked.ids] or [pa.field(ROW, pa.int64())]
+        outputs = [pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()]
+        schema = pa.schema([*ids, *outputs], metadata={f"learnkernels.{key}": value for key, value in about.items()})
+        predicted = {name: of for name, of in model.column_types.items() if name.split()[0] == "prediction"}
+        numbers = model.task == "regression"
+        distributions = {name: distribution_of(np.empty(0, of), numbers) for name, of in predicted.items()}
+        nothing = np.empty((0, len(model.feature_columns))), np.empty((0, len(model.score_names)))
+        new = None if model.reference is None else NewRows.of(*nothing, model.reference, [0])
+        tally = Tally(distributions, new, columns=schema.names, ignored=ignored)
         with written(output) as path:
-            with TableOutput(path, output, plan.schema) as out:
+            with TableOutput(path, output, schema) as out:
                 for piece in table.tables(list(dict.fromkeys([*model.features, *asked.ids])), model.batch_rows):
-                    out.write(plan.score(piece))
-                    tell(table.share_read, plan.tally.rows)
-            yield plan
+                    start = first + tally.rows
+                    columns = _predictions(model, piece, tally, where, start)
+                    kept = [piece.column(name) for name in asked.ids] or [np.arange(start, start + piece.num_rows)]
+                    values = [pa.array(columns[of.name], type=of.type) for of in outputs]
+                    out.write(pa.table([*kept, *values], schema=schema))
+                    tell(table.share_read, tally.rows)
+            yield tally
 
 
-def _settled(
-    model: Model,
-    tally: Tally,
-    columns: Sequence[str],
-    ignored: Sequence[str],
-    source: str,
-    drift: DriftConfig,
-    started: float,
-) -> Scores:
+def _predictions(model: Model, piece: Any, tally: Tally, where: str, first: int) -> dict[str, np.ndarray]:
+    """Return what a model says of some rows, of which `first` is the number of the first one; add them to the tally."""
+    tally.report.first = first
+    try:
+        X = model.encoded(model.raw_rows(piece, first), tally.report)
+        columns = model.columns_of(X)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+    for name in tally.distributions:
+        tally.distributions[name] += distribution_of(columns[name], model.task == "regression")
+    if model.reference is not None and tally.new is not None:
+        seed = [zlib.crc32(where.encode()), first]
+        tally.new += NewRows.of(X, model.scores_in(columns), model.reference, seed)
+    tally.rows += piece.num_rows
+    return columns
+
+
+def _settled(model: Model, tally: Tally, source: str, drift: DriftConfig, started: float) -> Scores:
     """Return what scoring gave, compared with the training rows; raise Drifted where no output may be written."""
     scores = Scores(
         rows=tally.rows,
-        columns=tuple(columns),
-        distribution={name: one.summary() for name, one in tally.distributions.items()},
+        columns=tally.columns,
+        distribution={name: shown_distribution(of) for name, of in tally.distributions.items()},
         seconds=time.monotonic() - started,
         gaps=tally.report.gaps,
         new_levels=tally.report.levels,
-        cells=tuple(tally.report.sentences()),
-        ignored=tuple(ignored),
+        cells=list(tally.report.sentences()),
+        ignored=tally.ignored,
         drift=drift_report(model, tally, drift),
     )
     if scores.drift.warnings and drift.on_drift == "fail":
@@ -233,10 +262,10 @@ def score_parts_with(
     found = pool.map(_score_part, jobs, advance, model=model, about=about, asked=asked)
     entries = [
         {"file": part.rpartition("/")[2], "rows": tally.rows, "input": file}
-        for (file, _, part, _), (tally, *_) in zip(jobs, found, strict=True)
+        for file, part, tally in zip(files, parts, found, strict=True)
     ]
-    total = reduce(lambda one, other: one + other, (tally for tally, *_ in found))
-    scores = _settled(model, total, *found[0][1:], source, asked.drift, started)
+    total = reduce(add, found)
+    scores = _settled(model, total, source, asked.drift, started)
     with written(locate(f"{folder}{SUCCESS}")) as path:
         path.write_text(json.dumps({**about, "rows": total.rows, "files": entries}, indent=1), encoding="utf-8")
     return scores
@@ -258,15 +287,10 @@ def _input_of(file: str, told: Told = ()) -> Table:
     return Table([replace(table_location(file), told=told)])
 
 
-def _score_part(
-    job: tuple[str, tuple[tuple[str, Any], ...], str, int],
-    model: Model,
-    about: Mapping[str, str],
-    asked: Asked,
-) -> tuple[Tally, list[str], tuple[str, ...]]:
+def _score_part(job: tuple[str, Told, str, int], model: Model, about: Mapping[str, str], asked: Asked) -> Tally:
     file, told, part, first = job
-    with _scored(model, about, _input_of(file, told), locate(part), asked, file, first=first) as plan:
-        return plan.tally, plan.schema.names, plan.ignored
+    with _scored(model, about, _input_of(file, told), locate(part), asked, file, first=first) as tally:
+        return tally
 
 
 def _require_own(success: Location, parts: set[str]) -> None:
@@ -304,106 +328,7 @@ def table_location(text: str) -> Location:
     return location
 
 
-def require_output(sources: Sequence[Location], output: Location) -> None:
-    """Refuse an output that cannot be written, before any work.
-
-    Raises
-    ------
-    InputError
-        It is a source, its bucket does not exist, or it is a folder.
-    """
-    if any(output.is_same(source) for source in sources):
-        raise InputError(f"{output.text}: the output would replace the input; give another name.")
-    if output.remote:
-        output.require_bucket()
-    elif Path(output.path).is_dir():
-        raise InputError(f"{output.text}: is a folder; give the name of a file.")
-
-
-@dataclass
-class ScoringPlan:
-    """How the rows of one table are scored, and what came of it so far.
-
-    Attributes
-    ----------
-    model : Model
-    where : str
-        The table, for sentences.
-    asked : Asked
-    ignored : tuple of str
-        Columns that are not read.
-    schema : pyarrow.Schema
-        Of the output.
-    tally : Tally
-        Of the rows so far.
-    first : int
-        Number of the first row.
-    """
-
-    model: Model
-    where: str
-    asked: Asked
-    ignored: tuple[str, ...]
-    schema: Any
-    tally: Tally
-    first: int = 0
-
-    @classmethod
-    def of(
-        cls, model: Model, about: Mapping[str, str], table: Table, asked: Asked, where: str, first: int = 0
-    ) -> ScoringPlan:
-        """Check the columns of a table against a model.
-
-        Raises
-        ------
-        InputError
-            Columns are missing, or twice there, an id has the name of an output, or columns that are not read are
-            refused.
-        """
-        ignored = _ignored_columns(model, table.schema.names, asked, where)
-        fields = [table.schema.field(name) for name in asked.ids]
-        outputs = [pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()]
-        schema = pa.schema([*(fields or [pa.field(ROW, pa.int64())]), *outputs])
-        distributions = {name: Distribution() for name in model.column_types if name.split()[0] == "prediction"}
-        nothing = np.empty((0, len(model.feature_columns))), np.empty((0, len(model.score_names)))
-        new = None if model.reference is None else NewRows.of(*nothing, model.reference, [0])
-        return cls(
-            model=model,
-            where=where,
-            asked=asked,
-            ignored=ignored,
-            schema=schema.with_metadata({f"learnkernels.{key}": value for key, value in about.items()}),
-            tally=Tally(distributions, new),
-            first=first,
-        )
-
-    def score(self, piece: Any) -> Any:
-        """Return the output of some rows, which follow those before.
-
-        Raises
-        ------
-        InputError
-            The model refuses a row.
-        """
-        model, tally, n, first = self.model, self.tally, piece.num_rows, self.first + self.tally.rows
-        tally.report.first = first
-        try:
-            X = model.encoded(model.raw_rows(piece, first), tally.report)
-            columns = model.columns_of(X)
-        except ValueError as error:
-            raise InputError(f"{self.where}: {error}") from None
-        for name, distribution in tally.distributions.items():
-            tally.distributions[name] = distribution + Distribution.of(columns[name], model.task == "regression")
-        if model.reference is not None and tally.new is not None:
-            seed = [zlib.crc32(self.where.encode()), first]
-            tally.new += NewRows.of(X, model.scores_in(columns), model.reference, seed)
-        tally.rows += n
-        ids = [piece.column(name) for name in self.asked.ids] or [pa.array(np.arange(first, first + n))]
-        predicted = [pa.array(columns[name], type=_arrow_type(of)) for name, of in model.column_types.items()]
-        return pa.table([*ids, *predicted], schema=self.schema)
-
-
-def _ignored_columns(model: Model, names: Sequence[str], asked: Asked, where: str) -> tuple[str, ...]:
+def _ignored_columns(model: Model, names: Sequence[str], asked: Asked, where: str) -> list[str]:
     """Return the columns of a table that a model does not read, but for those that it knows.
 
     Raises
@@ -416,7 +341,7 @@ def _ignored_columns(model: Model, names: Sequence[str], asked: Asked, where: st
     known = {model.about.get("target"), *(model.about.get("drop") or ()), *model.features, *asked.ids}
     if model.table is not None:
         known |= set(model.table.left_out)
-    others = tuple(name for name in names if name not in known)
+    others = [name for name in names if name not in known]
     if lacking := model.lacking(names, others):
         raise InputError(f"{where}: {lacking}")
     if absent := [name for name in asked.ids if name not in names]:

@@ -31,22 +31,16 @@ from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
+from learnkernels.tasks.evidence.markdown import render
 from learnkernels.tasks.evidence.report import as_sentence
 from learnkernels.tasks.evidence.tables import read_folds, summarize
-from learnkernels.tasks.measure.evaluation import (
-    PARALLEL_ROWS,
-    FoldsRef,
-    Steps,
-    predictor_for,
-    predictor_options,
-)
+from learnkernels.tasks.measure import evaluation
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.statistics import fold_seed, measure_statistics
 from learnkernels.tasks.measure.stored_statistics import StatisticsRef, load_statistics
 from learnkernels.tasks.models.registry import PLACE, ModelVersion
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.own import as_learner, learner_class, require_params, sources
+from learnkernels.tasks.own import as_learner, learner_class, sources
 from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
 from learnkernels.tasks.workers.cluster import Advance, DaskPool
 
@@ -84,14 +78,6 @@ class ModelChoice:
     about: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class ModelRef:
-    """Where a trained model lies, and what it says about itself."""
-
-    path: str
-    about: dict[str, Any]
-
-
 def training_config(config: CompareConfig, dataset: str | None, learner: str | None) -> CompareConfig:
     """Return a configuration with one data set, and the learners among which the protocol chooses.
 
@@ -119,12 +105,8 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
             meant = did_you_mean(given, valid)
             raise InputError(f"--{what} {given}: {meant}the configuration has {', '.join(valid)}; name one of them.")
     data = next(data for data in config.datasets if dataset in (None, data.label))
-    chosen = config.on(data).model_copy(
-        update={
-            "learners": tuple(one for one in config.learners if learner in (None, one.title)),
-            "baseline": None,
-        }
-    )
+    learners = tuple(one for one in config.learners if learner in (None, one.title))
+    chosen = config.on(data).model_copy(update={"learners": learners, "baseline": None})
     if any(isinstance(family, PrecomputedConfig) for family in chosen.kernels):
         raise InputError(
             "kernels: family precomputed has no values for new rows, so no model can be trained on it; name the "
@@ -137,7 +119,6 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
                 "can be kept; take families of this package, or fit an estimator where the class is at hand."
             )
     for one in chosen.learners:
-        require_params(one)
         if not learner_class(one.name).learns_kernel:
             raise InputError(
                 f"learners: {one.title} learns no kernel, so no model can be trained with it; leave it out, or name "
@@ -157,7 +138,7 @@ def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
         )
 
 
-def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> ModelChoice:
+def choose(config: CompareConfig, results: Sequence[evaluation.FoldsRef]) -> ModelChoice:
     """Return the learner, its parameters and C of the lowest validation error, the mean over all trials.
 
     Parameters
@@ -201,7 +182,7 @@ def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> ModelChoice:
         )
     best = min(range(len(found)), key=lambda i: found[i].validation_error)
     rows[best]["learner"] += " *"
-    return ModelChoice(**{**vars(found[best]), "candidates": tuple(rows)})
+    return replace(found[best], candidates=tuple(rows))
 
 
 def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
@@ -223,16 +204,17 @@ def fit_on_all_rows(
     config: CompareConfig,
     pool: DaskPool,
     advance: Advance,
-) -> ModelRef:
+) -> tuple[Path, dict[str, Any]]:
     """Learn the chosen kernel and its predictor on every row, unless the store has that model.
 
-    The statistics of all rows are those of all folds together, so a cross-validation leaves nothing more to compute.
-    Where the predictor is ``auto``, all rows may need another one than those of a trial.
+    Returned are the model's file, and what it says about itself. The statistics of all rows are those of all folds
+    together, so a cross-validation leaves nothing more to compute. Where the predictor is ``auto``, all rows may need
+    another one than those of a trial.
     """
     log, dataset = get_run_logger(), load_dataset(ref)
-    found = predictor_for(config, choice.learner, ref, ref.n_rows)
-    options = predictor_options(config, found.predictor.name)
-    predictor = as_predictor(found.predictor.name, **options)
+    found = evaluation.predictor_for(config, choice.learner, ref, ref.n_rows)
+    options = evaluation.predictor_options(config, found.predictor.name)
+    predictor, data = as_predictor(found.predictor.name, **options), config.datasets[0]
     if predictor.name != choice.predictor:
         log.warning("%s: %s chose C in the trials, and all rows take %s", ref.name, choice.predictor, found.reason)
     recipe = config.model_copy(update={"learners": (choice.learner,)})
@@ -241,23 +223,18 @@ def fit_on_all_rows(
         "dataset": ref.name,
         "digest": ref.digest,
         "task": ref.task,
-        "target": config.datasets[0].target,
-        "drop": [
-            *config.datasets[0].drop,
-            *config.datasets[0].where,
-            *config.datasets[0].test,
-            *config.datasets[0].sample_columns.values(),
-        ],
+        "target": data.target,
+        "drop": [*data.drop, *data.where, *data.test, *data.sample_columns.values()],
         "n_rows": ref.n_rows,
         "predictor": predictor.name,
-        **({"predictor_options": options} if options else {}),
-        **({"predictor_reason": found.reason} if options and found.reason else {}),
+        "predictor_options": options,
+        "predictor_reason": found.reason if options else "",
         "regularisation": choice.C,
         "validation_error": choice.validation_error,
         **choice.about,
         "config": recipe.model_dump(mode="json", by_alias=True, exclude=OF_THE_PLACE),
         "versions": versions(),
-        **({"earlier_versions": earlier} if (earlier := earlier_versions([Path(statistics.path)])) else {}),
+        "earlier_versions": earlier_versions([Path(statistics.path)]),
     }
     entry = store_path(
         "models", digest(NUMERICS_VERSION, REFERENCE_ROWS, statistics.key, about, *sources([choice.learner]))
@@ -266,13 +243,11 @@ def fit_on_all_rows(
     if kept(entry, log.warning):
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
-        return ModelRef(str(path), dict(load_model(path).about))
+        return path, dict(load_model(path).about)
     low, high = (_dense(getattr(dataset.X, extreme)(axis=0)).ravel() for extreme in ("min", "max"))
     dataset = replace(dataset, X=pool.workers.local_view(dataset.X))
     kernel = _kernel_of_all_rows(ref.name, dataset, statistics, choice, config, pool)
-    about["alignment"] = kernel.alignment
-    if kernel.sampling is not None:
-        about["sampling"] = asdict(kernel.sampling)
+    about |= {"alignment": kernel.alignment, "sampling": kernel.sampling and asdict(kernel.sampling)}
     estimator = _fitted(kernel, dataset, ref.name, choice, config, predictor, pool).on_support()
     if dataset.table is None:
         model = Model(estimator, tuple(dataset.features), *dataset.scaling, about)
@@ -282,7 +257,7 @@ def fit_on_all_rows(
     with keep(entry, [Path(statistics.path)]) as folder, (folder / MODEL).open("wb") as file:
         save_model(model, file)
     advance(1.0)
-    return ModelRef(str(path), about)
+    return path, about
 
 
 def _kernel_of_all_rows(
@@ -332,18 +307,17 @@ def _fitted(
 ) -> KernelLearningClassifier | KernelLearningRegressor:
     """Return the estimator of a learned kernel, with its predictor on all rows."""
     learner = as_learner(choice.learner.name, choice.learner.params, dataset.features)
-    C = choice.C
     family = kernel.family if learner.takes_family else None
     estimator: KernelLearningClassifier | KernelLearningRegressor
     shared: dict[str, Any] = {"normalize": config.normalize, "predictor": predictor, "centering": config.centering}
     if dataset.target.task == "regression":
-        estimator = KernelLearningRegressor(family, learner, 1 / C, **shared)
+        estimator = KernelLearningRegressor(family, learner, 1 / choice.C, **shared)
     else:
         likely = config.protocol.metric in OF_PROBABILITIES
-        estimator = KernelLearningClassifier(family, learner, C, probability=likely, **shared)
+        estimator = KernelLearningClassifier(family, learner, choice.C, probability=likely, **shared)
     given = dataset.target.given
-    workers = pool.workers if predictor.by_rows and len(given) > PARALLEL_ROWS else None
-    steps = Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
+    workers = pool.workers if predictor.by_rows and len(given) > evaluation.PARALLEL_ROWS else None
+    steps = evaluation.Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
     if len(kernel.rows) < len(given):
         estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers, progress=steps)
     else:
@@ -380,39 +354,18 @@ def _dense(X: Any) -> np.ndarray:
     return np.asarray(X.toarray() if sparse.issparse(X) else X)
 
 
-def _of_a_sample(about: Mapping[str, Any]) -> str:
-    """Return what sample an alignment comes from, for a sentence; nothing where all rows count."""
-    of = about.get("sampling")
-    return "" if of is None else f", from {of['n_rows']:,} of {of['of_rows']:,} rows"
-
-
-def describe_training(choice: ModelChoice, model: ModelRef, name: str, version: int, links: Mapping[str, str]) -> str:
+def describe_training(
+    choice: ModelChoice, about: Mapping[str, Any], name: str, version: int, links: Mapping[str, str]
+) -> str:
     """Return the report of a training."""
-    about = model.about
-    sd = "" if about["test_error_sd"] is None else f" ± {about['test_error_sd']:.2g}"
-    lines = [
-        f"# {name} version {version}",
-        "",
-        f"`{choice.learner.title}` with `{about['predictor']}`, C = {choice.C:g}, learned on all "
-        f"{about['n_rows']:,} rows of {plain(about['dataset'])}. Expected {about['metric']} on new rows: "
-        f"{about['test_error']:.4g}{sd}, the mean over the test folds of the protocol. Alignment with the target: "
-        f"{about['alignment']:.3f}{_of_a_sample(about)}.",
-        "",
-        *([plain(as_sentence(about["predictor_reason"])), ""] if about.get("predictor_reason") else []),
-        *markdown_table(choice.candidates),
-        "",
-        "`*` lowest mean validation error: this learner, its parameters and C were taken.",
-        "",
-        "## Use it",
-        "",
-        "```bash",
-        f"learnkernels predict --model {name}/{version} --input new.parquet --output scored.parquet",
-        f"learnkernels promote {name}    # champion, if it beats the one in use",
-        "```",
-        "",
-        "## Output files and links",
-        "",
-        *link_list(links),
-        "",
-    ]
-    return "\n".join(lines)
+    return render(
+        "training.md",
+        name=name,
+        version=version,
+        learner=choice.learner.title,
+        C=choice.C,
+        about=about,
+        reason=as_sentence(about["predictor_reason"]) if about["predictor_reason"] else "",
+        candidates=choice.candidates,
+        links=links,
+    )

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from learnkernels.conf import loading, schema
-from learnkernels.flows.compare import Comparison, compare
+from learnkernels.flows.compare import compare
 from learnkernels.kernels.learners import LEARNERS, JointLearner
 from learnkernels.tasks.evidence.notes import LEVEL
 from learnkernels.tasks.evidence.tables import SHOWN_FEATURES
@@ -48,12 +48,12 @@ ITERATIVE = (
 
 
 @pytest.fixture(scope="module")
-def finished(prefect_server: None, module_folder: Path) -> Comparison:
+def finished(prefect_server: None, module_folder: Path) -> dict[str, str]:
     return compare(CONFIG)
 
 
 @pytest.fixture(scope="module")
-def folder(finished: Comparison) -> Path:
+def folder(finished: dict[str, str]) -> Path:
     return Path(finished["results"]).absolute()
 
 
@@ -68,7 +68,7 @@ def report(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(finished: Comparison) -> dict[str, Run]:
+def runs(finished: dict[str, str]) -> dict[str, Run]:
     client = MlflowClient()
     experiment = client.get_run(finished["mlflow_run"]).info.experiment_id
     return {run.data.params["learner"]: run for run in client.search_runs([experiment], f"tags.`{LEVEL}` = 'result'")}

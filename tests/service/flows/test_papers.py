@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL
 from typer.testing import CliRunner, Result
 
 from learnkernels.flows.cli import app
-from learnkernels.flows.papers import Reproduction, papers
+from learnkernels.flows.papers import papers
 from learnkernels.tasks.evidence.notes import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -75,9 +75,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(prefect_server: None, module_folder: Path, folder: Path) -> Reproduction:
+def finished(prefect_server: None, module_folder: Path, folder: Path) -> dict[str, Any]:
     """One run of all items; tests that use it share its working folder, store and MLflow database."""
-    result: Reproduction = papers([], str(folder))
+    result: dict[str, Any] = papers([], str(folder))
     return result
 
 
@@ -85,7 +85,7 @@ def command(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["papers", *arguments], env={"PREFECT_API_URL": PREFECT_API_URL.value()})
 
 
-def test_items_are_run_one_by_one_and_one_that_cannot_be_does_not_stop_the_others(finished: Reproduction):
+def test_items_are_run_one_by_one_and_one_that_cannot_be_does_not_stop_the_others(finished: dict[str, Any]):
     status = {one["item"]: (one["status"], one["reason"]) for one in finished["outcomes"]}
     gone = f"data set gone: there is no file gone.csv (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
     assert status == {
@@ -104,7 +104,7 @@ def test_items_are_run_one_by_one_and_one_that_cannot_be_does_not_stop_the_other
     assert "(reproduction/nips2009" not in report
 
 
-def test_an_item_leaves_its_trials_judgement_section_and_figures(finished: Reproduction):
+def test_an_item_leaves_its_trials_judgement_section_and_figures(finished: dict[str, Any]):
     folder = Path("results/papers/jmlr2012-wine")
     assert {path.name for path in folder.iterdir()} == {"folds.parquet", "result.json", "section.md", "alignment.png"}
     folds = pd.read_parquet(folder / "folds.parquet")
@@ -126,7 +126,7 @@ def test_an_item_leaves_its_trials_judgement_section_and_figures(finished: Repro
     assert json.loads((point / "result.json").read_text())["claims"][0]["word"] == "holds"
 
 
-def test_the_evidence_is_in_mlflow_one_experiment_a_paper_one_sweep_an_item(finished: Reproduction):
+def test_the_evidence_is_in_mlflow_one_experiment_a_paper_one_sweep_an_item(finished: dict[str, Any]):
     client = MlflowClient()
     experiment = client.get_experiment_by_name("papers: JMLR 2012")
     of_item = "tags.item = 'jmlr2012-wine'"
@@ -155,7 +155,7 @@ def test_the_evidence_is_in_mlflow_one_experiment_a_paper_one_sweep_an_item(fini
     assert "paper-progress" in artifacts
 
 
-def test_a_second_run_takes_all_from_the_store_and_keeps_how_long_it_took(finished: Reproduction, folder: Path):
+def test_a_second_run_takes_all_from_the_store_and_keeps_how_long_it_took(finished: dict[str, Any], folder: Path):
     before = json.loads(Path("results/papers/jmlr2012-wine/result.json").read_text())
     done = command("jmlr2012-wine", "--items", str(folder), "--report", "kept/reproduction.md")
     assert done.exit_code == 0, done.output
@@ -172,7 +172,7 @@ def test_a_second_run_takes_all_from_the_store_and_keeps_how_long_it_took(finish
         assert f"]({page}.{figure}.png)" in Path("kept/reproduction", f"{page}.md").read_text(encoding="utf-8")
 
 
-def test_the_report_is_assembled_again_without_a_run(finished: Reproduction, folder: Path, tmp_path: Path):
+def test_the_report_is_assembled_again_without_a_run(finished: dict[str, Any], folder: Path, tmp_path: Path):
     items = shutil.copytree(folder, tmp_path / "items")
     point = items / "jmlr2012-point.yaml"
     point.write_text(point.read_text().replace("points: 9", "points: 8"))
@@ -184,7 +184,7 @@ def test_the_report_is_assembled_again_without_a_run(finished: Reproduction, fol
     assert f"| jmlr2012-point | JMLR 2012, Table 1 {empty}| not run: no results of this configuration |" in report
 
 
-def test_the_reduced_form_checks_its_numbers_and_overwrites_no_results(finished: Reproduction, folder: Path):
+def test_the_reduced_form_checks_its_numbers_and_overwrites_no_results(finished: dict[str, Any], folder: Path):
     before = Path("results/papers/jmlr2012-wine/result.json").read_bytes()
     done = command("--quick", "--items", str(folder))
     assert done.exit_code == 1

@@ -24,7 +24,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import app
 from learnkernels.flows.predict import predict
 from learnkernels.kernels.estimators import KernelLearningClassifier
-from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.kernels.persistence.model import Model, save_model
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models import registry
 from learnkernels.tasks.models.scores import Drifted
@@ -78,7 +78,7 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered:
     assert (result["rows"], result["gaps"], result["output"]) == (5000, {"a": 2}, "new/out.parquet")
     assert (result["model"], result["version"]) == ("models:/flowers/1", version.version)
     table = pyarrow.parquet.read_table("new/out.parquet")
-    whole = load_model(registry.fetch(version)).columns(rows.fillna({"a": rows_of(60, 0)["a"].median()}))
+    whole = registry.load_version(version).columns(rows.fillna({"a": rows_of(60, 0)["a"].median()}))
     scored = table.to_pandas()
     assert list(scored["key"]) == list(rows["key"])
     np.testing.assert_allclose(scored["score"].to_numpy(), whole["score"], rtol=1e-9, atol=1e-12)

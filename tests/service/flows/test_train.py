@@ -27,7 +27,8 @@ from learnkernels.flows.train import train
 from learnkernels.kernels import estimators, learners
 from learnkernels.kernels.persistence.model import load_model
 from learnkernels.tasks.models import lifecycle, scores, training
-from learnkernels.tasks.models.registry import fetch, find_version
+from learnkernels.tasks.models.registry import find_version, load_version
+from learnkernels.tasks.store import file_digest
 from tests.refusals import require_refusals
 from tests.service.flows.test_notifications import sends, told_of
 from tests.unit.tasks.test_comparison import DIABETES, WINE
@@ -58,19 +59,19 @@ def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, 
     assert run.data.metrics["test_error"] == pytest.approx(trained["test_error"])
     assert run.data.metrics["alignment"] == pytest.approx(trained["alignment"])
     (used,) = run.inputs.dataset_inputs
-    model = load_model(fetch(find_version("wine/1")))
+    model = load_version(find_version("wine/1"))
     assert (used.dataset.name, used.dataset.digest) == ("wine", model.about["digest"])
     assert model.reference.rows.shape == (178, 13)
     assert {path.name for path in Path(trained["results"]).iterdir()} == {
         "report.md", "about.json", "model.npz", "folds.parquet",
     }  # fmt: skip
-    assert (Path(trained["results"]) / "model.npz").read_bytes() == fetch(find_version("wine/1")).read_bytes()
+    assert file_digest(Path(trained["results"]) / "model.npz") == find_version("wine/1").digest
     about = get_model_info("models:/wine@challenger")
     assert None not in (about.signature, about.saved_input_example_info)
 
 
 def test_the_model_is_the_one_that_the_chosen_settings_give_on_all_rows(trained: dict[str, Any]):
-    model = load_model(fetch(find_version("wine/1")))
+    model = load_version(find_version("wine/1"))
     X, y = load_wine(return_X_y=True)
     raw, names = X, load_wine().target_names
     X = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -102,7 +103,7 @@ def test_the_same_model_from_another_place_is_no_new_version_and_promote_finds_i
         done.append(train(small(datasets=datasets, **place), "moved"))
     version = find_version("moved/1")
     assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
-    recipe = training.recipe_of(load_model(fetch(version)), version)
+    recipe = training.recipe_of(load_version(version), version)
     assert (recipe.data_dir, recipe.tracking.experiment, recipe.dask.super_tile) == ("there", "there", 128)
 
 
@@ -285,7 +286,7 @@ def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(work
             train(small(datasets=[data], kernels=kernels, learners=["unif"], predictor="krr"), "trees")
             done = promote("trees")
             assert (said in done["reason"], done["moved"]) == (True, outcomes[event] == "promoted") or night == 25, done
-            kept = load_model(fetch(find_version("trees@champion")))
+            kept = load_version(find_version("trees@champion"))
             predicted = kept.columns(sound[list(kept.features)])["prediction"]
             assert np.mean(predicted != sound["species"]) < 0.1, night  # of rows as they should be
             measured = MlflowClient().get_run(done["mlflow_run"]).data.metrics

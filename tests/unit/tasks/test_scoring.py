@@ -21,7 +21,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.data import locations, tables
 from learnkernels.tasks.data.tables import Table
-from learnkernels.tasks.models.scores import Distribution, Scores
+from learnkernels.tasks.models.scores import Scores, distribution_of, shown_distribution
 from learnkernels.tasks.models.scoring import Asked, score_with
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
@@ -296,11 +296,10 @@ def test_pieces_have_the_rows_asked_for(tmp_path: Path, ending: str, monkeypatch
 
 def test_numbers_are_summarized_as_if_at_once():
     values = np.random.default_rng(0).normal(size=1000) + 1e6
-    one, parts = Distribution(), Distribution()
-    one += Distribution.of(values, numbers=True)
+    one, parts = distribution_of(values, numbers=True), distribution_of(values[:0], numbers=True)
+    assert shown_distribution(parts) == {}
     for part in np.split(values, [1, 1, 400, 999]):
-        parts += Distribution.of(part, numbers=True)
+        parts += distribution_of(part, numbers=True)
     for of in (one, parts):
         # A deviation of one beside a mean of 1e6 loses six digits.
-        assert of.summary() == pytest.approx(summary(values), rel=1e-9)
-    assert Distribution().summary() == {}
+        assert shown_distribution(of) == pytest.approx(summary(values), rel=1e-9)

@@ -82,7 +82,7 @@ REFUSED: list[tuple[dict[str, Any], str | None, str | None, str]] = [
     ({}, None, "alignf", "--learner alignf: the configuration has unif, lq"),
     ({"learners": ["unif", "ensemble"]}, None, None, "ensemble learns no kernel"),
     ({"kernels": [{"family": "mine:Mine"}]}, None, None, "family mine:Mine, which is your own, can be kept; take"),
-    ({"learners": ["no_such:Mine"]}, None, None, "learners: learner no_such:Mine cannot be imported"),
+    ({"learners": ["no_such:Mine"]}, None, None, "learner no_such:Mine cannot be imported"),
     ({"kernels": [{"family": "precomputed", "path": "grams"}]}, None, None, "no values for new rows"),
 ]
 
