@@ -51,20 +51,9 @@ QUIET = {
 overrides each."""
 
 PIPELINE = (
-    *(
-        "boto3",
-        "botocore",
-        "charset_normalizer",
-        "dask",
-        "distributed",
-        "httpx",
-        "jinja2",
-        "matplotlib",
-        "mlflow",
-        "pandas",
-    ),
-    *("prefect", "psutil", "pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "yaml"),
-)
+    "boto3", "botocore", "charset_normalizer", "dask", "distributed", "httpx", "jinja2", "matplotlib", "mlflow",
+    "pandas", "prefect", "psutil", "pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "yaml",
+)  # fmt: skip
 """What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
 
 OF_PYTHON = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}

@@ -69,15 +69,13 @@ class Owner:
     @property
     def gone(self) -> bool:
         """Whether it is known to have ended; of another host that is never known."""
-        return self.here and not self._alive()
-
-    def _alive(self) -> bool:
+        if not self.here:
+            return False
         try:
             process = psutil.Process(self.pid)
-            ended = process.status() == psutil.STATUS_ZOMBIE
-            return not ended and abs(_started(process) - self.started) <= 1
+            return process.status() == psutil.STATUS_ZOMBIE or abs(_started(process) - self.started) > 1
         except psutil.NoSuchProcess:
-            return bool(psutil.pid_exists(self.pid))  # where the system hides the processes of others
+            return not psutil.pid_exists(self.pid)  # it does where the system hides the processes of others
 
 
 def _started(process: psutil.Process) -> int:

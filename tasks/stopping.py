@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -29,23 +29,13 @@ class Stopped(KeyboardInterrupt):
     """A signal has asked this process to end."""
 
 
-class _State:
-    """What the parts of this process have to agree on."""
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-        self.code: int | None = None
-        self.kept = "nothing was begun"
-        self.last_words: list[Callable[[], object]] = []
-        self.over = threading.Lock()
-
-
-_state = _State()
+_state = SimpleNamespace(received=None, code=None, kept="nothing was begun", last_words=[], over=threading.Lock())
+"""What the parts of this process have to agree on: signal, exit code, sentence, last words, and who ends it."""
 
 
 def requested() -> bool:
     """Return whether a signal has asked this process to end."""
-    return _state.received is not None
+    return bool(_state.received)
 
 
 def keep(what: str) -> None:
@@ -116,7 +106,7 @@ def _unraisable(what: sys.UnraisableHookArgs) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise, unless the main thread is on its way out already."""
-    _receive(number)
+    _state.received = _state.received or number
     error = sys.exc_info()[1]
     while error is not None:
         if not isinstance(error, Exception):
@@ -125,16 +115,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise Stopped(signal.Signals(number).name)
 
 
-def _receive(number: int) -> None:
-    if _state.received is None:
-        _state.received = number
-
-
 def _watch(receiving: int) -> None:
     """Wait for a signal; see to it that the main thread notices, and end without it if it takes too long."""
     while (number := os.read(receiving, 1)[0]) not in SIGNALS:
         pass
-    _receive(number)
+    _state.received = _state.received or number
     began = time.monotonic()
     while time.monotonic() - began < PATIENCE:
         time.sleep(AGAIN)
@@ -154,8 +139,14 @@ def _say(word: Callable[[], object]) -> None:
 
 def _end() -> None:
     """Kill what is left of the children, say the sentence, and end."""
+    import psutil  # here, as help and errors come at once
+
     with _state.over:  # the first thread to come here ends them all
-        _kill_children()
+        children = psutil.Process().children(recursive=True)
+        for child in children:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, timeout=1)
         shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the cursor, hidden beside a progress bar
         with suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -167,13 +158,3 @@ def _end() -> None:
 def _ignore() -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _kill_children() -> None:
-    import psutil  # here, as help and errors come at once
-
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        with suppress(psutil.NoSuchProcess):
-            child.kill()
-    psutil.wait_procs(children, timeout=1)

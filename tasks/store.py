@@ -120,9 +120,7 @@ def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
     made_from : sequence of Path
         Entries whose numbers went into this one; the versions that they were computed with are kept with it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with temporary_folder(path.parent) as aside:
-        folder = Path(aside) / path.name
+    with atomic_path(path, replaces=False) as folder:
         folder.mkdir()
         yield folder
         about = {
@@ -131,14 +129,6 @@ def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
             "versions": [versions(), *earlier_versions(made_from)],
         }
         (folder / CONTENTS).write_bytes(_sealed(about))
-        _sync(folder)
-        try:
-            folder.rename(path)
-        except OSError as error:
-            if error.errno not in THERE_ALREADY:
-                raise
-        else:
-            _sync_one(path.parent)
 
 
 def versions_of(path: Path) -> list[dict[str, str]]:
@@ -235,11 +225,11 @@ def _set_aside(path: Path, harm: str, tell: Tell) -> bool:
 
 
 @contextmanager
-def atomic_path(path: Path, lasting: bool = True) -> Iterator[Path]:
+def atomic_path(path: Path, lasting: bool = True, replaces: bool = True) -> Iterator[Path]:
     """Give a temporary path next to `path`; when the block ends well, what was written there becomes `path`.
 
-    Works for a file and for a folder, and replaces what is there. After an error nothing is left behind, and after a
-    kill nothing but a temporary folder, which goes with the next that is made next to it.
+    Works for a file and for a folder. After an error nothing is left behind, and after a kill nothing but a temporary
+    folder, which goes with the next that is made next to it.
 
     Parameters
     ----------
@@ -247,6 +237,8 @@ def atomic_path(path: Path, lasting: bool = True) -> Iterator[Path]:
         Folders above it are made.
     lasting : bool
         Whether it is to outlast a power cut.
+    replaces : bool
+        Whether a folder replaces what is there; else it is discarded. A file always does.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path.parent) as folder:
@@ -255,7 +247,7 @@ def atomic_path(path: Path, lasting: bool = True) -> Iterator[Path]:
         if lasting:
             _sync(temporary)
         if temporary.is_dir():
-            _put(temporary, path)
+            _put(temporary, path, replaces)
         else:
             temporary.replace(path)
         if lasting:
@@ -275,8 +267,8 @@ def leftovers(folder: Path) -> list[Path]:
     return [path for path, owner in owners if owner is not None and owner.gone]
 
 
-def _put(folder: Path, path: Path) -> None:
-    """Rename a folder; what has its name already goes with the temporary folder around it."""
+def _put(folder: Path, path: Path, replaces: bool) -> None:
+    """Rename a folder; the temporary folder around it takes along what has its name already, or the folder itself."""
     for number in itertools.count():
         try:
             folder.rename(path)
@@ -284,6 +276,8 @@ def _put(folder: Path, path: Path) -> None:
         except OSError as error:
             if error.errno not in THERE_ALREADY:
                 raise
+        if not replaces:
+            return
         with suppress(FileNotFoundError):
             path.rename(folder.parent / f"replaced-{number}")
 

@@ -32,8 +32,6 @@ from learnkernels.tasks.operate.events import resource
 from learnkernels.tasks.operate.scheduled import command
 from learnkernels.tasks.operate.servers import POOL
 
-TAG = "learnkernels"
-
 Step = Literal["compare", "train", "promote", "predict"]
 
 FLOWS: dict[Step, str] = {
@@ -191,18 +189,16 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
     InputError
         Runs of the pool need an image that no job variable names.
     """
-    folder = str(Path.cwd())
     variables: dict[str, Any] = {"env": {**OF_PYTHON, **QUIET}}
     if pool_type == "process":
         no_packages = {"PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false"}
-        variables = {"working_dir": folder, "env": scheduled_settings() | no_packages}
+        variables = {"working_dir": str(Path.cwd()), "env": scheduled_settings() | no_packages}
     elif "image" not in plan.job_variables:
         raise InputError(
             f"--pool {plan.pool}: runs of a pool of type {pool_type} need an image with learnkernels; build one from "
             "Containerfile, and give --job-variable image=NAME."
         )
-    given = dict(plan.job_variables)
-    variables |= {**given, "env": variables["env"] | given.pop("env", {})}
+    variables |= {**plan.job_variables, "env": variables["env"] | plan.job_variables.get("env", {})}
     config = plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     parameters: dict[Step, dict[str, Any]] = {
         "compare": {"config": config},
@@ -216,18 +212,15 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
     for step, values in parameters.items():
         module = f"learnkernels.flows.{step}"
         of_step = {"command": shlex.join(command(module))} if pool_type == "process" else {}
+        pool = {"name": plan.pool, "work_queue_name": plan.model, "job_variables": of_step | variables}
         one: dict[str, Any] = {
             "name": plan.model,
             "entrypoint": f"{module}.{step}",
             "version": version("learnkernels"),
-            "tags": [TAG, plan.model],
+            "tags": ["learnkernels", plan.model],
             "parameters": values,
             "pull": [],
-            "work_pool": {
-                "name": plan.pool,
-                "work_queue_name": plan.model,
-                "job_variables": of_step | variables,
-            },
+            "work_pool": pool,
         }
         if step in FOLLOWS:
             one["triggers"] = [_after(FOLLOWS[step], step, plan.model)]
@@ -332,10 +325,13 @@ def job_variables(given: Sequence[str]) -> dict[str, Any]:
     InputError
         One has no name or no value.
     """
+    variables = {}
     for one in given:
-        if not all(one.partition("=")[::2]):
+        name, _, value = one.partition("=")
+        if not (name and value):
             raise InputError(f"--job-variable {one}: is not KEY=VALUE; give one such as image=learnkernels:0.2.0.")
-    return {name: yaml.safe_load(value) for name, _, value in (one.partition("=") for one in given)}
+        variables[name] = yaml.safe_load(value)
+    return variables
 
 
 def _type_of_pool(client: SyncPrefectClient, pool: str) -> str:

@@ -20,7 +20,7 @@ from learnkernels.tasks.operate.deployments import connected
 from learnkernels.tasks.operate.servers import POOL
 
 CRASHED_RUNS = Path(conf.__file__).parent / "operations" / "crashed_runs.yaml"
-"""An automation of Prefect, for everyone who runs a server of Prefect."""
+"""An automation of Prefect that marks runs crashed whose process is gone; they would hold their queue forever."""
 
 MISSED = "Nothing ran at that time; the latest missed run of this deployment is made up for, earlier ones are not."
 
@@ -43,20 +43,12 @@ def set_up(api: str, own: bool) -> None:
     InputError
         The server does not answer, or refuses.
     """
+    wanted = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
     with temporary_settings({PREFECT_API_URL: api}), connected() as client:
-        crash_silent_runs(client)
+        if not client.read_automations_by_name(wanted["name"]):  # one that was paused or changed stays so
+            client.create_automation(AutomationCore.model_validate(wanted))
         if own:
             cancel_missed(client)
-
-
-def crash_silent_runs(client: SyncPrefectClient) -> None:
-    """Make the automation by which Prefect marks runs crashed whose process is gone, unless there is one.
-
-    Such runs would hold their queue forever. An automation that was paused or changed in Prefect stays so.
-    """
-    wanted = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
-    if not client.read_automations_by_name(wanted["name"]):
-        client.create_automation(AutomationCore.model_validate(wanted))
 
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:

@@ -21,23 +21,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
 
 from learnkernels.conf.errors import InputError, cut, without_passwords
-from learnkernels.tasks.environment import (
-    PREFECT_DATABASE,
-    answers,
-    folder_key,
-    key_file,
-    of_the_environment,
-    running_server,
-    servers_note,
-    state_dir,
-)
+from learnkernels.tasks import environment
 from learnkernels.tasks.evidence.databases import file_of, one_at_a_time, prepare_mlflow, require_whole, seen_from
 from learnkernels.tasks.store import atomic_path
 
@@ -64,19 +55,20 @@ MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
 """Settings of MLflow's authentication, next to the first user: a password is checked once in ten minutes."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Service:
-    """What a child process does: its command, and where its page is if it has one."""
+    """A child process: its command, and where its page is if it has one; `process` once it is started."""
 
     name: str
     command: Sequence[str]
     port: int | None = None
     health: str = ""
     """Path that answers once it is up."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
     """Where it runs; servers look for modules there, which are not to be the user's."""
     log_name: str = ""
+    process: subprocess.Popen[bytes] = field(init=False, repr=False, compare=False)
 
     @property
     def url(self) -> str:
@@ -86,76 +78,17 @@ class Service:
     @property
     def log(self) -> Path:
         """Where its output goes."""
-        return state_dir() / (self.log_name or f"{self.name.lower()}.log")
+        return environment.state_dir() / (self.log_name or f"{self.name.lower()}.log")
 
-
-def prefect_server(port: int) -> Service:
-    """Return the Prefect server on the database of the working directory, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
-    url = f"http://{LOOPBACK}:{port}"
-    given = {
-        "PREFECT_UI_API_URL": f"{url}/api",  # its pages ask port 4200 unless told otherwise
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{url},http://localhost:{port}",
-        "PREFECT_SERVER_API_AUTH_STRING": folder_key(),
-    }
-    env = {name: os.environ.get(name, value) for name, value in given.items()}
-    if named := os.environ.get(PREFECT_DATABASE):
-        env[PREFECT_DATABASE] = seen_from(state_dir(), named)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
-    return Service("Prefect", command, port, "/api/health", env, state_dir())
-
-
-def mlflow_server(port: int) -> Service:
-    """Return the MLflow server over the store of the working directory, or MLFLOW_TRACKING_URI.
-
-    What may hold a password is on no command line.
-    """
-    hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
-    if further := os.environ.get("LEARNKERNELS_HOSTS"):
-        warnings.warn(
-            "LEARNKERNELS_HOSTS goes with the next version; set MLFLOW_SERVER_ALLOWED_HOSTS.",
-            FutureWarning,
-            stacklevel=2,
-        )
-        hosts += further.split(",")
-    user, _, password = folder_key().partition(":")
-    settings = state_dir() / "mlflow-auth.ini"
-    with atomic_path(settings) as aside:
-        aside.write_text(MLFLOW_USERS, encoding="ascii")
-    given = {
-        "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
-        # No page of another origin then uses the browser's password; by default all ports of this machine may.
-        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": "*",
-        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
-        "MLFLOW_AUTH_ADMIN_USERNAME": user,
-        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
-        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
-    }
-    env = {name: os.environ.get(name, value) for name, value in given.items()}
-    env["MLFLOW_BACKEND_STORE_URI"] = seen_from(state_dir(), os.environ["MLFLOW_TRACKING_URI"])
-    env["MLFLOW_ARTIFACTS_DESTINATION"] = (Path.cwd() / "mlartifacts").as_uri()
-    command = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1"]
-    command += ["--host", LOOPBACK, "--port", str(port)]
-    return Service("MLflow", command, port, "/health", env, state_dir())
-
-
-def worker(api: str) -> Service:
-    """Return the worker that starts scheduled runs as processes of this machine."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
-    return Service("Worker", [*command, "--install-policy", "never"], env={"PREFECT_API_URL": api})
-
-
-class ServerProcess:
-    """A running service."""
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        service.log.unlink(missing_ok=True)
+    def start(self) -> None:
+        """Start the process, with a new log."""
+        self.log.unlink(missing_ok=True)
         system = ctypes.CDLL(None)
-        with service.log.open("ab") as sink:  # at its end, wherever that is: the log may be cut
+        with self.log.open("ab") as sink:  # at its end, wherever that is: the log may be cut
             self.process = subprocess.Popen(
-                service.command,
-                cwd=service.folder,
-                env={**{name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}, **service.env},
+                self.command,
+                cwd=self.folder,
+                env={**{name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}, **self.env},
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
@@ -171,24 +104,80 @@ class ServerProcess:
         InputError
             It does not, or has ended; says why if its log does.
         """
-        service, deadline = self.service, time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            if service.port is None or answers(f"{service.url}{service.health}"):
+            if self.port is None or environment.answers(f"{self.url}{self.health}"):
                 return
             time.sleep(0.1)
-        lines = [one for one in service.log.read_text(encoding="utf-8", errors="replace").split("\n") if one.strip()]
+        lines = [one for one in self.log.read_text(encoding="utf-8", errors="replace").split("\n") if one.strip()]
         errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Refused)\b", line)]
         last = cut(without_passwords((errors or lines or ["it said nothing"])[-1]), 160)
-        if set_wrong := of_the_environment(RuntimeError("\n".join(lines[lines.index(errors[-1]) :] if errors else []))):
+        said = RuntimeError("\n".join(lines[lines.index(errors[-1]) :] if errors else []))
+        if set_wrong := environment.of_the_environment(said):
             raise InputError(set_wrong)
-        where = f" on port {service.port}" if service.port else ""
-        raise InputError(f"{service.name} did not come up{where} ({last}); its log is {service.log}.")
+        where = f" on port {self.port}" if self.port else ""
+        raise InputError(f"{self.name} did not come up{where} ({last}); its log is {self.log}.")
 
 
-def stop(children: Sequence[ServerProcess]) -> None:
+def prefect_server(port: int) -> Service:
+    """Return the Prefect server on the database of the working directory, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
+    url = f"http://{LOOPBACK}:{port}"
+    given = {
+        "PREFECT_UI_API_URL": f"{url}/api",  # its pages ask port 4200 unless told otherwise
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{url},http://localhost:{port}",
+        "PREFECT_SERVER_API_AUTH_STRING": environment.folder_key(),
+    }
+    env = {name: os.environ.get(name, value) for name, value in given.items()}
+    if named := os.environ.get(environment.PREFECT_DATABASE):
+        env[environment.PREFECT_DATABASE] = seen_from(environment.state_dir(), named)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
+    return Service("Prefect", command, port, "/api/health", env, environment.state_dir())
+
+
+def mlflow_server(port: int) -> Service:
+    """Return the MLflow server over the store of the working directory, or MLFLOW_TRACKING_URI.
+
+    What may hold a password is on no command line.
+    """
+    hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
+    if further := os.environ.get("LEARNKERNELS_HOSTS"):
+        warnings.warn(
+            "LEARNKERNELS_HOSTS goes with the next version; set MLFLOW_SERVER_ALLOWED_HOSTS.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        hosts += further.split(",")
+    user, _, password = environment.folder_key().partition(":")
+    settings = environment.state_dir() / "mlflow-auth.ini"
+    with atomic_path(settings) as aside:
+        aside.write_text(MLFLOW_USERS, encoding="ascii")
+    given = {
+        "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
+        # No page of another origin then uses the browser's password; by default all ports of this machine may.
+        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": "*",
+        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
+        "MLFLOW_AUTH_ADMIN_USERNAME": user,
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
+    }
+    env = {name: os.environ.get(name, value) for name, value in given.items()}
+    env["MLFLOW_BACKEND_STORE_URI"] = seen_from(environment.state_dir(), os.environ["MLFLOW_TRACKING_URI"])
+    env["MLFLOW_ARTIFACTS_DESTINATION"] = (Path.cwd() / "mlartifacts").as_uri()
+    command = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1"]
+    command += ["--host", LOOPBACK, "--port", str(port)]
+    return Service("MLflow", command, port, "/health", env, environment.state_dir())
+
+
+def worker(api: str) -> Service:
+    """Return the worker that starts scheduled runs as processes of this machine."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
+    return Service("Worker", [*command, "--install-policy", "never"], env={"PREFECT_API_URL": api})
+
+
+def stop(children: Sequence[Service]) -> None:
     """End children: first runs in progress, for which Prefect's worker would wait, then all; kill what is left."""
     began = time.monotonic()
-    runs = [one for child in children if child.service.port is None for one in _family(child, recursive=False)[1:]]
+    runs = [one for child in children if child.port is None for one in _family(child, recursive=False)[1:]]
     family = [one for child in reversed(children) for one in _family(child)]
     _send(runs, psutil.Process.terminate)  # each tells Prefect, whose server is still there
     psutil.wait_procs(runs, timeout=RUN_SECONDS)
@@ -200,7 +189,7 @@ def stop(children: Sequence[ServerProcess]) -> None:
         child.process.wait()
 
 
-def _family(child: ServerProcess, recursive: bool = True) -> list[psutil.Process]:
+def _family(child: Service, recursive: bool = True) -> list[psutil.Process]:
     """Return the process of a child, if it lives, and those that it has started."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(child.process.pid)
@@ -219,17 +208,16 @@ class Children(AbstractContextManager["Children"]):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self.running: list[ServerProcess] = []
+        self.running: list[Service] = []
 
     def __call__(self, *services: Service) -> None:
         """Start services at once, wait until each answers, and say where it is."""
         for service in services:
-            require_free(service)
-        children = [ServerProcess(service) for service in services]
-        self.running += children
-        for child in children:
-            child.wait_until_up()
-            self._say(_where(child.service))
+            service.start()
+            self.running.append(service)
+        for service in services:
+            service.wait_until_up()
+            self._say(_where(service))
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
@@ -249,51 +237,52 @@ class Children(AbstractContextManager["Children"]):
             for child in self.running:
                 if (code := child.process.poll()) is not None:
                     raise InputError(
-                        f"{child.service.name} has stopped by itself (exit code {code}), and the others are stopped; "
-                        f"its log is {child.service.log}."
+                        f"{child.name} has stopped by itself (exit code {code}), and the others are stopped; its log "
+                        f"is {child.log}."
                     )
 
 
-_temporary: dict[Path, ServerProcess] = {}
+_temporary: dict[Path, Service] = {}
 """The temporary server of each state folder that this process has used."""
 
 
-def temporary_prefect() -> ServerProcess:
+def temporary_prefect() -> Service:
     """Return a Prefect server for this process alone, without pages and schedules, and name it in PREFECT_API_URL.
 
     Call before Prefect is imported, and wait until it is up before the first flow: both take their time. It ends at the
     end of this process, after Prefect has said its last word here.
     """
-    child = _temporary.get(state_dir())
+    child = _temporary.get(environment.state_dir())
     if child is None or child.process.poll() is not None:
-        service = prefect_server(free_port())
-        env = {**service.env, "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_SERVER_UI_ENABLED": "false"}
-        service = replace(service, env=env, log_name=f"tmp/prefect-{service.port}.log")
+        child = prefect_server(free_port())
+        child.env |= {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_SERVER_UI_ENABLED": "false"}
+        child.log_name = f"tmp/prefect-{child.port}.log"
         database = _prefect_database()
         new = database is not None and not database.exists()
         with one_at_a_time() if new else nullcontext():
-            child = _temporary[state_dir()] = ServerProcess(service)
+            child.start()
+            _temporary[environment.state_dir()] = child
             atexit.register(_end, child)
             if new:
                 child.wait_until_up()  # two servers must not make the same database
-    os.environ["PREFECT_API_URL"] = f"{child.service.url}/api"
-    os.environ["PREFECT_API_AUTH_STRING"] = child.service.env["PREFECT_SERVER_API_AUTH_STRING"]
+    os.environ["PREFECT_API_URL"] = f"{child.url}/api"
+    os.environ["PREFECT_API_AUTH_STRING"] = child.env["PREFECT_SERVER_API_AUTH_STRING"]
     return child
 
 
 def _prefect_database() -> Path | None:
     """Return the file of a Prefect server's database, which is none that is damaged, or None for another kind."""
-    named = os.environ.get(PREFECT_DATABASE)
+    named = os.environ.get(environment.PREFECT_DATABASE)
     database = file_of(named) if named else Path(os.environ["PREFECT_HOME"], "prefect.db")
     if database is not None:
         require_whole(database)
     return database
 
 
-def _end(child: ServerProcess) -> None:
+def _end(child: Service) -> None:
     if child.process.poll() is None:
         stop([child])
-        child.service.log.unlink(missing_ok=True)
+        child.log.unlink(missing_ok=True)
 
 
 def serve(
@@ -328,10 +317,11 @@ def serve(
     prefect = None if named else prefect_server(prefect_port)
     mlflow = None if remote else mlflow_server(mlflow_port)
     servers = [server for server in (prefect, mlflow) if server is not None]
-    about_key = f"log in with what {key_file()} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
+    key = environment.key_file()
+    about_key = f"log in with what {key} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
     addresses = {} if prefect is None else {"prefect_api": f"{prefect.url}/api"}
     addresses |= {} if mlflow is None else {"mlflow": mlflow.url}
-    if prepare is None and all(running_server(name) == address for name, address in addresses.items()):
+    if prepare is None and all(environment.running_server(name) == address for name, address in addresses.items()):
         for line in (*map(_where, servers), "both run already, from another terminal.", about_key):
             say(line)
         return
@@ -371,12 +361,12 @@ def _noted(addresses: Mapping[str, str]) -> Iterator[None]:
     if not addresses:
         yield
         return
-    with atomic_path(servers_note()) as note:
+    with atomic_path(environment.servers_note()) as note:
         note.write_text(json.dumps(addresses), encoding="utf-8")
     try:
         yield
     finally:
-        servers_note().unlink(missing_ok=True)
+        environment.servers_note().unlink(missing_ok=True)
 
 
 def free_port() -> int:

@@ -30,26 +30,10 @@ from learnkernels.conf.errors import InputError, cut
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
-from learnkernels.tasks.data.parts import (
-    RowFile,
-    RowParts,
-    TableParts,
-    by_chunk,
-    content_digest,
-    forget_copies,
-    positions,
-    remove,
-)
+from learnkernels.tasks.data import parts as in_parts
+from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.store import store_path, temporary_folder
-from learnkernels.tasks.workers.connecting import (
-    LEFT_TO_ITS_NANNY,
-    SELDOM_WATCHED,
-    connected,
-    require_same_versions,
-    running_scheduler,
-    worker_memory,
-    workers_here,
-)
+from learnkernels.tasks.workers import connecting
 
 TASKS_PER_WORKER = 8
 """At least that many a worker, so that none waits long for the last one."""
@@ -91,13 +75,13 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     def __init__(self, config: DaskConfig) -> None:
         self._security: Security | None = None
         if not config.elsewhere and config.workers is None:
-            address, self._security = running_scheduler()
+            address, self._security = connecting.running_scheduler()
             config = config.model_copy(update={"scheduler": address})
         self.config = config
         self._client: Client | None = None
         self._cluster: LocalCluster | None = None
         self._known: set[str] = set()
-        self._parts: dict[str, RowParts] = {}
+        self._parts: dict[str, in_parts.RowParts] = {}
         self.memory: int | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files = itertools.count()
@@ -128,7 +112,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             As `client`.
         """
         if self.config.elsewhere:
-            self._known = require_same_versions(self.client, self._known)
+            self._known = connecting.require_same_versions(self.client, self._known)
 
     @property
     def client(self) -> Client:
@@ -141,12 +125,12 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """
         if self._client is None:
             if self.config.scheduler is not None:
-                self._client = connected(self.config, security=self._security)
+                self._client = connecting.connected(self.config, security=self._security)
             else:
-                memory = worker_memory(self.config.memory, self.n_workers)
+                memory = connecting.worker_memory(self.config.memory, self.n_workers)
                 self.memory = parse_bytes(memory)
-                self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY | SELDOM_WATCHED))
-                self._cluster = workers_here(self.n_workers, memory)
+                self._settings.enter_context(dask.config.set(connecting.LEFT_TO_ITS_NANNY | connecting.SELDOM_WATCHED))
+                self._cluster = connecting.workers_here(self.n_workers, memory)
                 # results not by the scheduler
                 self._client = Client(self._cluster, set_as_default=False, direct_to_workers=True)
         return self._client
@@ -174,20 +158,19 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """
         if self.in_process:
             return map_here(run, jobs, advance, **given)
-        return self.recovering(lambda: self._map(run, jobs, advance, given), "a job")
 
-    def _map(
-        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, given: dict[str, Any]
-    ) -> list[Result]:
-        # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
-        sent = dict(zip(given, self.sent(list(given.values())), strict=True)) if given else {}
-        futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **sent)
-        with self.letting_go(futures):
-            for future in as_completed(futures, loop=self.client.loop):
-                if future.status == "error":
-                    break
-                advance(1 / len(jobs))
-            results = self.client.gather(futures)
+        def by_workers() -> Any:
+            # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
+            sent = dict(zip(given, self.sent(list(given.values())), strict=True)) if given else {}
+            futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **sent)
+            with self.letting_go(futures):
+                for future in as_completed(futures, loop=self.client.loop):
+                    if future.status == "error":
+                        break
+                    advance(1 / len(jobs))
+                return self.client.gather(futures)
+
+        results = self.recovering(by_workers, "a job")
         for _, caught in results:
             for category, text in caught:
                 warnings.warn(text, category, stacklevel=2)
@@ -285,7 +268,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
             limit = min((worker["memory_limit"] or math.inf for worker in workers), default=0)
         else:
-            limit = self.memory or parse_bytes(worker_memory(self.config.memory, max(1, self.n_workers)))
+            limit = self.memory or parse_bytes(connecting.worker_memory(self.config.memory, max(1, self.n_workers)))
         return bool(n_bytes <= limit / ROOM_SHARE)
 
     @property
@@ -299,7 +282,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             self._folder = temporary_folder(parent)
         return self._folder.name
 
-    def write_rows(self, rows: RowSource) -> RowFile:
+    def write_rows(self, rows: RowSource) -> in_parts.RowFile:
         """Write dense rows to a file of this run, which is removed when nothing refers to it.
 
         Raises
@@ -309,7 +292,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """
         path = Path(self.folder) / f"{next(self._files)}.arrow"
         try:
-            file = RowFile.write(path, rows)
+            file = in_parts.RowFile.write(path, rows)
         except OSError as error:
             raise InputError(
                 f"{path.parent}: {rows.shape[0]} rows for the workers cannot be written "
@@ -318,7 +301,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         weakref.finalize(file, path.unlink, missing_ok=True)
         return file
 
-    def parts_of(self, X: RowSource) -> RowParts:
+    def parts_of(self, X: RowSource) -> in_parts.RowParts:
         """Return dense rows where workers on other machines find them; the same rows are written once per run.
 
         Raises
@@ -326,9 +309,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         InputError
             The place cannot be written to, or a worker does not see it.
         """
-        rows = content_digest(X)
+        rows = in_parts.content_digest(X)
         if rows not in self._parts:
-            first, self._parts[rows] = not self._parts, RowParts.write(f"{self._place}/{rows}", X)
+            first, self._parts[rows] = not self._parts, in_parts.RowParts.write(f"{self._place}/{rows}", X)
             unseen = self.client.run(self._parts[rows].unseen) if first else {}
             for address, why in sorted(unseen.items()):
                 if why:
@@ -352,10 +335,10 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                         os.kill(nanny.pid, signal.SIGKILL)
         with suppress(OSError, InputError):
             if (self._parts or self._known) and self.client.status == "running":
-                self.client.run(forget_copies, self._run, on_error="ignore")
+                self.client.run(in_parts.forget_copies, self._run, on_error="ignore")
         with suppress(OSError, InputError):
             if self._parts:
-                remove(self._place)
+                in_parts.remove(self._place)
         if self._client is not None:
             self._client.close()
         if self._cluster is not None:
@@ -390,8 +373,9 @@ class PartsElsewhere:
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
         """Return a run of rows, or those at some positions, shape (a, d); each part is requested by one task."""
-        at = positions(rows, self.shape[0])
-        taken, these = np.empty((len(at), self.shape[1])), [some for _, some, _ in by_chunk(at, self.parts.starts)]
+        at = in_parts.positions(rows, self.shape[0])
+        taken = np.empty((len(at), self.shape[1]))
+        these = [some for _, some, _ in in_parts.by_chunk(at, self.parts.starts)]
         found = self.pool.map(_taken, [at[some] for some in these], X=self.parts)
         for some, values in zip(these, found, strict=True):
             taken[some] = values

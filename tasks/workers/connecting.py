@@ -26,6 +26,9 @@ By Dask's default they give it back after each tile, and pay in page faults. Sin
 are given back.
 """
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""Settings of BLAS and of all else that has threads, of which a worker has one."""
+
 NEVER_PAUSED = {"distributed.worker.memory.pause": False}
 """A worker that Dask pauses, at 80 % of its memory, waits for that to fall; what libraries and the C library keep does
 not, and the run would wait forever. At 95 % it is ended, and a sentence reports it."""
@@ -70,7 +73,9 @@ def workers_here(n_workers: int, memory: str) -> LocalCluster:
     InputError
         Processes do not start, and the environment has settings of Dask.
     """
-    settings = {"distributed.nanny.pre-spawn-environ": _allocator(parse_bytes(memory)) | _one_thread()}
+    kept = min(KEPT_BYTES, parse_bytes(memory) // KEPT_SHARE)
+    spawned = {"MALLOC_TRIM_THRESHOLD_": kept, "MALLOC_MMAP_THRESHOLD_": kept // 4, **dict.fromkeys(THREADS, 1)}
+    settings = {"distributed.nanny.pre-spawn-environ": spawned}
     given = [name for name in os.environ if name.startswith("DASK_") and name not in OURS]
     try:
         with dask.config.set(NO_PAGES | settings), _deaf_to_interrupts():
@@ -204,17 +209,6 @@ def _deaf_to_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _allocator(memory: int) -> dict[str, int]:
-    """Return the settings of the C library for a worker of so much memory."""
-    kept = min(KEPT_BYTES, memory // KEPT_SHARE)
-    return {"MALLOC_TRIM_THRESHOLD_": kept, "MALLOC_MMAP_THRESHOLD_": kept // 4}
-
-
-def _one_thread() -> dict[str, int]:
-    """Return the settings for one thread a worker, of BLAS and of all else."""
-    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), 1)
 
 
 def worker_memory(setting: str, workers: int) -> str:
