@@ -12,17 +12,8 @@ from pydantic import ValidationError
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
+from learnkernels.conf import files
 from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
-from learnkernels.conf.files import (
-    ARRAYS,
-    ENDINGS,
-    files_of,
-    is_pattern,
-    is_remote,
-    require_no_credentials,
-    require_once,
-    require_place,
-)
 from learnkernels.conf.schema import CompareConfig, DatasetConfig
 
 Model = TypeVar("Model")
@@ -127,7 +118,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
         The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
     """
     path = located(path)
-    if path.suffix.lower() in ENDINGS:
+    if path.suffix.lower() in files.ENDINGS:
         made = f"learnkernels init {path} --target COLUMN"
         raise InputError(f"{path}: is a data file, and this command needs a configuration; make one with '{made}'.")
     meant = did_you_mean(str(path), shipped())
@@ -174,40 +165,42 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
         named twice, or an address is of another kind or holds credentials.
     """
     where, found, addresses = f"data set {dataset.label}", list[str](), list[str]()
-    require_no_credentials(data_dir)
-    require_place(data_dir)
+    files.require_no_credentials(data_dir)
+    files.require_place(data_dir)
     for path in dataset.paths:
-        require_no_credentials(path)
-        require_place(path)
-        if is_remote(path) or is_remote(data_dir):
-            addresses.append(path if is_remote(path) else f"{data_dir.rstrip('/')}/{path}")
+        files.require_no_credentials(path)
+        files.require_place(path)
+        if files.is_remote(path) or files.is_remote(data_dir):
+            addresses.append(path if files.is_remote(path) else f"{data_dir.rstrip('/')}/{path}")
             found.append(addresses[-1])
             continue
         local = str(Path(data_dir) / path)
         try:
-            files = files_of(local)
+            there = files.files_of(local)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        if files is None:
+        if there is None:
             _require_ending(path, where)
             raise InputError(
                 f"{where}: there is no file {local} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
             )
         addresses.append(local)
-        found += files
+        found += there
     for path in found:
-        if not is_remote(path) or (len(found) == 1 and not is_pattern(path)):
+        if not files.is_remote(path) or (len(found) == 1 and not files.is_pattern(path)):
             _require_ending(path, where)
-    require_once(found, where)
-    endings = sorted({Path(path).suffix.lower() for path in found if not is_pattern(path)})
+    files.require_once(found, where)
+    endings = sorted({Path(path).suffix.lower() for path in found if not files.is_pattern(path)})
     if len(endings) > 1:
         raise InputError(f"{where}: 'path' names files of several formats ({', '.join(endings)}); give those of one.")
     return addresses
 
 
 def _require_ending(path: str, where: str) -> None:
-    if Path(path).suffix.lower() not in (*ENDINGS, ARRAYS[0]):
-        raise InputError(f"{where}: cannot read {Path(path).name}; supported endings: {', '.join(ENDINGS)}, .npz.")
+    if Path(path).suffix.lower() not in (*files.ENDINGS, files.ARRAYS[0]):
+        raise InputError(
+            f"{where}: cannot read {Path(path).name}; supported endings: {', '.join(files.ENDINGS)}, .npz."
+        )
 
 
 def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Model:

@@ -127,9 +127,10 @@ def tables_of_keys() -> Iterator[str]:
     schema = CompareConfig.model_json_schema()
     parts = {"CompareConfig": schema, **schema["$defs"]}
     for name in [*PARTS, *(other for other in parts if other not in PARTS)]:
-        family = parts[name]["properties"].get("family", {}).get("const", name)
+        family = parts[name]["properties"].get("family", {})
+        named = [family["const"]] if "const" in family else family.get("enum", [name])
         yield from (
-            f"## {PARTS.get(name, f'`{family}`')}",
+            f"## {PARTS.get(name, ', '.join(f'`{one}`' for one in named))}",
             "",
             "| key | what it says | value | default |",
             "|---|---|---|---|",

@@ -1,42 +1,22 @@
 """What a configuration may hold. Prefect shows the same descriptions as a form."""
 
-from learnkernels.conf.schema.base import Strict, grid_values
-from learnkernels.conf.schema.compare import (
-    BASELINE_TITLES,
-    GRID_SEARCH_TITLE,
-    OF_PROBABILITIES,
-    BaselineConfig,
-    BaselineName,
-    CompareConfig,
-    DaskConfig,
-    DriftConfig,
-    ProtocolConfig,
-    TrackingConfig,
-)
-from learnkernels.conf.schema.datasets import DatasetConfig, NgramsConfig, name_of_files
-from learnkernels.conf.schema.kernels import CosineConfig, FamilyConfig, FeatureConfig, OwnConfig, PrecomputedConfig
-from learnkernels.conf.schema.learners import LearnerConfig
-
-__all__ = [
-    "BASELINE_TITLES",
-    "GRID_SEARCH_TITLE",
-    "OF_PROBABILITIES",
-    "BaselineConfig",
-    "BaselineName",
-    "CompareConfig",
-    "CosineConfig",
-    "DaskConfig",
-    "DatasetConfig",
-    "DriftConfig",
-    "FamilyConfig",
-    "FeatureConfig",
-    "LearnerConfig",
-    "NgramsConfig",
-    "OwnConfig",
-    "PrecomputedConfig",
-    "ProtocolConfig",
-    "Strict",
-    "TrackingConfig",
-    "grid_values",
-    "name_of_files",
-]
+from learnkernels.conf.schema.base import Strict as Strict
+from learnkernels.conf.schema.base import grid_values as grid_values
+from learnkernels.conf.schema.compare import BASELINE_TITLES as BASELINE_TITLES
+from learnkernels.conf.schema.compare import GRID_SEARCH_TITLE as GRID_SEARCH_TITLE
+from learnkernels.conf.schema.compare import OF_PROBABILITIES as OF_PROBABILITIES
+from learnkernels.conf.schema.compare import BaselineConfig as BaselineConfig
+from learnkernels.conf.schema.compare import BaselineName as BaselineName
+from learnkernels.conf.schema.compare import CompareConfig as CompareConfig
+from learnkernels.conf.schema.compare import DaskConfig as DaskConfig
+from learnkernels.conf.schema.compare import DriftConfig as DriftConfig
+from learnkernels.conf.schema.compare import ProtocolConfig as ProtocolConfig
+from learnkernels.conf.schema.compare import TrackingConfig as TrackingConfig
+from learnkernels.conf.schema.datasets import DatasetConfig as DatasetConfig
+from learnkernels.conf.schema.datasets import NgramsConfig as NgramsConfig
+from learnkernels.conf.schema.datasets import name_of_files as name_of_files
+from learnkernels.conf.schema.kernels import FamilyConfig as FamilyConfig
+from learnkernels.conf.schema.kernels import FeatureConfig as FeatureConfig
+from learnkernels.conf.schema.kernels import OwnConfig as OwnConfig
+from learnkernels.conf.schema.kernels import PrecomputedConfig as PrecomputedConfig
+from learnkernels.conf.schema.learners import LearnerConfig as LearnerConfig

@@ -370,8 +370,7 @@ class CompareConfig(Strict):
         None, description="Also write the figures as {format, width, height}; {} for PDF of the usual size."
     )
     drift: DriftConfig = by_default(
-        DriftConfig,
-        "Of a model that is trained: when new rows differ from the training rows, and what happens then.",
+        DriftConfig, "Of a model that is trained: when new rows differ from the training rows, and what happens then."
     )
 
     promotion_margin: float = Field(

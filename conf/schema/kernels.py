@@ -19,20 +19,30 @@ Degrees = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), Befo
 
 
 class RadialConfig(base.Strict):
-    """One kernel per bandwidth."""
+    """exp(-gamma distance), one kernel per bandwidth."""
 
-    family: str
+    family: Literal["gaussian", "laplacian", "categorical"] = Field(
+        description="The distance: ||x - x'||^2, ||x - x'||_p, or, for code columns, how many columns differ in level."
+    )
     gammas: base.Grid | None = Field(None, description=f"Bandwidths: {base.GRID_FORMS}.")
     sigmas: base.Grid | None = Field(
         None, description=f"In place of gammas, with gamma = 1 / sigma^2, of laplacian 1 / sigma: {base.GRID_FORMS}."
     )
+    norm: Literal[1, 2] = Field(
+        1, description="p of laplacian: the sum of absolute differences, or the Euclidean distance."
+    )
     columns: Columns = None
-    _power: ClassVar[int]
+
+    @property
+    def _power(self) -> int:
+        return 2 if self.family == "gaussian" else 1
 
     def _complaints(self) -> Iterator[str]:
         if (self.gammas is None) == (self.sigmas is None):
             got = "neither" if self.gammas is None else "both"
             yield f"family {self.family} needs either 'gammas' or 'sigmas', got {got}; give one of them"
+        if self.norm != 1 and self.family != "laplacian":
+            yield f"'norm' goes with family laplacian, got {self.family}; leave it out"
         for sigma in base.grid_values(self.sigmas or []):
             if not SMALLEST_SIGMA <= sigma <= 1 / SMALLEST_SIGMA:
                 yield (
@@ -47,28 +57,6 @@ class RadialConfig(base.Strict):
         return [(1 / sigma) ** self._power for sigma in base.grid_values(self.sigmas)]
 
 
-class GaussianConfig(RadialConfig):
-    """exp(-gamma ||x - x'||^2), or exp(-||x - x'||^2 / sigma^2), one kernel per bandwidth."""
-
-    family: Literal["gaussian"]
-    _power = 2
-
-
-class LaplacianConfig(RadialConfig):
-    """exp(-gamma ||x - x'||_p), or exp(-||x - x'||_p / sigma), one kernel per bandwidth."""
-
-    family: Literal["laplacian"]
-    norm: Literal[1, 2] = Field(1, description="p: the sum of absolute differences, or the Euclidean distance.")
-    _power = 1
-
-
-class CategoricalConfig(RadialConfig):
-    """exp(-gamma times the number of columns whose levels differ), one kernel per bandwidth; for code columns."""
-
-    family: Literal["categorical"]
-    _power = 1
-
-
 class PolynomialConfig(base.Strict):
     """(gamma x.x' + coef0)^degree, one kernel per degree."""
 
@@ -80,16 +68,11 @@ class PolynomialConfig(base.Strict):
 
 
 class LinearConfig(base.Strict):
-    """x.x', one kernel."""
+    """One kernel of inner products."""
 
-    family: Literal["linear"]
-    columns: Columns = None
-
-
-class CosineConfig(base.Strict):
-    """x.x' / (|x| |x'|), one kernel; no row may be zero."""
-
-    family: Literal["cosine"]
+    family: Literal["linear", "cosine"] = Field(
+        description="linear: x.x'. cosine: x.x' / (|x| |x'|), of which no row may be zero."
+    )
     columns: Columns = None
 
 
@@ -153,12 +136,12 @@ def _kind_of_family(config: Any) -> str:
 
 
 FamilyConfig = Annotated[
-    Annotated[GaussianConfig, Tag("gaussian")]
-    | Annotated[LaplacianConfig, Tag("laplacian")]
-    | Annotated[CategoricalConfig, Tag("categorical")]
+    Annotated[RadialConfig, Tag("gaussian")]
+    | Annotated[RadialConfig, Tag("laplacian")]
+    | Annotated[RadialConfig, Tag("categorical")]
     | Annotated[PolynomialConfig, Tag("polynomial")]
     | Annotated[LinearConfig, Tag("linear")]
-    | Annotated[CosineConfig, Tag("cosine")]
+    | Annotated[LinearConfig, Tag("cosine")]
     | Annotated[DirichletConfig, Tag("dirichlet")]
     | Annotated[FeatureConfig, Tag("feature")]
     | Annotated[ConstantConfig, Tag("constant")]

@@ -9,13 +9,7 @@ from functools import partial
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 import learnkernels.conf.schema.base as base
 from learnkernels.conf.errors import short

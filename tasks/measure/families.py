@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
-from learnkernels.conf.schema import CosineConfig, FamilyConfig, FeatureConfig, OwnConfig, grid_values
+from learnkernels.conf.schema import FamilyConfig, FeatureConfig, OwnConfig, grid_values
 from learnkernels.kernels import families as kinds
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
@@ -86,7 +86,7 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
                 f"{where}: family {config.family} sees only constant features ({named}), so its "
                 "kernels are constant; give it features that vary."
             )
-        if isinstance(config, CosineConfig):
+        if config.family == "cosine":
             with input_errors(where):
                 require_directions(kinds.CosineFamily(), X[:, seen])
 

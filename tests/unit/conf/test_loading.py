@@ -285,7 +285,8 @@ def test_an_item_without_a_family_is_told_all_of_them(conf: Path):
     with pytest.raises(InputError) as caught:
         load_config(conf, ["kernels=[{gammas: [1]}]"])
     keys = [of["properties"] for of in TypeAdapter(FamilyConfig).json_schema()["$defs"].values()]
-    families = {of["family"].get("const", "module:Class") for of in keys if "family" in of}
+    found = [of["family"] for of in keys if "family" in of]
+    families = {name for of in found for name in of.get("enum", [of.get("const", "module:Class")])}
     assert len(families) == 11
     assert set(re.findall(r"'([\w:]+)'", str(caught.value))) == {"family", *families}
 
