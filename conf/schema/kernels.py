@@ -26,7 +26,7 @@ class RadialConfig(base.Strict):
     )
     gammas: base.Grid | None = Field(None, description=f"Bandwidths: {base.GRID_FORMS}.")
     sigmas: base.Grid | None = Field(
-        None, description=f"In place of gammas, with gamma = 1 / sigma^2, of laplacian 1 / sigma: {base.GRID_FORMS}."
+        None, description=f"In place of gammas, with gamma = 1 / sigma^2, of the others 1 / sigma: {base.GRID_FORMS}."
     )
     norm: Literal[1, 2] = Field(
         1, description="p of laplacian: the sum of absolute differences, or the Euclidean distance."
