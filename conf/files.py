@@ -28,34 +28,27 @@ def is_remote(path: str) -> bool:
     return path[:5].lower() == "s3://"
 
 
-def require_no_credentials(path: str) -> None:
-    """Refuse the address of an object that holds credentials: parameters of runs, which it is, are shown in Prefect.
-
-    Raises
-    ------
-    InputError
-        Before the key there is more than a bucket. The address is not repeated in the sentence.
-    """
-    if is_remote(path) and {"@", ":"} & {*path[5:].partition("/")[0]}:
-        raise InputError(
-            "s3://...: an address holds a bucket and a key alone; give credentials in AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY or a profile, and the server in AWS_ENDPOINT_URL."
-        )
-
-
 def require_place(path: str) -> None:
-    """Refuse the address of a file that lies neither on this machine nor on an S3 server.
+    """Refuse the address of a file that lies neither on this machine nor on an S3 server, or that holds credentials.
+
+    Parameters of runs, which it is, are shown in Prefect.
 
     Raises
     ------
     InputError
-        The address is of another kind, such as ``https://``. It is not repeated in the sentence.
+        The address is of another kind, such as ``https://``, or has more than a bucket before the key. It is not
+        repeated in the sentence.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
     if scheme is not None and not is_remote(path):
         raise InputError(
             f"{scheme[1]}://...: files are those of local paths and of s3://bucket/key; download what lies elsewhere "
             "first, and give its path."
+        )
+    if is_remote(path) and {"@", ":"} & {*path[5:].partition("/")[0]}:
+        raise InputError(
+            "s3://...: an address holds a bucket and a key alone; give credentials in AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY or a profile, and the server in AWS_ENDPOINT_URL."
         )
 
 

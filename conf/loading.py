@@ -165,10 +165,8 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
         named twice, or an address is of another kind or holds credentials.
     """
     where, found, addresses = f"data set {dataset.label}", list[str](), list[str]()
-    files.require_no_credentials(data_dir)
     files.require_place(data_dir)
     for path in dataset.paths:
-        files.require_no_credentials(path)
         files.require_place(path)
         if files.is_remote(path) or files.is_remote(data_dir):
             addresses.append(path if files.is_remote(path) else f"{data_dir.rstrip('/')}/{path}")

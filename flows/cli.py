@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from learnkernels.conf.errors import InputError, listed
-from learnkernels.conf.files import require_no_credentials
+from learnkernels.conf.files import require_place
 from learnkernels.flows.functions import configuration, is_table, prefect_runs, prepare, set_up
 from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, told
 from learnkernels.tasks.stopping import Stopped, keep, requested
@@ -322,8 +322,8 @@ def predict(
     with _user_errors(f"no output was written, {GOES_ON}"):
         if missing is not None:
             warn("--missing has no effect and goes with the next version; leave it out.", FutureWarning, stacklevel=2)
-        require_no_credentials(input)
-        require_no_credentials(output)
+        require_place(input)
+        require_place(output)
         set_up(verbose)
 
         from learnkernels.flows.predict import predict as flow
@@ -620,8 +620,8 @@ def deploy(
     deployments; pause schedules and add notifications in Prefect.
     """
     with _user_errors(f"what was deployed is kept, {GOES_ON}"):
-        require_no_credentials(read or "")
-        require_no_credentials(write or "")
+        require_place(read or "")
+        require_place(write or "")
         if learner is not None:
             warn("--learner goes with the next version; give --set learners=[NAME].", FutureWarning, stacklevel=2)
             changes = [*(changes or ()), f"learners=[{learner}]"]

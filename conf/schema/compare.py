@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.files import require_no_credentials, require_place
+from learnkernels.conf.files import require_place
 from learnkernels.conf.schema.base import GRID_FORMS, Grid, MetricName, Powers, Strict, by_default, grid_values, several
 from learnkernels.conf.schema.datasets import AnyDataset, DatasetConfig, each_target
 from learnkernels.conf.schema.kernels import ConstantConfig, FamilyConfig, LinearConfig, PrecomputedConfig
@@ -264,7 +264,6 @@ class DaskConfig(Strict):
     @classmethod
     def _place(cls, value: str | None) -> str | None:
         if value is not None:
-            require_no_credentials(value)
             require_place(value)
         return value
 

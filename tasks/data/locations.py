@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
-from learnkernels.conf.files import is_remote, require_no_credentials, require_place
+from learnkernels.conf.files import is_remote, require_place
 from learnkernels.tasks.store import atomic_path
 
 if TYPE_CHECKING:
@@ -160,7 +160,6 @@ def locate(text: str) -> Location:
     require_place(text)
     if not is_remote(text):
         return Location(text, pyarrow.fs.LocalFileSystem(), str(Path(text).absolute()))
-    require_no_credentials(text)
     bucket, _, key = text[len("s3://") :].partition("/")
     if not bucket or not key or any(part in ("", ".", "..") for part in key.split("/")):
         raise InputError(f"{text}: expected s3://bucket/key, such as s3://data/2026/rows.parquet.")
