@@ -25,10 +25,10 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
+from learnkernels import conf
 from learnkernels.conf.errors import InputError, cut, listed, one_line, without_passwords
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.environment import OF_PYTHON, QUIET, scheduled_settings
-from learnkernels.tasks.operate.events import resource
 from learnkernels.tasks.operate.scheduled import command
 from learnkernels.tasks.operate.servers import POOL
 
@@ -44,6 +44,9 @@ FLOWS: dict[Step, str] = {
 
 FOLLOWS: dict[Step, Literal["train", "promote"]] = {"promote": "train", "predict": "promote"}
 """What starts a step without a schedule: another one that is done."""
+
+BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
+"""Deployments of all flows for a model that is called demo."""
 
 
 @dataclass(frozen=True)
@@ -208,40 +211,28 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
     if plan.input is not None:
         files = {"input": plan.input, "output": plan.output, "id": list(plan.id)}
         parameters["predict"] = {"model": f"{plan.model}@champion", **files}
+    bundled = yaml.safe_load(BUNDLED.read_text(encoding="utf-8"))["deployments"]
+    of_demo = {one["entrypoint"].rpartition(".")[2]: one for one in bundled}
     deployments: list[dict[str, Any]] = []
     for step, values in parameters.items():
-        module = f"learnkernels.flows.{step}"
-        of_step = {"command": shlex.join(command(module))} if pool_type == "process" else {}
+        of_step = {"command": shlex.join(command(f"learnkernels.flows.{step}"))} if pool_type == "process" else {}
         pool = {"name": plan.pool, "work_queue_name": plan.model, "job_variables": of_step | variables}
-        one: dict[str, Any] = {
-            "name": plan.model,
-            "entrypoint": f"{module}.{step}",
-            "version": version("learnkernels"),
-            "tags": ["learnkernels", plan.model],
-            "parameters": values,
-            "pull": [],
-            "work_pool": pool,
-        }
-        if step in FOLLOWS:
-            one["triggers"] = [_after(FOLLOWS[step], step, plan.model)]
-        elif plan.cron is not None:
+        own = {"version": version("learnkernels"), "parameters": values, "work_pool": pool}
+        one = _for_model(of_demo[step], plan.model) | own
+        one.pop("schedules", None)
+        if plan.cron is not None and step not in FOLLOWS:
             one["schedules"] = [{"cron": plan.cron, "timezone": plan.timezone, "slug": step}]
         deployments.append(one)
     return {"name": "learnkernels", "deployments": deployments}
 
 
-def _after(before: Literal["train", "promote"], step: Step, model: str) -> dict[str, Any]:
-    """Return the trigger by which Prefect starts a step of a model after another one.
-
-    It is an event of our own: that of a completed run comes up to 15 minutes late where Prefect has planned the run
-    less than five minutes ahead, as it waits for an event of the planning, which there is not.
-    """
-    return {
-        "name": f"{model}: {step} after {before}",
-        "expect": ["learnkernels.trained" if before == "train" else "learnkernels.challenged"],
-        "match": {"prefect.resource.id": resource(model)},
-        "match_related": {"prefect.resource.role": "deployment", "prefect.resource.name": model},
-    }
+def _for_model(value: Any, model: str) -> Any:
+    """Return what the bundled file says of the model demo for another model."""
+    if isinstance(value, list):
+        return [_for_model(one, model) for one in value]
+    if isinstance(value, dict):
+        return {key: _for_model(one, model) for key, one in value.items()}
+    return value.replace("demo", model) if isinstance(value, str) else value
 
 
 def _written(content: dict[str, Any]) -> str:
