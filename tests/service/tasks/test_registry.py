@@ -23,7 +23,15 @@ import learnkernels
 from learnkernels.conf.errors import InputError
 from learnkernels.kernels.persistence.model import Model, save_model
 from learnkernels.tasks.models import registry
-from learnkernels.tasks.models.registry import CHAMPION, DIGEST, ModelVersion, find_version, load_version, register, set_alias
+from learnkernels.tasks.models.registry import (
+    CHAMPION,
+    DIGEST,
+    ModelVersion,
+    find_version,
+    load_version,
+    register,
+    set_alias,
+)
 from learnkernels.tasks.operate.servers import free_port
 from learnkernels.tasks.store import file_digest
 from tests.elsewhere import served
