@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.tables import reading
-from learnkernels.kernels.tables.summary import ColumnSummary, DaySummary, NumberSummary, Scale
+from learnkernels.kernels.tables.summary import ColumnSummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
 """Levels of a category that have a feature each, the most frequent ones; all levels of one with more share a code."""
@@ -499,10 +499,10 @@ class DateColumn(ColumnEncoding):
     kind = "date"
 
     @classmethod
-    def of(cls, name: str, dates: DaySummary, scale: Scale, first: reading.First = "year") -> Self:
-        """Return the encoding of moments in time of which some are there; texts begin with `first`."""
-        days = dates.days
-        varies = {name for name in reading.CYCLES if dates.spans[name] > (0.25 if name == "year" else 1e-6)}
+    def of(cls, name: str, days: NumberSummary, scale: Scale, first: reading.First = "year") -> Self:
+        """Return the encoding of days since 1970, of which some are there; texts begin with `first`."""
+        spans = {name: np.ptp(place_in(days.points)) for name, place_in in reading.CYCLES.items()}
+        varies = {name for name, span in spans.items() if span > (0.25 if name == "year" else 1e-6)}
         varies |= {name for name, (cycle, *_) in reading.CALENDAR.items() if cycle in varies}
         cycles = tuple(name for name in ("year", "month", "weekday", "day") if name in varies)
         scaling = days.scaling("standard" if scale == "quantile" else scale)
@@ -512,7 +512,7 @@ class DateColumn(ColumnEncoding):
         days = self._days(column, EncodingReport())
         if np.isnan(days).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
-        learned = type(self).of(self.name, DaySummary.of(days), scale, self.first)
+        learned = type(self).of(self.name, NumberSummary.of(days), scale, self.first)
         return replace(learned, gaps=self.gaps, cycles=self.cycles, scaled=self.scaled)
 
     @property

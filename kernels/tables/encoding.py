@@ -138,9 +138,9 @@ class TableEncoding(Value):
 
         Parameters
         ----------
-        table : DataFrame or Arrow table of m rows, or its columns, or TableSummary
+        table : DataFrame or Arrow table of m rows, or its columns, or their summaries
             Of pandas, polars, pyarrow or another library that narwhals knows, or what `read_columns` gave. Not
-            modified. Of a table that is nowhere as a whole, what is known of its columns.
+            modified. Of a table that is nowhere as a whole, a mapping of names to `ColumnSummary`.
         said : mapping of str to str or sequence of str, optional
             What some columns are: "number", "categorical", "date", "drop"; "code" for a category of many levels, of
             which only a code becomes a feature; or the levels of an ordered category from the lowest to the highest.
@@ -155,7 +155,8 @@ class TableEncoding(Value):
             is left.
         """
         said = dict(said or {})
-        held = table.columns if isinstance(table, summary.TableSummary) else read_columns(table)
+        known = isinstance(table, Mapping) and all(isinstance(one, summary.ColumnSummary) for one in table.values())
+        held: Mapping[str, Any] = table if known else read_columns(table)
         if unknown := [name for name in said if name not in held]:
             meant = did_you_mean(unknown[0], map(str, held))
             shown = ", ".join(list(held)[:12]) + (", ..." if len(held) > 12 else "")
@@ -380,16 +381,16 @@ def _inferred(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEnco
     if column.levels:
         return _ordered(column, column.levels, scale)
     read, found = (None, None) if column.is_category else (column.as_numbers(), column.as_dates())
-    digits = found is not None and found[1].days.held == column.held >= FEW_ROWS  # numbers that all are dates
+    digits = found is not None and found[1].held == column.held >= FEW_ROWS  # numbers that all are dates
     if read is not None and not digits:
         return _number(column, read, scale)
     if column.kind == "text" and column.different == 1 and not column.gaps:
         return CONSTANT
     if found is not None:
-        first, dates = found
-        if dates.days.constant and not dates.days.gaps:
+        first, days = found
+        if days.constant and not days.gaps:
             return CONSTANT
-        return UNDECIDED if first is None else DateColumn.of(column.name, dates, scale, first)
+        return UNDECIDED if first is None else DateColumn.of(column.name, days, scale, first)
     differ = column.held >= FEW_ROWS and column.different > DIFFERENT * column.held
     if differ and not column.is_category:
         return "it is free text" if column.spaces >= 3 else "nearly all of its texts differ, as those of identifiers do"

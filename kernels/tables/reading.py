@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
@@ -435,44 +435,7 @@ def is_table(X: Any) -> bool:
     return isinstance(nw.from_native(X, pass_through=True, eager_only=True), nw.DataFrame)
 
 
-class Columns(Mapping[str, Column]):
-    """Columns of a table by name, each read when it is requested; of texts, which take longest, what was read is kept.
-
-    Parameters
-    ----------
-    series : mapping of str to (series of narwhals, or Column)
-    """
-
-    def __init__(self, series: Mapping[str, Any]) -> None:
-        self._series = series
-        self._texts: dict[str, Column] = {}
-
-    def __getitem__(self, name: str) -> Column:
-        if name in self._texts:
-            return self._texts[name]
-        series = self._series[name]
-        column = series if isinstance(series, Column) else column_of(name, series)
-        if column.kind == "text":
-            self._texts[name] = column
-        return column
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._series
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._series)
-
-    def __len__(self) -> int:
-        return len(self._series)
-
-    def only(self, names: Iterable[str]) -> Columns:
-        """Return some of them."""
-        some = Columns({name: self._series[name] for name in names})
-        some._texts = self._texts
-        return some
-
-
-def read_columns(table: Any, names: Iterable[str] | None = None) -> Columns:
+def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
     """Return columns of a table by name, which may have been read before; all of them by default, in their order.
 
     Raises
@@ -482,13 +445,11 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> Columns:
     """
     import narwhals.stable.v2 as nw
 
-    if isinstance(table, Columns):
-        held = table
-    elif isinstance(table, Mapping) and all(isinstance(column, Column) for column in table.values()):
-        held = Columns(table)
+    if isinstance(table, Mapping) and all(isinstance(column, Column) for column in table.values()):
+        held: Mapping[str, Any] = table
     elif is_table(table):
         series = [(str(one.name), one) for one in nw.from_native(table, eager_only=True).iter_columns()]
-        held = Columns(dict(series))
+        held = dict(series)
         if len(held) < len(series):
             twice = next(name for name, times in Counter(name for name, _ in series).items() if times > 1)
             raise ValueError(f"X must have each column once, got {twice!r} more than once; rename one.")
@@ -503,7 +464,7 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> Columns:
             f"X must have the columns that the model was fitted on, got none named {listed(absent)}; add what is "
             "missing, as empty if need be."
         )
-    return held.only(wanted)
+    return {name: one if isinstance(one := held[name], Column) else column_of(name, one) for name in wanted}
 
 
 def column_of(name: str, series: Any) -> Column:
@@ -519,7 +480,7 @@ def column_of(name: str, series: Any) -> Column:
             values = [np.nan if text is None else float(text) for text in exact.tolist()]
             return Column(name, "number", np.array(values, dtype=np.float64), exact=exact)
     if dtype.is_numeric() or dtype == nw.Boolean:
-        return Column(name, "number", np.array(series.cast(nw.Float64).to_numpy(), dtype=np.float64))
+        return Column(name, "number", np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64))
     if dtype in (nw.Datetime, nw.Date):
         if dtype == nw.Date:
             series = series.cast(nw.Datetime("us"))

@@ -243,41 +243,17 @@ def _fewer(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray,
     return points[np.searchsorted(ends, even)], np.full(n, ends[-1] / n)
 
 
-@dataclass(frozen=True)
-class DaySummary:
-    """What is known of moments in time of which blocks were looked at; two add up.
-
-    Attributes
-    ----------
-    days : NumberSummary
-        Since 1970.
-    low, high : ndarray of shape (3,)
-        The least and the greatest of each cycle.
-    """
-
-    days: NumberSummary
-    low: np.ndarray
-    high: np.ndarray
-
-    @classmethod
-    def of(cls, days: np.ndarray, counts: np.ndarray | None = None, all_kept: bool = True) -> DaySummary:
-        """Return the summary of days since 1970, NaN for missing ones."""
-        held = days[~np.isnan(days)]
-        within = [of(held) for of in reading.CYCLES.values()]
-        low, high = [one.min(initial=np.inf) for one in within], [one.max(initial=-np.inf) for one in within]
-        return cls(NumberSummary.of(days, counts, all_kept), np.array(low), np.array(high))
-
-    def __add__(self, other: DaySummary) -> DaySummary:
-        return DaySummary(self.days + other.days, np.minimum(self.low, other.low), np.maximum(self.high, other.high))
-
-    @property
-    def spans(self) -> Mapping[str, float]:
-        """How far they spread in each cycle."""
-        return dict(zip(reading.CYCLES, (self.high - self.low).tolist(), strict=True))
-
-
-def _added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+def added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return summaries by name, added up where both hold the name: of the columns of two blocks, those of both."""
     return {**one, **{key: one[key] + value if key in one else value for key, value in other.items()}}
+
+
+def _dates_of_digits(
+    numbers: np.ndarray, counts: np.ndarray | None, all_kept: bool
+) -> dict[reading.First, NumberSummary]:
+    """Return the summary of numbers such as 20241231 as dates, whatever these begin with; nothing where one is none."""
+    days = reading.days_of_digits(numbers)
+    return {} if days is None else dict.fromkeys(reading.FIRSTS[:3], NumberSummary.of(days, counts, all_kept))
 
 
 @dataclass(frozen=True)
@@ -306,8 +282,8 @@ class ColumnSummary:
         Of the values that are numbers with this unit next to them.
     limits : int
         How many of these are limits of detection.
-    dates : mapping of str to DaySummary
-        By what dates begin with, of the values that are such dates.
+    dates : mapping of str to NumberSummary
+        By what dates begin with, of the values that are such dates, in days since 1970.
     has_codes : bool
         Whether there are whole numbers of more digits than float64 keeps.
     """
@@ -326,7 +302,7 @@ class ColumnSummary:
     civil: tuple[str, ...] = ()
     numbers: Mapping[reading.Written, NumberSummary] = field(default_factory=dict)
     limits: int = 0
-    dates: Mapping[reading.First, DaySummary] = field(default_factory=dict)
+    dates: Mapping[reading.First, NumberSummary] = field(default_factory=dict)
     has_codes: bool = False
 
     @classmethod
@@ -340,20 +316,16 @@ class ColumnSummary:
         about = column.name, column.kind, column.levels, column.is_category
         found = cls(*about, len(gaps), int(gaps.sum()), example)
         if column.kind == "date":
-            return replace(found, dates={"year": DaySummary.of(reading.days_of(column.values), all_kept=all_kept)})
+            return replace(found, dates={"year": NumberSummary.of(reading.days_of(column.values), None, all_kept)})
         if column.kind == "number":
-            numbers, days = (
-                NumberSummary.of(column.values, None, all_kept, column.exact),
-                reading.days_of_digits(column.values),
-            )
-            dates: dict[reading.First, DaySummary] = (
-                {} if days is None else {"year": DaySummary.of(days, all_kept=all_kept)}
-            )
-            codes = column.exact is not None
+            numbers = NumberSummary.of(column.values, None, all_kept, column.exact)
             found = replace(
-                found, numbers={reading.POINT: numbers, reading.COMMA: numbers}, dates=dates, has_codes=codes
+                found,
+                numbers={reading.POINT: numbers, reading.COMMA: numbers},
+                dates=_dates_of_digits(column.values, None, all_kept),
+                has_codes=column.exact is not None,
             )
-            if not as_levels and not codes:
+            if not as_levels and not found.has_codes:
                 return found
         counts = Counter(column.as_levels().tolist())
         del counts[None]
@@ -376,12 +348,11 @@ class ColumnSummary:
         times, digits = np.array(list(counts.values()), dtype=np.intp), np.array(texts, dtype=object)
         if (plain := reading.plain_numbers(texts)) is not None and not any("." in text for text in texts):
             one = NumberSummary.of(plain, times, all_kept, digits)
-            days = reading.days_of_digits(plain)
-            dates = {} if days is None else dict.fromkeys(reading.FIRSTS[:3], DaySummary.of(days, times, all_kept))
+            dates = _dates_of_digits(plain, times, all_kept)
             return replace(self, numbers={reading.POINT: one, reading.COMMA: one} if texts else {}, dates=dates)
         if (iso := reading.iso_dates(texts)) is not None:
-            day = DaySummary.of(reading.days_of(iso), times, all_kept)
-            return replace(self, dates={"year": day, "day": day, "month": day})
+            day = NumberSummary.of(reading.days_of(iso), times, all_kept)
+            return replace(self, dates=dict.fromkeys(reading.FIRSTS[:3], day))
         numbers, limits = dict[reading.Written, NumberSummary](), 0
         for mark in get_args(reading.Mark):
             reads = [reading.number_in(text, mark) for text in texts]
@@ -401,7 +372,7 @@ class ColumnSummary:
         orders: tuple[reading.First, ...] = reading.FIRSTS if civil else ("year", "time")
         by_order = {first: reading.days_of(column.read_dates(first)) for first in orders}
         found = {
-            first: DaySummary.of(of[there], times[there], all_kept)
+            first: NumberSummary.of(of[there], times[there], all_kept)
             for first, of in by_order.items()
             if (there := ~np.isnan(of)).any()
         }
@@ -429,9 +400,9 @@ class ColumnSummary:
             codes=smallest(np.append(self.codes, other.codes)),
             words=self.words + other.words,
             civil=reading.deciding([*self.civil, *other.civil]),
-            numbers=_added(self.numbers, other.numbers),
+            numbers=added(self.numbers, other.numbers),
             limits=self.limits + other.limits,
-            dates=_added(self.dates, other.dates),
+            dates=added(self.dates, other.dates),
             has_codes=self.has_codes or other.has_codes,
         )
 
@@ -484,35 +455,20 @@ class ColumnSummary:
         enough = (words or self._suffices(read, least)) and 2 * self.limits < max(1, read)
         return (written, numbers) if enough else None
 
-    def as_dates(self, least: float = NEARLY_ALL) -> tuple[reading.First | None, DaySummary] | None:
-        """Return what its dates begin with, None where day and month are ambiguous, and a summary of them.
+    def as_dates(self, least: float = NEARLY_ALL) -> tuple[reading.First | None, NumberSummary] | None:
+        """Return what its dates begin with, None where day and month are ambiguous, and a summary of their days.
 
         None where too many values are no dates.
         """
         first = reading.first_of(self.civil)
         for begin in (first or "day", "time"):
-            known = self.dates.get(begin)
-            if known is not None and self._suffices(known.days.held, least):
-                return (first if begin != "time" else "time"), replace(known, days=replace(known.days, n=self.n))
+            days = self.dates.get(begin)
+            if days is not None and self._suffices(days.held, least):
+                return (first if begin != "time" else "time"), replace(days, n=self.n)
         return None
 
 
-@dataclass(frozen=True)
-class TableSummary:
-    """What is known of the columns of a table of which blocks of rows were looked at; two add up.
-
-    Attributes
-    ----------
-    columns : mapping of str to ColumnSummary
-    """
-
-    columns: Mapping[str, ColumnSummary]
-
-    @classmethod
-    def of(cls, block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> TableSummary:
-        """Return the summary of a block of rows; numbers in the columns of `as_levels` are levels of categories."""
-        held = reading.read_columns(block)
-        return cls({name: ColumnSummary.of(column, name in as_levels, all_kept) for name, column in held.items()})
-
-    def __add__(self, other: TableSummary) -> TableSummary:
-        return TableSummary({name: of + other.columns[name] for name, of in self.columns.items()})
+def summarize_table(block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> dict[str, ColumnSummary]:
+    """Return the summary of each column of a block of rows; numbers in the columns of `as_levels` are levels."""
+    held = reading.read_columns(block)
+    return {name: ColumnSummary.of(column, name in as_levels, all_kept) for name, column in held.items()}

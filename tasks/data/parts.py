@@ -27,7 +27,7 @@ from learnkernels.kernels.engine.workers import RowSource
 from learnkernels.kernels.tables import EncodingReport, TableEncoding
 from learnkernels.kernels.tables.encoding import ColumnTypes, as_levels
 from learnkernels.kernels.tables.reading import read_columns
-from learnkernels.kernels.tables.summary import MOST_EXACT, Scale, TableSummary
+from learnkernels.kernels.tables.summary import MOST_EXACT, ColumnSummary, Scale, added, summarize_table
 from learnkernels.tasks.data.locations import Location, Told, TransferError, explained, locate, transferring, written
 from learnkernels.tasks.data.tables import Table, joint_name, regrouped
 from learnkernels.tasks.store import atomic_path, store_path, temporary_folder
@@ -473,20 +473,15 @@ def _copy_of(folder: str, digest: str, part: int) -> Path:
 
 def _summarize(
     part: Part, columns: Sequence[str], as_levels: Sequence[str], complete: TableEncoding | None, all_kept: bool
-) -> TableSummary | None:
-    """Return what is known of the columns of a part; None where no row is used."""
+) -> dict[str, ColumnSummary]:
+    """Return what is known of the columns of a part; nothing where no row is used."""
 
-    def look() -> TableSummary | None:
+    def look() -> dict[str, ColumnSummary]:
         pieces = part.used_tables(columns, complete, SUMMARY_BYTES)
         held = (piece.select(list(columns)) for piece, _ in pieces if piece.num_rows)
-        return _summed([TableSummary.of(piece, as_levels, all_kept) for piece in held])
+        return reduce(added, (summarize_table(piece, as_levels, all_kept) for piece in held), {})
 
     return patiently(look)
-
-
-def _summed(known: Sequence[TableSummary | None]) -> TableSummary | None:
-    there = [one for one in known if one is not None]
-    return reduce(add, there) if there else None
 
 
 class HeldRows:
@@ -514,7 +509,7 @@ class HeldRows:
         self, columns: Sequence[str], said: ColumnTypes | None, scale: Scale
     ) -> tuple[TableEncoding, dict[str, int]]:
         """Return what columns become, see `RowsOfParts.learned`."""
-        held = self.columns.only(columns)
+        held = read_columns(self.columns, columns)
         encoding = TableEncoding.of(held, said, scale)
         return encoding, {one.name: int(one.lacks(held[one.name]).sum()) for one in encoding.columns if one.has_gaps}
 
@@ -575,14 +570,13 @@ class RowsOfParts:
         rows = sum(part.n_used for part in self.parts)
         all_kept = rows <= MOST_EXACT and rows * len(columns) <= MOST_NUMBERS
         look = partial(_summarize, columns=columns, as_levels=levels, complete=self.whole, all_kept=all_kept)
-        summary: TableSummary | None = None
+        summary: dict[str, ColumnSummary] = {}
         for first in range(0, len(self.parts), HELD_RESULTS):
-            found = self._map(look, self.parts[first : first + HELD_RESULTS])
-            summary = _summed([summary, *found])
-        if summary is None:
+            summary = reduce(added, self._map(look, self.parts[first : first + HELD_RESULTS]), summary)
+        if not summary:
             raise ValueError(NONE_COMPLETE)
         encoding = TableEncoding.of(summary, said, scale)
-        return encoding, {one.name: summary.columns[one.name].gaps for one in encoding.columns if one.has_gaps}
+        return encoding, {one.name: summary[one.name].gaps for one in encoding.columns if one.has_gaps}
 
     def encoded(self, encoding: TableEncoding) -> tuple[TableParts, np.ndarray, EncodingReport]:
         """Return features after one pass over the rows.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from learnkernels.kernels.tables import TableEncoding, summary
-from learnkernels.kernels.tables.summary import KNOTS, NumberSummary, TableSummary, different, smallest
+from learnkernels.kernels.tables.summary import KNOTS, NumberSummary, added, different, smallest, summarize_table
 from tests.refusals import refusal
 
 RNG = np.random.default_rng(0)
@@ -130,7 +130,7 @@ def test_a_table_in_blocks_is_encoded_as_the_whole_to_the_last_bit(said: Any, sc
     whole = TableEncoding.of(table, said, scale)
     for cuts in ([1, 2, 40, 333], range(25, 600, 25)):
         blocks = [table.slice(a, b - a) for a, b in itertools.pairwise([0, *cuts, 600])]
-        encoding = TableEncoding.of(reduce(add, (TableSummary.of(block, levels) for block in blocks)), said, scale)
+        encoding = TableEncoding.of(reduce(added, (summarize_table(block, levels) for block in blocks)), said, scale)
         assert encoding.to_dict() == whole.to_dict()
     assert whole.left_out.keys() == {"user id"} | ({"id"} - said.keys())
 
@@ -144,8 +144,8 @@ def test_many_rows_in_blocks_are_known_by_quantiles_and_frequent_levels(monkeypa
     columns["town"] = [f"town {j}" for j in np.minimum(RNG.geometric(0.02, n), 200)]
     table = pa.table(columns | {"name": [f"name {i % 5800}" for i in range(n)], "price": RNG.exponential(size=n)})
     whole = TableEncoding.of(table, said)
-    blocks = [TableSummary.of(table.slice(i, 250), said, all_kept=False) for i in range(0, n, 250)]
-    encoding = TableEncoding.of(reduce(add, blocks), said)
+    blocks = [summarize_table(table.slice(i, 250), said, all_kept=False) for i in range(0, n, 250)]
+    encoding = TableEncoding.of(reduce(added, blocks), said)
     assert (dict(encoding.left_out), encoding.names) == (dict(whole.left_out), whole.names)
     ours, theirs = encoding.encode(table), whole.encode(table)
     exact = [name != "town" and name not in said for name in whole.features.owners]
@@ -154,9 +154,10 @@ def test_many_rows_in_blocks_are_known_by_quantiles_and_frequent_levels(monkeypa
 
 
 def test_blocks_of_different_kinds_are_refused_unless_one_has_gaps_alone():
-    gaps, numbers = pa.table({"x": pa.nulls(3)}), pa.table({"x": [1.0, 2.0, 4.0]})
-    for one in (TableSummary.of(gaps) + TableSummary.of(numbers), TableSummary.of(numbers) + TableSummary.of(gaps)):
-        assert (one.columns["x"].kind, one.columns["x"].gaps) == ("number", 3)
+    held: tuple[Any, ...] = pa.nulls(3), [1.0, 2.0, 4.0], ["a", "b"]
+    gaps, numbers, texts = (summarize_table(pa.table({"x": values})) for values in held)
+    for one in (added(gaps, numbers), added(numbers, gaps)):
+        assert (one["x"].kind, one["x"].gaps) == ("number", 3)
         assert TableEncoding.of(one).columns[0].fill == 2.0  # type: ignore[attr-defined]
-    said = refusal(add, TableSummary.of(numbers), TableSummary.of(pa.table({"x": ["a", "b"]})))
+    said = refusal(added, numbers, texts)
     assert "'x' must hold one kind of values, and levels in one order, in all its parts" in said
