@@ -10,41 +10,16 @@ import numpy as np
 
 from learnkernels.kernels.families import KernelFamily, family_from_dict
 from learnkernels.kernels.fields import Fields, Unfit, any_number, list_of, number, one_of, optional, text, truth, whole
-from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
+from learnkernels.kernels.learners import LEARNERS, Learner
 from learnkernels.kernels.persistence.archive import take
 from learnkernels.kernels.persistence.kernel import NOW, kernel_from_arrays, kernel_to_arrays
-from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
+from learnkernels.kernels.predictors import PREDICTORS, Predictor
 from learnkernels.kernels.tables import TableEncoding
 
 if TYPE_CHECKING:
     from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
-
-ADDED = {
-    "predictor",
-    "columns",
-    "centering",
-    "sample",
-    "class_weight",
-    "random_state",
-    "n_jobs",
-    "precision",
-    "intervals",
-    "time_limit",
-    "verbose",
-}
-"""Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
-
-REMOVED = {
-    ("rfm", "effects"),
-    ("rfm", "views"),
-    ("rfm", "alone"),
-    ("ca", "corrective"),
-    ("nystrom", "sampling"),
-    ("auto", "sampling"),
-}
-"""Parameters that older files have and that are no more: what was learned with them is in the kernel."""
 
 FITTED = {"regularisation": ("C_", number), "n_samples_fit": ("n_samples_fit_", whole)}
 """Numbers of a fit in a file: the attribute that holds each, and how it is read; older files may lack them."""
@@ -97,17 +72,8 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
 
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
     task = fields.get("task", one_of(tuple(kinds)))
-    kind, data = kinds[task], dict(Fields(fields.data.get("parameters"), "the parameters").data)
-    for one in ("learner", "predictor"):  # release 0.1.0 kept their parameters beside their names, None for defaults
-        if (beside := data.pop(f"{one}_params", None)) is not None:
-            params = {key: held for key, held in _named(beside, f"{one}_params").items() if held is not None}
-            name = data.get(one, "auto")
-            data[one] = {one: {"name": name, "params": {"dict": params}}} if params else name
-    held = {NOW.get(name, name): parameter_from_data(value, name) for name, value in data.items()}
-    expected = set(kind().get_params(False))
-    if expected != set(held) | (ADDED & expected):
-        fields.refuse("parameters", f"those of {kind.__name__}, {', '.join(sorted(expected))}", sorted(held))
-    estimator = kind(**held)
+    parameters = Fields(fields.data.get("parameters"), "the parameters").data
+    estimator = kinds[task](**_known(kinds[task](), {NOW.get(name, name): one for name, one in parameters.items()}))
     estimator.predictor_ = fields.get("predictor", one_of(tuple(PREDICTORS)))
     estimator.predictor_reason_ = fields.get("predictor_reason", optional(text)) or ""
     for name, (attribute, read) in FITTED.items():
@@ -184,12 +150,12 @@ def parameter_from_data(data: object, where: str) -> Any:
     def inner(one: object) -> Any:
         return parameter_from_data(one, where)
 
-    def made(make: Callable[..., Any], known: Mapping[str, object]) -> Callable[[object], Any]:
+    def made(known: Mapping[str, Callable[[], Any]]) -> Callable[[object], Any]:
         def of(held: object) -> Any:
             named = Fields(held, where)  # of the table alone: nothing is imported because a file says so
-            params = _named(named.data.get("params"), f"the parameters of {where}")
-            params = {key: value for key, value in params.items() if (named.data.get("name"), key) not in REMOVED}
-            return make(named.get("name", one_of(tuple(known))), **{key: inner(one) for key, one in params.items()})
+            by_default = known[named.get("name", one_of(tuple(known)))]()
+            params = Fields(named.data.get("params"), f"the parameters of {where}").data.get("dict")
+            return by_default.set_params(**_known(by_default, Fields(params, f"the parameters of {where}").data))
 
         return of
 
@@ -200,8 +166,8 @@ def parameter_from_data(data: object, where: str) -> Any:
         "tuple": lambda held: tuple(list_of(inner)(held)),
         "dict": lambda held: {key: inner(one) for key, one in Fields(held, where).data.items()},
         "pairs": lambda held: _pairs(list_of(inner)(held)),
-        "learner": made(as_learner, LEARNERS),
-        "predictor": made(as_predictor, PREDICTORS),
+        "learner": made(LEARNERS),
+        "predictor": made(PREDICTORS),
     }
     fields = Fields(data, where)
     kind = ", ".join(fields.data)
@@ -210,9 +176,9 @@ def parameter_from_data(data: object, where: str) -> Any:
     return fields.get(kind, readers[kind])
 
 
-def _named(data: object, where: str) -> dict[str, Any]:
-    """Return the entries of a dictionary of parameters, which are still data."""
-    return Fields(Fields(data, where).data.get("dict"), where).data
+def _known(by_default: Any, data: Mapping[str, object]) -> dict[str, Any]:
+    """Return parameters of an object from data; others, of another version, do not count in what was learned."""
+    return {name: parameter_from_data(data[name], name) for name in by_default.get_params(False) if name in data}
 
 
 def _pairs(held: list[Any]) -> dict[Any, Any]:
