@@ -1,4 +1,4 @@
-"""Learners, predictors and metrics by name, and what can be said of each before its module is imported.
+"""Learners, predictors and metrics by name, and what configurations need to know of each.
 
 Configurations read these tables too, so this module imports neither NumPy nor anything else of the package. A new
 learner is one entry of `LEARNERS`; its class declares the rest.
@@ -8,51 +8,40 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
-
-
-class LearnerEntry(NamedTuple):
-    """Where the class of a learner is, and what a configuration needs to know of it.
-
-    Attributes
-    ----------
-    path : str
-        ``module:Class`` within `kernels.learners`.
-    takes_family : bool
-        Whether it weights given base kernels, or finds its own.
-    takes_uncentered : bool
-        Whether it can do with base kernels that are not centered.
-    """
-
-    path: str
-    takes_family: bool = True
-    takes_uncentered: bool = False
-
+from typing import Literal
 
 LEARNERS = {
-    "unif": LearnerEntry("closed_form:Unif", takes_uncentered=True),
-    "single": LearnerEntry("closed_form:Single"),
-    "align": LearnerEntry("closed_form:Align", takes_uncentered=True),
-    "alignf": LearnerEntry("alignf:Alignf"),
-    "alignf-linear": LearnerEntry("alignf:AlignfLinear"),
-    "lq": LearnerEntry("closed_form:Lq"),
-    "align-uncentered": LearnerEntry("closed_form:AlignUncentered", takes_uncentered=True),
-    "alignf-uncentered": LearnerEntry("alignf:AlignfUncentered", takes_uncentered=True),
-    "single-stage": LearnerEntry("norm_ball:SingleStage"),
-    "single-stage-svm": LearnerEntry("norm_ball:SingleStageSVM"),
-    "l1-krr": LearnerEntry("norm_ball:L1KRR", takes_uncentered=True),
-    "l2-krr": LearnerEntry("norm_ball:L2KRR", takes_uncentered=True),
-    "lp-krr": LearnerEntry("norm_ball:LpKRR", takes_uncentered=True),
-    "l1-svm": LearnerEntry("norm_ball:L1SVM", takes_uncentered=True),
-    "lp-svm": LearnerEntry("norm_ball:LpSVM", takes_uncentered=True),
-    "easymkl": LearnerEntry("easymkl:EasyMKL"),
-    "nkrr": LearnerEntry("nkrr:NKRR", takes_uncentered=True),
-    "ca": LearnerEntry("ca:CA", takes_family=False),
-    "cr": LearnerEntry("cr:CR", takes_family=False),
-    "ensemble": LearnerEntry("ensemble:Ensemble"),
-    "rfm": LearnerEntry("rfm:RFM", takes_family=False),
+    "unif": "closed_form:Unif",
+    "single": "closed_form:Single",
+    "align": "closed_form:Align",
+    "alignf": "alignf:Alignf",
+    "alignf-linear": "alignf:AlignfLinear",
+    "lq": "closed_form:Lq",
+    "align-uncentered": "closed_form:AlignUncentered",
+    "alignf-uncentered": "alignf:AlignfUncentered",
+    "single-stage": "norm_ball:SingleStage",
+    "single-stage-svm": "norm_ball:SingleStageSVM",
+    "l1-krr": "norm_ball:L1KRR",
+    "l2-krr": "norm_ball:L2KRR",
+    "lp-krr": "norm_ball:LpKRR",
+    "l1-svm": "norm_ball:L1SVM",
+    "lp-svm": "norm_ball:LpSVM",
+    "easymkl": "easymkl:EasyMKL",
+    "nkrr": "nkrr:NKRR",
+    "ca": "ca:CA",
+    "cr": "cr:CR",
+    "ensemble": "ensemble:Ensemble",
+    "rfm": "rfm:RFM",
 }
-"""The learners by name, in the order of the documentation."""
+"""The learners by name, in the order of the documentation: ``module:Class`` within `kernels.learners`."""
+
+SEARCHING = ("ca", "cr", "rfm")
+"""Learners that find their own base kernels, and take no family."""
+
+UNCENTERED = (
+    "unif", "align", "align-uncentered", "alignf-uncentered", "l1-krr", "l2-krr", "lp-krr", "l1-svm", "lp-svm", "nkrr",
+)  # fmt: skip
+"""Learners that can do with base kernels that are not centered."""
 
 APPROXIMATION = ("landmarks", "memory", "loss", "tolerance")
 

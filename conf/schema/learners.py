@@ -17,10 +17,10 @@ from learnkernels.kernels import registry
 
 PresetName = Literal["CA-1D", "CA-nD", "CR", "DA", "D1", "D2", "DU"]
 
-SEARCHING = [name for name, entry in sorted(registry.LEARNERS.items()) if not entry.takes_family]
+SEARCHING = sorted(registry.SEARCHING)
 """Learners that find their own base kernels."""
 
-UNCENTERED = [name for name, entry in sorted(registry.LEARNERS.items()) if entry.takes_uncentered]
+UNCENTERED = sorted(registry.UNCENTERED)
 """Learners that can do with base kernels that are not centered."""
 
 PRESETS: dict[str, dict[str, Any]] = {

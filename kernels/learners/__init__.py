@@ -1,15 +1,14 @@
-"""Learners of kernel weights, one file per algorithm, each imported when it is first named.
+"""Learners of kernel weights, one file per algorithm.
 
 Imports: centering, engine, families, learned, parameters, registry, search, solvers, statistics, targets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from learnkernels.kernels import registry
+from learnkernels.kernels.learners.alignf import kkt_certificate
 from learnkernels.kernels.learners.base import (
     AlignmentLearner,
     JointLearner,
@@ -19,41 +18,18 @@ from learnkernels.kernels.learners.base import (
     Products,
     Solution,
 )
+from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.parameters import as_object, imported, renamed
 from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.solvers.certificate import Certificate
 
-
-class _Learners(Mapping[str, type[Learner]]):
-    """The classes of `registry.LEARNERS` by name; the module of one is imported when it is looked up."""
-
-    def __getitem__(self, name: str) -> type[Learner]:
-        module, _, attribute = registry.LEARNERS[name].path.partition(":")
-        found: type[Learner] = getattr(import_module(f"{__name__}.{module}"), attribute)
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        return name in registry.LEARNERS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(registry.LEARNERS)
-
-    def __len__(self) -> int:
-        return len(registry.LEARNERS)
-
-
-LEARNERS = _Learners()
+LEARNERS: dict[str, type[Learner]] = {
+    name: imported(f"{__name__}.{path}", cast(Any, Learner), "learner") for name, path in registry.LEARNERS.items()
+}
 """The learners by name, as configurations and `learn_kernel` call them."""
-
-_NAMES = {entry.path.partition(":")[2]: name for name, entry in registry.LEARNERS.items()}
 
 COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "source"]
 """Of `table`."""
-
-
-_OTHERS = {"KernelEnsemble": "ensemble", "kkt_certificate": "alignf"}
-"""Names of modules of learners that belong to no learner."""
-
 
 _RENAMED = {
     "OneStageLearner": "JointLearner",
@@ -64,13 +40,13 @@ _RENAMED = {
 
 
 def __getattr__(name: str) -> Any:
+    """Return the class of a learner by its own name, or what this version calls an older name."""
     if name in _RENAMED:
         return globals()[next(iter(renamed({name: None}, _RENAMED)))]
-    if name in _OTHERS:
-        return getattr(import_module(f".{_OTHERS[name]}", __name__), name)
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return LEARNERS[_NAMES[name]]
+    for learner in LEARNERS.values():
+        if learner.__name__ == name:
+            return learner
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
@@ -130,12 +106,14 @@ __all__ = [
     "AlignmentLearner",
     "Certificate",
     "JointLearner",
+    "KernelEnsemble",
     "KernelSearchLearner",
     "Learner",
     "LearningProblem",
     "Products",
     "Solution",
     "as_learner",
+    "kkt_certificate",
     "learner_class",
     "table",
 ]

@@ -16,7 +16,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.parameters import Parameterized, Value, renamed
-from learnkernels.kernels.registry import LEARNERS
+from learnkernels.kernels.registry import LEARNERS, UNCENTERED
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization, NormalizedProducts
 from learnkernels.kernels.statistics.gram import gram_statistics
@@ -288,7 +288,7 @@ class Learner(Parameterized, ABC):
         if "name" not in vars(cls):
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
         elif cls.name in LEARNERS:
-            cls.takes_uncentered = LEARNERS[cls.name].takes_uncentered
+            cls.takes_uncentered = cls.name in UNCENTERED
         if "summary" not in vars(cls):
             cls.summary = (cls.__doc__ or cls.name).strip().partition("\n")[0].rstrip(".")
 

@@ -53,16 +53,13 @@ class PolynomialRidge:
         Raises
         ------
         ValueError
-            The regularization is not positive and finite, the degree is not one of 1 to 4, the offset is negative, or
-            the target is constant.
+            The regularization is not positive and finite, or the target is constant.
         """
-        C = positive("C", C)
-        _require_power(degree, offset)
         self.grams = grams
         self.Y = target.Y - grams.centering.target_mean(target.Y)
         if not self.Y.any():
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
-        self.ridge = 1.0 / C
+        self.ridge = 1.0 / positive("C", C)
         self.degree = int(degree)
         self.offset = float(offset)
 
@@ -196,7 +193,10 @@ class NKRR(JointLearner):
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
-        _require_power(self.degree, self.offset)
+        if self.degree not in range(1, HIGHEST_DEGREE + 1):
+            raise ValueError(f"degree must be a whole number from 1 to {HIGHEST_DEGREE}, got {self.degree}.")
+        if not 0 <= self.offset < np.inf:
+            raise ValueError(f"offset must be zero or positive, got {self.offset}.")
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm!r}.")
         if not 0 <= self.radius < np.inf:
@@ -238,11 +238,3 @@ class NKRR(JointLearner):
                 mu, best = found, certificate
         best.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller C, radius or degree")
         return Solution(mu, best, objective.degree, objective.offset)
-
-
-def _require_power(degree: int, offset: float) -> None:
-    """Raise ValueError if a power of base kernels, or what is added before it, is none that is supported."""
-    if degree not in range(1, HIGHEST_DEGREE + 1):
-        raise ValueError(f"degree must be a whole number from 1 to {HIGHEST_DEGREE}, got {degree}.")
-    if not 0 <= offset < np.inf:
-        raise ValueError(f"offset must be zero or positive, got {offset}.")

@@ -131,8 +131,6 @@ def test_configurations_and_benchmarks_import_each_other_in_no_circle():
 def test_names_are_known_before_their_classes_are_imported():
     taken = {name.split(".")[0] for name in imports(ROOT / "kernels" / "registry.py")}
     assert taken <= set(sys.stdlib_module_names)
-    taken = imports(ROOT / "kernels" / "learners" / "__init__.py")
-    assert {name for name in taken if name.startswith("kernels.learners")} == {"kernels.learners.base"}
 
 
 LIMITS = {"kernels": (89, 12_968), "tasks": (63, 10_114), "flows": (9, 1_302), "conf": (13, 1_947)}
