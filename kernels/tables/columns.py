@@ -45,7 +45,7 @@ class EncodingReport:
 
     Attributes
     ----------
-    gaps, levels : dict of str to int
+    gaps, levels : Counter
         Rows with a missing value, and with a level that no training row had, by column; only columns with some.
     unread : dict of str to Cells
         Values that are taken as missing, as they are none of the kind that the column holds.
@@ -55,35 +55,32 @@ class EncodingReport:
         Number of the first row of the next block.
     """
 
-    gaps: dict[str, int] = field(default_factory=dict)
-    levels: dict[str, int] = field(default_factory=dict)
+    gaps: Counter[str] = field(default_factory=Counter)
+    levels: Counter[str] = field(default_factory=Counter)
     unread: dict[str, Cells] = field(default_factory=dict)
     limits: dict[str, Cells] = field(default_factory=dict)
     first: int = 0
 
     def __add__(self, other: EncodingReport) -> EncodingReport:
-        gaps, levels = Counter(self.gaps) + Counter(other.gaps), Counter(self.levels) + Counter(other.levels)
-        found = EncodingReport(dict(gaps), dict(levels), dict(self.unread), dict(self.limits))
+        gaps, levels = self.gaps + other.gaps, self.levels + other.levels
+        found = EncodingReport(gaps, levels, dict(self.unread), dict(self.limits))
         for ours, theirs in ((found.unread, other.unread), (found.limits, other.limits)):
             for name, cells in theirs.items():
-                ours[name] = cells if name not in ours else ours[name]._replace(rows=ours[name].rows + cells.rows)
+                _join(ours, name, cells)
         return found
 
     def add(self, name: str, gaps: int, levels: int) -> None:
         """Count what one column of some rows holds."""
-        for counts, count in ((self.gaps, gaps), (self.levels, levels)):
-            if count:
-                counts[name] = counts.get(name, 0) + count
+        self.gaps += Counter({name: gaps})
+        self.levels += Counter({name: levels})
 
     def note(self, column: reading.Column, kinds: str, unread: np.ndarray, limits: np.ndarray | None = None) -> None:
         """Take note of which values of a column are none of its kind, and which are limits, each shape (n,)."""
         for held, these in ((self.unread, unread), (self.limits, limits)):
             if these is not None and these.any():
                 row = int(these.argmax())
-                new = Cells(kinds, int(these.sum()), self.first + row, str(column.values[row])[:40])
-                held[column.name] = (
-                    held[column.name]._replace(rows=held[column.name].rows + new.rows) if column.name in held else new
-                )
+                cells = Cells(kinds, int(these.sum()), self.first + row, str(column.values[row])[:40])
+                _join(held, column.name, cells)
 
     def sentences(self) -> list[str]:
         """Return a sentence per column about its unreadable cells and detection limits."""
@@ -94,6 +91,11 @@ class EncodingReport:
                 others = f" and {rows - 1:,} more rows" if rows > 1 else ""
                 said.append(f"column {name!r} holds {found}{others}; taken as {taken}")
         return said
+
+
+def _join(found: dict[str, Cells], name: str, cells: Cells) -> None:
+    """Add cells of a column to those that were found before, of which the first is shown."""
+    found[name] = found[name]._replace(rows=found[name].rows + cells.rows) if name in found else cells
 
 
 View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]

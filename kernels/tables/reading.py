@@ -42,23 +42,17 @@ WRITTEN = re.compile(
 )
 """A number with a sign or parentheses, a limit of detection, a currency or a unit."""
 
-GROUPED: dict[Mark, re.Pattern[str]] = {
-    ".": re.compile(
-        rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:(?:,[0-9]{{2}})+,[0-9]{{3}})|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?"
-    ),
-    ",": re.compile(rf"[1-9][0-9]{{0,2}}(?:(?:\.[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:,[0-9]*)?"),
-}
-"""Thousands with something between them, by what stands before the decimals."""
+GROUPED = re.compile(rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?")
+"""Thousands with something between them."""
 
-UNGROUPED: dict[Mark, re.Pattern[str]] = {
-    ".": PLAIN,
-    ",": re.compile(r"[+-]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][+-]?[0-9]+)?"),
-}
+INDIAN = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]*)?")
+
+SWAPPED = str.maketrans(",.", ".,")
 
 TRUTHS = {"false": 0.0, "true": 1.0}
 """Texts, in small letters, of Booleans."""
 
-NUMERALS = re.compile("[^0-9.,eE+-]")
+NUMERALS = re.compile("[^0-9.eE+-]")
 
 
 class Written(NamedTuple):
@@ -108,10 +102,11 @@ def number_in(text: str, mark: Mark) -> Read | None:
     if match is None or bool(match["open"]) != bool(match["close"]) or (match["before"] and match["after"]):
         return None
     signs = [sign for sign in (match["sign"], match["inner"], match["behind"], match["open"]) if sign]
-    digits = match["digits"]
-    if len(signs) > 1 or not (UNGROUPED[mark].fullmatch(digits) or GROUPED[mark].fullmatch(digits)):
+    digits = match["digits"] if mark == "." else match["digits"].translate(SWAPPED)
+    grouped = GROUPED.fullmatch(digits) or (mark == "." and INDIAN.fullmatch(digits))
+    if len(signs) > 1 or not (PLAIN.fullmatch(digits) or grouped):
         return None
-    plain = NUMERALS.sub("", digits).replace("." if mark == "," else ",", "").replace(",", ".")
+    plain = NUMERALS.sub("", digits)
     zeros = TIMES.get(match["times"], 0)
     value = float(f"{plain}e{zeros}" if zeros and "e" not in plain.lower() else plain)
     unit = (match["before"] or match["after"] or "").strip()
@@ -248,31 +243,32 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
     return days
 
 
-def first_of(texts: Iterable[str]) -> First | None:
-    """Return what the dates of a column begin with; None where day and month cannot be distinguished.
+def day_places(texts: Iterable[str]) -> frozenset[str]:
+    """Return how some texts of `CIVIL` show where the day stands: "first", "second", by "dots", or "open"."""
+    found = set[str]()
+    for match in filter(None, map(CIVIL.fullmatch, texts)):
+        if 12 < int(match["one"]) <= 31:
+            found.add("first")
+        elif 12 < int(match["two"]) <= 31:
+            found.add("second")
+        else:
+            found.add("dots" if match["between"] == "." else "open")
+    return frozenset(found)
+
+
+def first_of(places: frozenset[str]) -> First | None:
+    """Return what the dates of a column begin with, by `day_places`; None where it may be the day or the month.
 
     A number above 12 is a day; between dots the day stands first, unless the second number is one. Where no date
     is written so, it is the year.
     """
-    found = [match for text in texts if (match := CIVIL.fullmatch(text))]
-    if not found:
+    if not places:
         return "year"
-    if any(12 < int(match["one"]) <= 31 for match in found):
+    if "first" in places:
         return "day"
-    if any(12 < int(match["two"]) <= 31 for match in found):
+    if "second" in places:
         return "month"
-    return "day" if all(match["between"] == "." for match in found) else None
-
-
-def deciding(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return at most four of some texts, of which `first_of` says what it says of all of them."""
-    found: dict[str, str] = {}
-    for text in texts:
-        if match := CIVIL.fullmatch(text):
-            one, two = int(match["one"]), int(match["two"])
-            kind = "day" if 12 < one <= 31 else "month" if 12 < two <= 31 else match["between"]
-            found.setdefault(kind if kind in ("day", "month", ".") else "open", text)
-    return tuple(found.values())
+    return None if "open" in places else "day"
 
 
 def moment_of(text: str, first: First) -> np.datetime64 | None:
@@ -386,14 +382,9 @@ class Column:
         if self.kind != "text":
             values = self.values if self.kind == "number" else np.full(len(self.values), np.nan)
             return values, np.zeros(len(values), dtype=bool)
-        held = [value for value in self.values.tolist() if value is not None]
-        if written.mark == "." and (plain := plain_numbers(held)) is not None:
-            numbers = np.full(len(self.values), np.nan)
-            numbers[~self.gaps] = plain
-            return numbers, np.zeros(len(numbers), dtype=bool)
         nothing = Read(np.nan)
         found: dict[str | None, Read] = {None: nothing}
-        for text in dict.fromkeys(held):
+        for text in self.texts():
             read = number_in(text, written.mark)
             found[text] = read if read is not None and read.unit in ("", written.unit) else nothing
         reads = [found[text] for text in self.values.tolist()]

@@ -276,8 +276,8 @@ class ColumnSummary:
         The `smallest` ones of texts.
     words : int
         Spaces in all texts.
-    civil : tuple of str
-        Dates that decide what all of them begin with.
+    day_places : frozenset of str
+        Where the day stands in its dates of two numbers and a year.
     numbers : mapping of Written to NumberSummary
         Of the values that are numbers with this unit next to them.
     limits : int
@@ -299,7 +299,7 @@ class ColumnSummary:
     counted: bool = True
     codes: np.ndarray = field(default_factory=lambda: np.empty(0))
     words: int = 0
-    civil: tuple[str, ...] = ()
+    day_places: frozenset[str] = frozenset()
     numbers: Mapping[reading.Written, NumberSummary] = field(default_factory=dict)
     limits: int = 0
     dates: Mapping[reading.First, NumberSummary] = field(default_factory=dict)
@@ -329,15 +329,15 @@ class ColumnSummary:
                 return found
         counts = Counter(column.as_levels().tolist())
         del counts[None]
-        found = found._with_texts(counts, all_kept)
-        return found if column.kind == "number" else found._as_other_kinds(Counter(held.tolist()), all_kept)
-
-    def _with_texts(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
-        """Return the summary with the texts of a block."""
-        codes, words = smallest(reading.codes_of(list(counts))), sum(text.count(" ") * n for text, n in counts.items())
         few = all_kept or len(counts) <= MOST_COUNTED
-        kept = counts if few else dict(Counter(counts).most_common(KEPT))
-        return replace(self, texts=dict(kept), counted=few, codes=codes, words=words)
+        found = replace(
+            found,
+            texts=dict(counts if few else counts.most_common(KEPT)),
+            counted=few,
+            codes=smallest(reading.codes_of(list(counts))),
+            words=sum(text.count(" ") * n for text, n in counts.items()),
+        )
+        return found if column.kind == "number" else found._as_other_kinds(Counter(held.tolist()), all_kept)
 
     def _as_other_kinds(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
         """Return the summary with the texts of a block parsed as numbers and as dates."""
@@ -367,18 +367,18 @@ class ColumnSummary:
             limits = max(limits, sum(int(n) for read, n in zip(reads, times, strict=True) if read and read.limit))
         if plain is not None:
             return replace(self, numbers=numbers, limits=limits)
-        civil = reading.deciding(counts)
+        places = reading.day_places(texts)
         column = reading.Column(self.name, "text", digits)
-        orders: tuple[reading.First, ...] = reading.FIRSTS if civil else ("year", "time")
+        orders: tuple[reading.First, ...] = reading.FIRSTS if places else ("year", "time")
         by_order = {first: reading.days_of(column.read_dates(first)) for first in orders}
         found = {
             first: NumberSummary.of(of[there], times[there], all_kept)
             for first, of in by_order.items()
             if (there := ~np.isnan(of)).any()
         }
-        if "year" in found and not civil:  # which alone are read in more than one way
+        if "year" in found and not places:  # which alone are read in more than one way
             found |= {"day": found["year"], "month": found["year"]}
-        return replace(self, numbers=numbers, limits=limits, civil=civil, dates=found)
+        return replace(self, numbers=numbers, limits=limits, day_places=places, dates=found)
 
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
         said = self if self.example is not None else other  # of a block of gaps alone the kind says nothing
@@ -399,7 +399,7 @@ class ColumnSummary:
             counted=counted,
             codes=smallest(np.append(self.codes, other.codes)),
             words=self.words + other.words,
-            civil=reading.deciding([*self.civil, *other.civil]),
+            day_places=self.day_places | other.day_places,
             numbers=added(self.numbers, other.numbers),
             limits=self.limits + other.limits,
             dates=added(self.dates, other.dates),
@@ -460,7 +460,7 @@ class ColumnSummary:
 
         None where too many values are no dates.
         """
-        first = reading.first_of(self.civil)
+        first = reading.first_of(self.day_places)
         for begin in (first or "day", "time"):
             days = self.dates.get(begin)
             if days is not None and self._suffices(days.held, least):
