@@ -5,10 +5,9 @@ Imports: centering, engine, families, learned, parameters, registry, solvers, ta
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-from learnkernels.kernels.parameters import as_object
+from learnkernels.kernels.parameters import as_object, renamed
 from learnkernels.kernels.predictors.base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
 from learnkernels.kernels.predictors.choice import Auto
 from learnkernels.kernels.predictors.krr import KRR, ridge_path
@@ -47,8 +46,7 @@ RENAMED = {"KernelOnRows": "TrainingSet", "KernelRidgePath": "ridge_path"}
 def __getattr__(name: str) -> Any:
     if name not in RENAMED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"{name} is now {RENAMED[name]}; the old name goes with the next version.", FutureWarning, 2)
-    return globals()[RENAMED[name]]
+    return globals()[next(iter(renamed({name: None}, RENAMED)))]
 
 
 __all__ = [

@@ -91,17 +91,18 @@ class TrainingSet:
         Raises
         ------
         ValueError
-            The kernel was learned on other rows, and there is no data set to take the training rows from.
+            The kernel was learned on other rows, and there is no data set to take the training rows from, or rows have
+            weights.
         """
         own = len(rows) == len(kernel.rows) and bool((rows == kernel.rows).all())
         workers, weights = workers or Threads(), kernel.sample_weight
         if own:
             still = np.zeros(kernel.X.shape[1])
             return cls(kernel, kernel.X, np.arange(len(rows)), still, rows, weights, True, workers, progress)
-        if X is None:
+        if X is None or weights is not None:
             raise ValueError(
                 f"the kernel was learned on {len(kernel.rows)} rows, and {len(rows)} others train the predictor; give "
-                "X."
+                "X, of rows without weights."
             )
         return cls(kernel, X, rows, kernel.origin, rows, None, False, workers, progress)
 
@@ -302,8 +303,8 @@ class Predictor(Parameterized, ABC):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
         if hasattr(self, "memory"):
             positive("memory", self.memory)
-        if (tolerance := getattr(self, "tolerance", None)) is not None:
-            positive("tolerance", tolerance)
+        if (tolerance := getattr(self, "tolerance", None)) is not None and not 0 < tolerance < 1:
+            raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
 
 
 @dataclass(frozen=True)

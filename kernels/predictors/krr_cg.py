@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.centering import mean_over, subtract_means
 from learnkernels.kernels.engine.combination import CombinedGram
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.predictors.base import Predictor, RegularizationPath, TrainingSet
@@ -86,6 +85,7 @@ class ConjugateGradients(Predictor):
         ConvergenceWarning
             The tolerance was not reached; the residual that was is named.
         """
+        self.check(target.task)
         kernel, m, q = training.kernel, training.n_rows, target.Y.shape[1]
         if kernel.degree != 1 or kernel.indefinite:
             what = "has negative weights" if kernel.indefinite else f"is a power of degree {kernel.degree}"
@@ -93,25 +93,34 @@ class ConjugateGradients(Predictor):
                 f"predictor krr-cg serves sums of base kernels, and this kernel {what}; use krr or nystrom."
             )
         tolerance, seed = TOLERANCE if self.tolerance is None else self.tolerance, self.seed or 0
-        if not 0 < tolerance < 1:
-            raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
         gram = CombinedGram(kernel.combination, training.source, training.workers, stored=tolerance >= COARSE)
         kernel, w, unit = training.whole_kernel(), training.sample_weight, 1.0
         if kernel.C is None:
             unit = float(mean_over(gram.diagonal(), w) - mean_over(kernel.row_means, w))
         mean = kernel.centering.target_mean(target.Y, w)
-        centered = _CenteredGram(training, gram, kernel.row_means, np.float32 if tolerance >= SINGLE else np.float64)
+        root, shares = np.ones((m, 1)) if w is None else np.sqrt(w)[:, None], training.shares[:, None]
+        dtype = np.float32 if tolerance >= SINGLE else np.float64
+
+        def centered(V: np.ndarray) -> np.ndarray:
+            """Return ``D H K H' D V``."""
+            V = root * V
+            KV = gram.matvec(V - shares * V.sum(axis=0), dtype)
+            return np.asarray(root * (KV - (shares * KV).sum(axis=0)))
+
         drawn = np.sort(np.random.default_rng(seed).choice(m, sketched(m), replace=False))
-        C = centered.columns(drawn)
+        C = gram.columns(training.take(drawn)[0])  # of the same matrix
+        subtract_means(C, kernel.row_means, kernel.row_means[drawn], float(shares[:, 0] @ kernel.row_means), out=C)
+        C *= root
+        C *= root[drawn, 0]
         precondition = Preconditioner(C, C[drawn])
-        right, shifts = np.tile(centered.root * (target.Y - mean), len(grid)), np.repeat(unit / np.asarray(grid), q)
+        right, shifts = np.tile(root * (target.Y - mean), len(grid)), np.repeat(unit / np.asarray(grid), q)
         start, steps, held_out = None, 0, None
         if fine and len(grid) == 1:
             rows, kept = held_out_rows(training, seed), np.ones((m, 1))
             kept[rows] = 0.0
             of_others = precondition.without(rows)
             without = solve_shifted(
-                lambda V: kept * centered.matvec(V),
+                lambda V: kept * centered(V),
                 kept * right,
                 shifts,
                 lambda R, of: kept * of_others(R, of),
@@ -119,12 +128,12 @@ class ConjugateGradients(Predictor):
                 progress=training.progress,
                 most=MOST_ITERATIONS,
             )
-            steps, products = without.iterations, centered.matvec(without.solutions)
-            held_out = rows, products[rows] / centered.root[rows] + mean
+            steps, products = without.iterations, centered(without.solutions)
+            held_out = rows, products[rows] / root[rows] + mean
             start = without.solutions, right - products - without.solutions * shifts
         progress = training.progress
         found = solve_shifted(
-            centered.matvec,
+            centered,
             right,
             shifts,
             precondition,
@@ -133,7 +142,7 @@ class ConjugateGradients(Predictor):
             progress=None if progress is None else lambda step, worst: progress(steps + step, worst),
             start=start,
         )
-        dual = (centered.root * found.solutions).reshape(m, len(grid), q).transpose(1, 0, 2)
+        dual = (root * found.solutions).reshape(m, len(grid), q).transpose(1, 0, 2)
         return RegularizationPath(
             target,
             np.ascontiguousarray(dual),
@@ -143,29 +152,6 @@ class ConjugateGradients(Predictor):
             solutions=found,
             held_out=None if held_out is None else lambda: held_out,
         )
-
-
-class _CenteredGram:
-    """``D H K H' D`` for the roots D of the rows' weights, from products with K in a precision."""
-
-    def __init__(self, training: TrainingSet, gram: CombinedGram, row_means: np.ndarray, dtype: Any) -> None:
-        self._training, self._gram, self._row_means, self._dtype = training, gram, row_means, dtype
-        self._shares, w = training.shares[:, None], training.sample_weight
-        self.root = np.ones((training.n_rows, 1)) if w is None else np.sqrt(w)[:, None]
-
-    def matvec(self, V: np.ndarray) -> np.ndarray:
-        V = self.root * V
-        KV = self._gram.matvec(V - self._shares * V.sum(axis=0), self._dtype)
-        return np.asarray(self.root * (KV - (self._shares * KV).sum(axis=0)))
-
-    def columns(self, some: np.ndarray) -> np.ndarray:
-        """Return some columns, shape (m, s)."""
-        K = self._gram.columns(self._training.take(some)[0])
-        K -= self._row_means[:, None]
-        K -= self._row_means[some] - float(self._shares[:, 0] @ self._row_means)
-        K *= self.root
-        K *= self.root[some, 0]
-        return K
 
 
 def sketched(m: int) -> int:

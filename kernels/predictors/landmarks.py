@@ -29,8 +29,8 @@ FEATURE_BYTES = 32
 DEPENDENT = 10 * np.finfo(np.float64).eps
 """Times their number and the largest eigenvalue: directions of some rows below that are rounding, and dropped."""
 
-BLOCK = 512
-"""Rows whose kernel with all landmarks is held at once, a thread."""
+BLOCK, THREADS = 512, 2
+"""Rows whose kernel with all landmarks is held at once, a thread, and how many threads are reckoned with."""
 
 PRODUCT_ROWS = 2048
 """Rows whose features are multiplied at once."""
@@ -42,7 +42,6 @@ def landmarks_for(
     n_columns: int,
     memory: int = MEMORY,
     held_features: bool = False,
-    n_threads: int = 2,
     held_kernel: bool = False,
 ) -> int:
     r"""Return how many landmarks to take of m rows: enough for the error of all rows, and what fits the memory.
@@ -59,8 +58,6 @@ def landmarks_for(
         Bytes that the fit may take next to the data set.
     held_features : bool, default False
         Whether all m by M features are held, as scikit-learn's linear models need them.
-    n_threads : int, default 2
-        Threads, each of which holds a block of its own.
     held_kernel : bool, default False
         Whether to take up to twice as many of which the kernel with all rows fits the memory, too: formed once, it
         leaves the time of as many for which it is formed in every step, and the error is lower.
@@ -77,7 +74,7 @@ def landmarks_for(
     """
     enough = int(np.ceil(np.sqrt(n_rows) * np.log(max(n_rows, 2))))
     a = 8.0 * SQUARES
-    b = 8.0 * (n_threads * BLOCK + 8 * n_columns + n_features) + (FEATURE_BYTES * n_rows if held_features else 0)
+    b = 8.0 * (THREADS * BLOCK + 8 * n_columns + n_features) + (FEATURE_BYTES * n_rows if held_features else 0)
     found = min(enough, _largest(a, b, memory))
     if held_kernel:
         found = max(found, min(2 * enough, _largest(a, b + 8.0 * n_rows, memory)))
@@ -243,7 +240,7 @@ class RowPass:
         Targets.
     mean : ndarray of shape (q,)
         What is subtracted of them, as they are read: the rows may be millions.
-    weights : ndarray of shape (m,) or None
+    weights : ndarray of shape (m,)
     subspace : Subspace
     held : ndarray of shape (m, M) or None
         The kernel between rows and landmarks; None where every pass forms it again.
@@ -256,7 +253,7 @@ class RowPass:
     source: RowSource
     Y: np.ndarray
     mean: np.ndarray
-    weights: np.ndarray | None
+    weights: np.ndarray
     subspace: Subspace
     held: np.ndarray | None = None
     formed: set[int] = field(default_factory=set)
@@ -278,13 +275,6 @@ class RowPass:
     def right(self) -> RightSide:
         """What every block needs of the landmarks."""
         return self.combination.side(self.landmarks)
-
-    def weighted(self, values: np.ndarray, rows: slice) -> np.ndarray:
-        """Return values of some rows times their weights."""
-        if self.weights is None:
-            return values
-        w = self.weights[rows]
-        return values * (w if values.ndim == 1 else w[:, None])
 
 
 RowTask = tuple[int, tuple[int, int]]
@@ -315,7 +305,8 @@ def passes_over(
     """
     workers, kernel, m, M = training.workers, subspace.kernel, training.n_rows, len(subspace.basis)
     mean = np.zeros(Y.shape[1]) if mean is None else mean
-    one = RowPass(kernel.combination, kernel.X, training.source, Y, mean, training.sample_weight, subspace)
+    weights = np.ones(m) if training.sample_weight is None else training.sample_weight
+    one = RowPass(kernel.combination, kernel.X, training.source, Y, mean, weights, subspace)
     if isinstance(workers, Threads) and 8 * m * M <= memory:
         one = replace(one, held=np.empty((m, M)))
     shared, tasks = workers.broadcast(one), list(enumerate(workers.spans(m, BLOCK)))
@@ -347,10 +338,10 @@ def kernel_sums(of: RowPass, products: bool, task: RowTask) -> KernelSums:
     part, held, turned = np.empty((r, r) if products else (0, 0)), 0, np.zeros((M, 1 + q))
     sums = KernelSums(0.0, 0.0, turned[:, 0], turned[:, 1:], np.zeros((r, r)) if products else None)
     for rows in _blocks(task[1], BLOCK):
-        A, w = of.source[rows], of.weighted(np.ones(rows.stop - rows.start), rows)
+        A, w = of.source[rows], of.weights[rows]
         sums.weight += float(w.sum())
         sums.own += float(w @ of.combination.diagonal(A))
-        given = np.column_stack([w, of.weighted(of.Y[rows] - of.mean, rows)])
+        given = np.column_stack([w, (of.Y[rows] - of.mean) * w[:, None]])
         if of.held is None and not products:
             of.right.products(A, None, given, turned)
             continue
@@ -374,12 +365,12 @@ def normal_products(of: RowPass, argument: tuple[np.ndarray, np.ndarray], task: 
     beta, means = argument
     G, total = np.empty((BLOCK, len(beta))), np.zeros_like(beta)
     for rows in _blocks(task[1], BLOCK):
+        w = of.weights[rows]
         if of.held is None:
-            w = of.weighted(np.ones(rows.stop - rows.start), rows)
             of.right.products(of.source[rows], beta, np.outer(w, -means), total, w)
         else:
             block = of.block(rows, G)
-            total += block.T @ of.weighted(block @ beta - means, rows)
+            total += block.T @ ((block @ beta - means) * w[:, None])
     return total
 
 

@@ -113,8 +113,6 @@ class Nystrom(Predictor):
 
     def check(self, task: Task) -> None:
         """Raise ValueError for an option that is out of its range, or a loss that does not serve the task."""
-        if self.tolerance is not None and not 0 < self.tolerance < 1:
-            raise ValueError(f"tolerance must be between 0 and 1, got {self.tolerance}.")
         super().check(task)
         require_one_of("loss", self.loss, LOSSES)
         if self.loss != "squared" and task != "classification":

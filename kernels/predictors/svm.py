@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -150,28 +149,22 @@ def _fit(
     from sklearn.svm import SVC  # here, because it brings pandas and pyarrow along where they are installed
 
     most = MAX_ITERATIONS if sample_weight is None else MAX_WEIGHTED_ITERATIONS
-    svm = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=most)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        svm.fit(K, labels, sample_weight=sample_weight)
-    if np.max(svm.n_iter_) >= most:
-        if sample_weight is None:
-            return _fit_exactly(K, labels, C)
-        warnings.warn(
-            f"the support vector machine with sample weights ended after {most} iterations, before its tolerance of "
-            f"{tolerance:g}; use a smaller C, or predictor krr.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    n_classes = len(svm.classes_)
-    pairs = list(combinations(range(n_classes), 2))
-    # Support vectors lie class by class; row l of their coefficients is against class l, or l + 1 from their own on.
-    bounds = np.concatenate([[0], np.cumsum(svm.n_support_)])
-    dual = np.zeros((len(K), len(pairs)))
-    for column, (first, second) in enumerate(pairs):
-        for own, row in ((first, second - 1), (second, first)):
-            held = slice(bounds[own], bounds[own + 1])
-            dual[svm.support_[held], column] = svm.dual_coef_[row, held]
-    # Two classes have the sign of the second one already.
-    sign = 1.0 if n_classes == 2 else -1.0
-    return _PairwiseSVM(C, sign * dual, sign * svm.intercept_, exact=False)
+    pairs = class_pairs(labels)
+    dual, intercepts = np.zeros((len(K), len(pairs))), np.zeros(len(pairs))
+    for j, (rows, y) in enumerate(pairs):
+        svm = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=most)
+        among = K if len(rows) == len(K) else K[np.ix_(rows, rows)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            svm.fit(among, y, sample_weight=None if sample_weight is None else sample_weight[rows])
+        if svm.n_iter_[0] >= most:
+            if sample_weight is None:
+                return _fit_exactly(K, labels, C)
+            warnings.warn(
+                f"the support vector machine with sample weights ended after {most} iterations, before its tolerance "
+                f"of {tolerance:g}; use a smaller C, or predictor krr.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        dual[rows[svm.support_], j], intercepts[j] = svm.dual_coef_[0], svm.intercept_[0]
+    return _PairwiseSVM(C, dual, intercepts, exact=False)

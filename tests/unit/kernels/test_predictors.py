@@ -163,7 +163,7 @@ def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
 
 def test_earlier_names_warn():
     for name, now in (("KernelRidgePath", ridge_path), ("KernelOnRows", TrainingSet)):
-        with pytest.warns(FutureWarning, match=f"{name} is now {now.__name__}"):
+        with pytest.warns(FutureWarning, match=f"'{name}' is now '{now.__name__}'"):
             assert getattr(predictors, name) is now
 
 
