@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
@@ -25,7 +24,6 @@ from learnkernels.kernels.families.distances import GaussianFamily
 from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import LEARNERS, KernelSearchLearner, Learner, LearningProblem, as_learner
-from learnkernels.kernels.learners.base import require_family
 from learnkernels.kernels.learning import learn_from_statistics, learn_kernel
 from learnkernels.kernels.parameters import old_attribute, renamed
 from learnkernels.kernels.predictors import as_predictor
@@ -56,10 +54,6 @@ READ_AS = (np.float64, np.float32)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-DEFAULTS = ("alignf", "rfm")
-"""Learners that `default_learner` chooses among."""
 
 CHUNK_BYTES = 1 << 26
 """Most bytes of a matrix between new rows and training rows."""
@@ -112,6 +106,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     family_: KernelFamily = field(init=False)
     n_features_in_: int = field(init=False)
     table_: TableEncoding | None = field(init=False)
+    _linear: LinearScores = field(init=False)
 
     normalise = old_attribute("normalise", "normalize")
 
@@ -271,7 +266,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
         """Return the learner; ValueError for one that is unknown, learns no kernel, or does not support these rows."""
-        require_family(self.family)
         learner = as_learner(default_learner(self.family, X)[0] if self.learner == AUTO else self.learner)
         if self.table_ is not None:
             learner = learner.for_features(self.table_.features)
@@ -298,22 +292,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         dtype = np.dtype(require_precision(getattr(self, "precision", "float64")))
         strip = chunk_rows_for(self.kernel_.X.shape[0])
         with at_most_threads(MOST_THREADS):
-            return self._linear_scores().of(self._read_new(X), dtype, strip)
-
-    def _linear_scores(self) -> LinearScores:
-        """Return how, with what was prepared at the first time."""
-        kernel, dual, intercept = self._coefficients()
-        linear: LinearScores | None = vars(self).get("_linear")
-        if linear is None or linear.dual is not dual or linear.intercept is not intercept:
-            self._linear = linear = LinearScores(kernel, dual, intercept)
-        return linear
-
-    @abstractmethod
-    def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
-        """Return the kernel that new rows are seen by, and what it is multiplied by and added to."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_linear"}
+            return self._linear.of(self._read_new(X), dtype, strip)
 
     def _read_new(self, X: Any) -> Rows:
         """Return new rows, checked, or the features of those of a table."""

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -21,8 +21,6 @@ from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators.base import (
-    AUTO,
-    DEFAULTS,
     KernelLearner,
     Precision,
     default_family,
@@ -64,8 +62,11 @@ class SupervisedLearner(KernelLearner):
     """Base of classifier and regressor: a predictor that is linear in the learned kernel of new rows and training rows.
 
     A subclass has the parameters `predictor`, `precision`, `time_limit` and `verbose` as well. Its `fit` checks what it
-    is given and calls `_fit`.
+    is given and calls `_fit`; the parameter that `held_out_for` names says whether scores of rows that a predictor has
+    not seen are requested.
     """
+
+    held_out_for: ClassVar[str]
 
     _: KW_ONLY
     predictor: str | Predictor = "auto"
@@ -73,13 +74,21 @@ class SupervisedLearner(KernelLearner):
     time_limit: float | None = None
     verbose: bool = False
 
-    dual_coef_: np.ndarray = field(init=False)
-    intercept_: np.ndarray = field(init=False)
     predictor_: str = field(init=False)
     predictor_reason_: str = field(init=False)
     C_: float = field(init=False)
     regularisation_ = old_attribute("regularisation_", "C_")
     n_samples_fit_: int = field(init=False)
+
+    @property
+    def dual_coef_(self) -> np.ndarray:
+        """What the kernel between new rows and those of ``kernel_.X`` is multiplied by, shape (m, q)."""
+        return self._linear.dual
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """What is added, shape (q,)."""
+        return self._linear.intercept
 
     @property
     def landmarks_(self) -> np.ndarray:
@@ -120,38 +129,20 @@ class SupervisedLearner(KernelLearner):
         Raises
         ------
         ValueError
-            The kernel is of another learner or was learned for another regularization, `y` or `X` has another shape,
-            `X` is given for a kernel of some rows with weights, or as `fit`.
+            The kernel was learned for another regularization, `y` or `X` has another shape, or as `fit`.
         """
         y, d = np.asarray(y), kernel.X.shape[1]
-        m = kernel.X.shape[0] if X is None else X.shape[0]
-        if X is not None and (len(np.shape(X)) != 2 or X.shape[1] != d or m <= kernel.rows.max()):
+        rows = kernel.rows if X is None else np.arange(X.shape[0])
+        if len(y) != len(rows) or (X is not None and (X.shape[1:] != (d,) or len(rows) <= kernel.rows.max())):
             raise ValueError(
-                f"X must be the rows that the kernel was learned from, more than {kernel.rows.max()} of {d} features, "
-                f"got shape {np.shape(X)}; give all of them, with the same columns."
-            )
-        if kernel.sample_weight is not None and len(kernel.rows) < m:
-            raise ValueError(
-                f"X must be left out for a kernel of {len(kernel.rows)} rows with weights, got {m} rows, whose weights "
-                "are not known."
-            )
-        if y.ndim not in (1, 2) or len(y) != m:
-            of, take = ("of the kernel", "kernel.rows") if X is None else ("in X", "X")
-            raise ValueError(
-                f"y must have one entry per training row {of}, {m}, got shape {y.shape}; take those of {take}, in that "
-                "order."
-            )
-        known = DEFAULTS if self.learner == AUTO else (as_learner(self.learner).name,)
-        if kernel.learner not in known:
-            raise ValueError(
-                f"the kernel was learned by {kernel.learner}, and the estimator has learner={self.learner!r}; give it "
-                "the learner of the kernel."
+                f"X must have {d} features and more rows than {kernel.rows.max()}, the last that the kernel was "
+                f"learned from, and y an entry for each of these {len(rows)}, got shapes {np.shape(X)} and {y.shape}; "
+                "give all of them."
             )
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        self.n_features_in_ = d
+        self.n_features_in_, self.n_samples_fit_ = d, len(rows)
         self.take_table(None)
-        rows, self.n_samples_fit_ = kernel.rows if X is None else np.arange(m), m
         return self._fit_predictor(TrainingSet.of(kernel, X, rows, workers, progress), y)
 
     def _check_options(self, task: Task) -> None:
@@ -166,11 +157,6 @@ class SupervisedLearner(KernelLearner):
     @abstractmethod
     def _encoded(self, y: np.ndarray) -> Target:
         """Return the target, and keep what turns scores into predictions of its kind."""
-
-    @property
-    @abstractmethod
-    def _holds_out(self) -> bool:
-        """Whether scores of rows that a predictor has not seen are requested."""
 
     @abstractmethod
     def _take_held_out(
@@ -248,7 +234,8 @@ class SupervisedLearner(KernelLearner):
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=self._seed)
-        learner, fits = as_learner(kernel.learner), 1.0 + WORK_OF_HELD_OUT * self._holds_out
+        learner, holds_out = as_learner(kernel.learner), bool(getattr(self, self.held_out_for))
+        fits = 1.0 + WORK_OF_HELD_OUT * holds_out
         choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
         predictor, self.predictor_reason_ = choice.predictor, choice.reason
         self.predictor_ = predictor.name
@@ -262,7 +249,7 @@ class SupervisedLearner(KernelLearner):
             self.take_coefficients(path.kernel, *path.coefficients())
             for name in ("calibration_", "residuals_"):
                 self.__dict__.pop(name, None)
-            if self._holds_out:
+            if holds_out:
                 assert path.held_out is not None
                 self._take_held_out(training, target, predictor, *path.held_out())
         return self
@@ -270,7 +257,6 @@ class SupervisedLearner(KernelLearner):
     def take_coefficients(self, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray) -> None:
         """Predict by ``kernel.cross_gram(X) @ dual + intercept`` from now on."""
         self._take_kernel(kernel)
-        self.dual_coef_, self.intercept_ = dual, intercept
         self._linear = LinearScores(kernel, dual, intercept)
 
     def on_support(self) -> Self:
@@ -278,16 +264,12 @@ class SupervisedLearner(KernelLearner):
 
         Its predictions are the same but for rounding: see `LinearScores.on_support`.
         """
-        all_rows = self._linear_scores()
-        some = all_rows.on_support()
-        if some is all_rows:
+        some = self._linear.on_support()
+        if some is self._linear:
             return self
         estimator = copy(self)
         estimator.take_coefficients(some.kernel, some.dual, some.intercept)
         return estimator
-
-    def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
-        return self.kernel_, self.dual_coef_, self.intercept_
 
 
 @old_names({"normalise": "normalize"})
@@ -431,6 +413,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     ('alignf', array([0.  , 0.57, 0.82]))
     """
 
+    held_out_for = "probability"
+
     C: float | Literal["auto"] = "auto"
     _: KW_ONLY
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
@@ -481,10 +465,6 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
         self.classes_ = classes
         return Target("classification", codes, tuple(str(label) for label in classes))
-
-    @property
-    def _holds_out(self) -> bool:
-        return bool(self.probability)
 
     def _take_held_out(
         self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
@@ -685,6 +665,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     True
     """
 
+    held_out_for = "intervals"
+
     alpha: float | Literal["auto"] = "auto"
     _: KW_ONLY
     intervals: bool = True
@@ -749,10 +731,6 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     def _encoded(self, y: np.ndarray) -> Target:
         self._vector = y.ndim == 1
         return Target.of(y, "regression")
-
-    @property
-    def _holds_out(self) -> bool:
-        return bool(self.intervals)
 
     def _take_held_out(
         self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray

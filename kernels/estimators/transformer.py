@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from learnkernels.kernels.engine.threads import blas_threads_for
@@ -18,7 +18,7 @@ from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.parameters import old_names, positive
 from learnkernels.kernels.registry import require_one_of
-from learnkernels.kernels.targets import Target, Task, task_of
+from learnkernels.kernels.targets import Target, Task
 
 Method = Literal["nystroem", "eigen"]
 
@@ -167,8 +167,6 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
             raise ValueError(f"n_components must be a whole number of at least 1, got {n!r}.")
         require_one_of("method", self.method, get_args(Method))
-        if self.task is not None:
-            require_one_of("task", self.task, get_args(Task), " or None")
         X, y = self._validated(X, y, multi_output=True)
         kernel = self._learn(X, self._target(np.asarray(y)), positive("C", self.C))
         m = kernel.X.shape[0]
@@ -194,34 +192,22 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _take_landmarks(self, kernel: LearnedKernel) -> None:
         """Make features from a kernel over the landmarks, or over all training rows, from now on."""
-        self.landmark_kernel_, self._dual = kernel, self.components_
+        self.landmark_kernel_, dual = kernel, self.components_
         if len(kernel.rows) > len(self.landmarks_):
-            self._dual = np.zeros((len(kernel.rows), self.components_.shape[1]))
-            self._dual[self.landmarks_] = self.components_
-        self.mean_ = self._shift = np.zeros(self.components_.shape[1])
+            dual = np.zeros((len(kernel.rows), self.components_.shape[1]))
+            dual[self.landmarks_] = self.components_
+        self.mean_ = np.zeros(self.components_.shape[1])
         if kernel is not self.kernel_:
             X = self.kernel_.X
-            here = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), self._dual, self.mean_)
+            here = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), dual, self.mean_)
             self.mean_ = kernel.centering.mean(here.of(X))
-            self._shift = -self.mean_
-        self._linear_scores()
-
-    def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
-        return self.landmark_kernel_, self._dual, self._shift
+        self._linear = LinearScores(kernel, dual, -self.mean_)
 
     def _target(self, y: np.ndarray) -> Target:
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = column_or_1d(y, warn=True)
-        kind = type_of_target(y, input_name="y", raise_unknown=True)
-        task = self.task or task_of(y)
-        if task == "regression":
-            return Target(task, np.asarray(y, dtype=np.float64))
-        classes, codes = np.unique(y, return_inverse=True)
-        if y.ndim != 1 or kind.startswith("continuous"):
-            raise ValueError(f"y must be one column of labels for classification, got a target of type {kind}.")
-        if len(classes) < 2:
-            raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
-        return Target(task, codes, tuple(str(label) for label in classes))
+        type_of_target(y, input_name="y", raise_unknown=True)
+        if self.task == "classification":
+            check_classification_targets(y)
+        return Target.of(column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y, self.task)
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the features of new rows.
