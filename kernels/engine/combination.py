@@ -161,7 +161,7 @@ class RightSide:
     ----------
     of : Combination
     rows : ndarray or CSR matrix of shape (b, d)
-    operands : list of Operand
+    operands : list
         The rows as its family takes them.
     center : ndarray of shape (d,)
         What they may be moved by.

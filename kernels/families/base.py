@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -70,19 +70,6 @@ ROUNDING = 8
 
 KINDS: dict[str, type[KernelFamily]] = {}
 """The families that can be written and read, by the kind that is written for them."""
-
-
-class Operand(Protocol):
-    """Rows as one side of a tile, as the base kernels of one family take them."""
-
-    @property
-    def n_seeds(self) -> int:
-        """Number of the seeds that are filled."""
-
-    def __getitem__(self, some: slice) -> Self: ...
-
-    def fill(self, left: Any, out: np.ndarray) -> None:
-        """Write the seeds between the rows of another operand and these into `out`, shape (n_seeds, a, b)."""
 
 
 @dataclass(frozen=True)
@@ -325,8 +312,9 @@ class KernelFamily(Parameterized, ABC):
 
         Returns
         -------
-        operands : list of Operand
-            In the order of the seeds in `plan`.
+        operands : list
+            In the order of the seeds in `plan`. Each has `n_seeds`; a slice of it is that of some rows; and
+            ``right.fill(left, out)`` writes the seeds between two of them into `out`, shape (n_seeds, a, b).
         """
         return [PlainRows(A.astype(A.dtype if dtype is None else dtype, copy=False), self, shift)]
 
@@ -383,7 +371,7 @@ def n_mapped(family: KernelFamily, d: int) -> int:
     return max(int(one.rows.shape[1]) for one in operands)
 
 
-def fill_seeds(left: Sequence[Operand], right: Sequence[Operand], out: np.ndarray) -> None:
+def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> None:
     """Write the seeds of a tile into `out`, shape (n_seeds, a, b), from the operands of its sides."""
     stop = 0
     for A, B in zip(left, right, strict=True):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -175,12 +176,8 @@ class FamilyUnion(ComposedFamily):
 
     def subset(self, kernels: Sequence[int]) -> FamilyUnion:
         owner = [(f, k) for f, family in enumerate(self.families) for k in range(family.n_kernels)]
-        runs: list[tuple[int, list[int]]] = []
-        for f, k in (owner[position] for position in kernels):
-            if runs and runs[-1][0] == f:
-                runs[-1][1].append(k)
-            else:
-                runs.append((f, [k]))
+        by_family = groupby((owner[position] for position in kernels), key=itemgetter(0))
+        runs = [(f, [k for _, k in run]) for f, run in by_family]
         families = [self.families[f].subset(ks) for f, ks in runs]
         return FamilyUnion(families, [self.columns[f] for f, _ in runs], [self.views[f] for f, _ in runs])
 

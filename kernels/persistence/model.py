@@ -470,6 +470,8 @@ def _require_sound(model: Model) -> None:
                 f"{name} must have shape {shape}, for this model's training rows, classes and {d} features, got "
                 f"{array.shape}; train and save the model again."
             )
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite, got other values; train and save the model again.")
     known = getattr(estimator, "feature_names_in_", None)
     if known is not None and known.tolist() != list(names):
         raise ValueError(f"features must be the names that the estimator was fitted with, got {listed(names)}.")
@@ -477,8 +479,5 @@ def _require_sound(model: Model) -> None:
         raise ValueError(
             f"features must name the {d} columns that the estimator was fitted on, got {len(names)} names."
         )
-    for name, array in numbers.items():
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} must be finite, got other values; train and save the model again.")
     if not (model.spread > 0).all():
         raise ValueError(f"spread must be positive, got {model.spread.min()}; use one for columns that are constant.")

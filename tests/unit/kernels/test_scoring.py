@@ -233,7 +233,7 @@ def test_coefficients_that_are_replaced_count_and_nothing_prepared_is_pickled():
     small, before = len(pickle.dumps(model)), model.predict(X)
     assert len(pickle.dumps(model)) == small
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), before)
-    model.dual_coef_ = 2 * model.dual_coef_
+    model.take_coefficients(model.kernel_, 2 * model.dual_coef_, model.intercept_)
     np.testing.assert_allclose(model.predict(X) - model.intercept_, 2 * (before - model.intercept_), atol=1e-11)
 
 
