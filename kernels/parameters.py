@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, isabstract, signature
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Self, TypeVar, cast
 
 import numpy as np
@@ -278,3 +278,21 @@ def positive(name: str, value: Any) -> float:
     if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
         return float(value)
     raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")
+
+
+def positive_numbers(name: str, values: Iterable[float]) -> tuple[float, ...]:
+    """Return the numbers of a parameter; ValueError where there is none, or one is not positive and finite."""
+    numbers = tuple(float(value) for value in values)
+    if not numbers:
+        raise ValueError(f"{name} must hold at least one number, got an empty list.")
+    for number in numbers:
+        if not 0.0 < number < np.inf:
+            raise ValueError(f"{name} must be positive and finite, got {number:g}; leave it out or correct it.")
+    return numbers
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return a parameter that must be a whole number of at least `least`; ValueError where it is none."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least:
+        return int(value)
+    raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")

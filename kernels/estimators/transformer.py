@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field, replace
-from numbers import Integral
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -16,7 +15,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.parameters import old_names, positive
+from learnkernels.kernels.parameters import old_names, positive, whole_number
 from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.targets import Target, Task
 
@@ -163,14 +162,12 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             A parameter is out of its range, `y` is no such target or constant, or the kernel cannot be learned from
             these rows.
         """
-        n = self.n_components
-        if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"n_components must be a whole number of at least 1, got {n!r}.")
+        n = whole_number("n_components", self.n_components, 1)
         require_one_of("method", self.method, get_args(Method))
         X, y = self._validated(X, y, multi_output=True)
         kernel = self._learn(X, self._target(np.asarray(y)), positive("C", self.C))
         m = kernel.X.shape[0]
-        most = min(int(self.n_components), m)
+        most = min(n, m)
         with blas_threads_for(m):
             self._take_kernel(kernel if kernel.C is not None else with_unit_diagonal(kernel))
             kernel = self.kernel_

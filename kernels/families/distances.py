@@ -12,6 +12,7 @@ from scipy import sparse
 from learnkernels.kernels.compiled.distances import Differences, Metric
 from learnkernels.kernels.families.base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
 from learnkernels.kernels.fields import Unfit, list_of, number, optional, whole
+from learnkernels.kernels.parameters import positive_numbers
 
 DOUBLINGS = 4
 """Most doublings that take less time than an exponential."""
@@ -38,12 +39,7 @@ class ExponentialFamily(KernelFamily):
     translation_invariant = True
 
     def __init__(self, gammas: Sequence[float]) -> None:
-        self.gammas = tuple(float(gamma) for gamma in gammas)
-        if not self.gammas:
-            raise ValueError("gammas must name at least one bandwidth, got an empty list.")
-        for gamma in self.gammas:
-            if not (0.0 < gamma < np.inf):
-                raise ValueError(f"gammas must be positive and finite, got {gamma:g}; leave it out or correct it.")
+        self.gammas = positive_numbers("gammas", gammas)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -225,10 +221,7 @@ class CategoricalFamily(ExponentialFamily):
 
     def __init__(self, gammas: Sequence[float], weights: Sequence[float] | None = None) -> None:
         super().__init__(gammas)
-        self.weights = None if weights is None else tuple(float(weight) for weight in weights)
-        for weight in self.weights or ():
-            if not 0.0 < weight < np.inf:
-                raise ValueError(f"weights must be positive and finite, got {weight:g}; leave such a column out.")
+        self.weights = None if weights is None else positive_numbers("weights", weights)
 
     def _weights_of(self, A: Rows) -> np.ndarray | None:
         if self.weights is not None and len(self.weights) != A.shape[1]:

@@ -21,6 +21,7 @@ from learnkernels.kernels.families.base import (
 )
 from learnkernels.kernels.families.composed import ComposedFamily, FamilyUnion
 from learnkernels.kernels.fields import list_of, number, whole
+from learnkernels.kernels.parameters import positive, positive_numbers
 
 LARGEST_EXPONENT = 700.0
 """Natural logarithm of the largest kernel value; that of the largest double is 709."""
@@ -174,14 +175,12 @@ class PolynomialFamily(KernelFamily):
 
     def __init__(self, degrees: Sequence[int], gamma: float = 1.0, coef0: float = 1.0) -> None:
         self.degrees = tuple(int(degree) for degree in degrees)
-        self.gamma = float(gamma)
+        self.gamma = positive("gamma", gamma)
         self.coef0 = float(coef0)
         if not self.degrees:
             raise ValueError("degrees must name at least one degree, got an empty list.")
         if min(self.degrees) < 1 or any(r != given for r, given in zip(self.degrees, degrees, strict=True)):
             raise ValueError(f"degrees must be whole numbers of at least 1, got {list(degrees)}.")
-        if not (0.0 < self.gamma < np.inf):
-            raise ValueError(f"gamma must be positive and finite, got {gamma:g}.")
         if not (0.0 <= self.coef0 < np.inf):
             raise ValueError(f"coef0 must be finite and not negative, got {coef0:g}.")
 
@@ -242,13 +241,8 @@ class DirichletFamily(KernelFamily):
     translation_invariant = True
 
     def __init__(self, frequencies: Sequence[float], degree: int = 1) -> None:
-        self.frequencies = tuple(float(frequency) for frequency in frequencies)
+        self.frequencies = positive_numbers("frequencies", frequencies)
         self.degree = int(degree)
-        if not self.frequencies:
-            raise ValueError("frequencies must name at least one frequency, got an empty list.")
-        for frequency in self.frequencies:
-            if not (0.0 < frequency < np.inf):
-                raise ValueError(f"frequencies must be positive and finite, got {frequency:g}; leave it out.")
         if self.degree < 1 or self.degree != degree:
             raise ValueError(f"degree must be a whole number of at least 1, got {degree}.")
 

@@ -487,7 +487,7 @@ class KernelSearchLearner(Learner):
         Raises
         ------
         ValueError
-            A parameter is out of its range, or the target is constant.
+            A parameter is out of its range.
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
@@ -499,6 +499,8 @@ class KernelSearchLearner(Learner):
             rows, weights = problem.statistics.rows, problem.statistics.sample_weight
         rows = np.arange(problem.X.shape[0]) if rows is None else rows
         taken, training, kernels = as_rows(problem.X[rows]), problem.target.take(rows), []
+        if not np.ptp(training.Y, axis=0).any():
+            raise ValueError("Y must vary, got a constant target, from which no kernel can be learned.")
         weighted = {} if weights is None else {"sample_weight": weights}
         with blas_threads_for(min(len(rows), getattr(self, "search_rows", len(rows)))):
             for value in problem.grid if self.predictor else [None]:

@@ -11,6 +11,7 @@ import numpy as np
 from learnkernels.kernels.centering import center_in_place
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
 from learnkernels.kernels.learners.base import FoundKernels, KernelSearchLearner
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.search.pairs import (
     FeaturePairs,
     Kind,
@@ -98,8 +99,6 @@ class CA(KernelSearchLearner):
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
         self.require()
         Y = target.Y - target.Y.mean(axis=0)
-        if not np.abs(Y).max() > 0:
-            raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
         pairs: FeaturePairs | RadialPairs
@@ -164,8 +163,7 @@ class CA(KernelSearchLearner):
             if not low <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be at least {low:g} and finite, got {getattr(self, name)}.")
         for name in ("largest_step", "eps"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}.")
+            positive(name, getattr(self, name))
 
 
 class Ascent:

@@ -14,7 +14,7 @@ from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gr
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
 from learnkernels.kernels.learners.base import FoundKernels, KernelSearchLearner
 from learnkernels.kernels.learners.norm_ball import L1KRR
-from learnkernels.kernels.parameters import positive
+from learnkernels.kernels.parameters import positive, whole_number
 from learnkernels.kernels.search.pairs import Kind, RadialPairs, radial_kernels, require_kind
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.factor import ridge_factor
@@ -83,18 +83,14 @@ class CR(KernelSearchLearner):
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
         require_kind(self.kind)
-        if not self.tolerance > 0 or self.max_iterations < 1:
-            raise ValueError(
-                f"tolerance and max_iterations must be positive, got {self.tolerance} and {self.max_iterations}."
-            )
+        positive("tolerance", self.tolerance)
+        whole_number("max_iterations", self.max_iterations, 1)
 
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
         self.require()
         C = positive("C", C)
         Y = target.Y - target.Y.mean(axis=0)
-        if not np.abs(Y).max() > 0:
-            raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
         m = X.shape[0]
         if not (self.corrective or has_room(m)):
             raise ValueError(

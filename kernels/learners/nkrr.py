@@ -11,7 +11,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
 from learnkernels.kernels.learners.base import JointLearner, Solution, center_weights
-from learnkernels.kernels.parameters import positive
+from learnkernels.kernels.parameters import positive, whole_number
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
@@ -53,12 +53,10 @@ class PolynomialRidge:
         Raises
         ------
         ValueError
-            The regularization is not positive and finite, or the target is constant.
+            The regularization is not positive and finite.
         """
         self.grams = grams
         self.Y = target.Y - grams.centering.target_mean(target.Y)
-        if not self.Y.any():
-            raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
         self.ridge = 1.0 / positive("C", C)
         self.degree = int(degree)
         self.offset = float(offset)
@@ -207,18 +205,13 @@ class NKRR(JointLearner):
             raise ValueError("radius and center must not both be zero: no base kernel would have weight.")
         if self.algorithm not in ("spectral", "as-printed"):
             raise ValueError(f"algorithm must be spectral or as-printed, got {self.algorithm!r}.")
-        if self.starts < 1:
-            raise ValueError(f"starts must be at least 1, got {self.starts}.")
+        whole_number("starts", self.starts, 1)
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
         self.require()
         objective = PolynomialRidge(grams, target, C, self.degree, self.offset)
         p = grams.n_kernels
-        if start is not None and (
-            np.shape(start) != (p,) or not np.all(np.isfinite(start)) or np.any(np.less(start, 0))
-        ):
-            raise ValueError(f"start must be {p} finite weights, one per base kernel, none of them negative.")
         mu_0 = center_weights(self.center, p, float(self.norm))
         if not self.radius:
             return Solution(mu_0, None, objective.degree, objective.offset)

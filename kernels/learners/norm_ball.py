@@ -12,6 +12,7 @@ import numpy as np
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, has_room
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import JointLearner, Solution, center_weights
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.lasso import ridge_weights, svm_weights
@@ -254,9 +255,7 @@ class L2KRR(LpKRR):
 
     def ball(self, p: int) -> Ball:
         """Return the ball; see `BallLearner.ball`."""
-        if not 0 < self.radius < np.inf:
-            raise ValueError(f"radius must be positive and finite, got {self.radius}.")
-        return Ball(center_weights(self.center, p, 2.0), float(self.radius), 2.0)
+        return Ball(center_weights(self.center, p, 2.0), positive("radius", self.radius), 2.0)
 
     def minimize(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
         """Return the weights in a ball, and their certificate."""

@@ -14,6 +14,7 @@ from learnkernels.kernels.families.composed import NormalScoresFamily, normal_sc
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import AlignmentLearner, FoundKernels, KernelSearchLearner
 from learnkernels.kernels.learners.closed_form import Unif
+from learnkernels.kernels.parameters import whole_number
 from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.search.halves import COMBINED_KERNELS, Examples, FeatureColumns, KernelChoice, SplitHalf
 from learnkernels.kernels.search.metric import (
@@ -129,8 +130,6 @@ class RFM(KernelSearchLearner):
     def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
         self.require()
-        if not np.ptp(target.Y, axis=0).any():
-            raise ValueError("Y must vary, got a constant target, from which no metric can be learned.")
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
         given = None if sample_weight is None else sample_weight[rows]
@@ -244,9 +243,7 @@ class RFM(KernelSearchLearner):
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
         for name, low in (("rank", 1), ("search_rows", 10), *([("rounds", 0)] if self.rounds != "auto" else [])):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
+            whole_number(name, getattr(self, name), low)
         if self.scores not in (True, False, "auto"):
             raise ValueError(f"scores must be true, false or auto, got {self.scores!r}.")
         known_values = {"metric": ("both", "diagonal", "full"), "kernels": ("auto", *KINDS), "weights": tuple(WEIGHTS)}

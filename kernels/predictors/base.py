@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from learnkernels.kernels.engine.combination import CombinedGram
 from learnkernels.kernels.engine.workers import RowSource, Threads, Workers
 from learnkernels.kernels.families.base import Rows, move
 from learnkernels.kernels.learned import LearnedKernel, LinearScores, checked_rows
-from learnkernels.kernels.parameters import Parameterized, positive
+from learnkernels.kernels.parameters import Parameterized, positive, whole_number
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, class_scores, pair_votes
 from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions
 from learnkernels.kernels.targets import Target, Task
@@ -298,9 +297,8 @@ class Predictor(Parameterized, ABC):
         if task not in self.tasks:
             raise ValueError(f"predictor {self.name} does not serve {task}; use auto or {DEFAULTS[task]}.")
         for name, least in (("landmarks", 2), ("seed", 0)):
-            value = getattr(self, name, None)
-            if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value < least):
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+            if (value := getattr(self, name, None)) is not None:
+                whole_number(name, value, least)
         if hasattr(self, "memory"):
             positive("memory", self.memory)
         if (tolerance := getattr(self, "tolerance", None)) is not None and not 0 < tolerance < 1:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from learnkernels.kernels.centering import Centering, subtract_means
+from learnkernels.kernels.centering import subtract_means
 from learnkernels.kernels.engine.combination import Combination, RightSide
 from learnkernels.kernels.engine.workers import BlockResults, RowSource, Threads
 from learnkernels.kernels.families.base import Rows
@@ -149,11 +149,6 @@ class Subspace:
         U = kernel.centering.less_mean(U)
         landmarks = replace(kernel, X=Z, rows=rows, row_means=row_means, sample_weight=None)
         return cls(landmarks, U / np.sqrt(s), s * (n_rows / len(rows)))
-
-    @property
-    def centering(self) -> Centering:
-        """That of the kernel."""
-        return self.kernel.centering
 
     @property
     def offset(self) -> np.ndarray:
@@ -315,7 +310,7 @@ def passes_over(
 
 def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
     """Return the mean feature over all rows, which is subtracted, shape (r,); zero without centering."""
-    if not subspace.centering.subtracts:
+    if not subspace.kernel.centering.subtracts:
         return np.zeros(subspace.basis.shape[1])
     return np.asarray(sums.kernel @ subspace.basis / sums.weight - subspace.offset)
 

@@ -218,7 +218,7 @@ def _unit(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.
         return 1.0
     if kernel.indefinite:
         return float(np.trace(centered_products(subspace, sums)[1])) / sums.weight
-    means = float(subspace.centering.mean(sums.kernel))
+    means = float(kernel.centering.mean(sums.kernel))
     around_landmarks = (sums.own - 2 * means) / sums.weight + subspace.kernel.row_means.mean()
     return float(around_landmarks - mean @ mean)
 

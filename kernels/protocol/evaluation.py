@@ -302,7 +302,7 @@ class Evaluation:
         candidates : sequence of PredictorPath
             Fitted on the trial's training folds; one for each setting of the learner's parameters that is tried.
         trial : Trial
-            Which folds train, validate and test.
+            Which folds train, validate and test; one with a validation fold.
         by : {"error", "alignment"}, default "error"
             What chooses the candidate on the validation fold: its error, together with the regularization, or
             its `validation_alignment`, and the regularization then by the error. The latter needs candidates with
@@ -318,16 +318,12 @@ class Evaluation:
         Raises
         ------
         ValueError
-            `by` is unknown, or needs the alignment of candidates that have none.
+            `by` needs the alignment of candidates that have none.
 
         References
         ----------
         Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, appendix B.2, for the choice by alignment.
         """
-        if by not in ("error", "alignment"):
-            raise ValueError(f"by must be error or alignment, got {by!r}.")
-        if trial.validation is None:
-            raise ValueError("a trial without a validation fold has nothing to choose by; choose by cross-validation.")
         with blas_threads_for(count_rows(self.folds, trial.training)):
             rows = np.flatnonzero(self.folds == trial.validation)
             considered = list(range(len(candidates)))

@@ -78,7 +78,7 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     Raises
     ------
     ValueError
-        Fewer than 3 folds, fewer rows or groups than folds, no class of as many rows, or a class that is not in three
+        Fewer rows or groups than folds, no class of as many rows, or a class that is not in three
         folds, which those of a trial that train, all but one to validate and one to test, could lack.
     """
     from sklearn.model_selection import (  # here, because it brings pandas along
@@ -88,7 +88,6 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
         StratifiedKFold,
     )
 
-    _require_three(n_folds)
     units, unit = (len(target), "row") if groups is None else (len(np.unique(groups)), "group")
     if units < n_folds:
         raise ValueError(f"there must be at least one {unit} a fold, got {units} {unit}s for {n_folds} folds.")
@@ -143,18 +142,14 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
     ValueError
         Fewer than 3 folds, a fold without rows, or a class without training rows in a trial.
     """
-    _require_three(n_folds)
+    if n_folds < 3:
+        raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
     counts = np.bincount(folds, minlength=n_folds)
     if not counts.all():
         raise ValueError(f"each fold must have rows, got none in fold {counts.argmin()} of those given; leave it out.")
     for trial in trials(n_folds):
         _require_classes(target, rows_of(folds, trial.training), f"training row where fold {trial.test} tests")
     return folds
-
-
-def _require_three(n_folds: int) -> None:
-    if n_folds < 3:
-        raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
 
 
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
@@ -177,10 +172,9 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
     Raises
     ------
     ValueError
-        Fewer than 3 blocks, fewer different times than blocks, or a class that the first block, which trains alone in
+        Fewer different times than blocks, or a class that the first block, which trains alone in
         one trial, lacks.
     """
-    _require_three(n_folds)
     distinct, of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
     if len(distinct) < n_folds:
         raise ValueError(
@@ -310,7 +304,7 @@ def assign_split(
     Raises
     ------
     ValueError
-        A part of fewer than two rows, more rows than there are, fewer groups or times than parts, a group with rows
+        More rows than there are, fewer groups or times than parts, a group with rows
         that are held out and others, or a class that would have no training row.
 
     Notes
@@ -361,7 +355,11 @@ def _drawn(
 
     Of times nothing is drawn: the last rows are of the last part.
     """
-    _require_sizes(target, sizes)
+    if (wanted := sum(sizes.values())) > len(target):
+        raise ValueError(
+            f"{', '.join(sizes)} must together be at most the {len(target)} rows there are, got "
+            f"{' + '.join(map(str, sizes.values()))} = {wanted}; draw fewer."
+        )
     m, ends = len(target), np.cumsum(list(sizes.values()))
     if groups is None and times is None and target.task == "regression":  # of which there may be tens of millions
         order = np.random.default_rng(seed).permutation(np.arange(m, dtype=np.int32 if m < 1 << 31 else np.intp))
@@ -398,19 +396,6 @@ def _drawn(
         drawn = np.where(drawn < 0, -1, len(sizes) - 1 - drawn)
     _require_classes(target, np.flatnonzero(drawn[units] == 0))
     return drawn[units]
-
-
-def _require_sizes(target: Target, sizes: Mapping[str, int]) -> None:
-    """Raise ValueError if a part of fewer than two rows is requested, or more rows than there are."""
-    for name, size in sizes.items():
-        if size < 2:
-            raise ValueError(f"{name} must be at least 2 rows, got {size}.")
-    *first, last = sizes
-    if (wanted := sum(sizes.values())) > len(target):
-        raise ValueError(
-            f"{' and '.join([', '.join(first), last] if first else [last])} must together be at most the "
-            f"{len(target)} rows there are, got {' + '.join(map(str, sizes.values()))} = {wanted}; draw fewer."
-        )
 
 
 def split_trial() -> Trial:

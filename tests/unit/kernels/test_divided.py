@@ -158,7 +158,6 @@ def test_what_groups_or_time_do_not_allow_is_refused():
         "each class must have at least one training row, got none of class 'a', 10 of 20 rows, among 4": (
             partial(assign_split, classes, 4, 3, 3, 0, times=i)
         ),
-        "folds must be at least 3 .*, got 2": partial(assign_blocks, numbers, 2, i),
     }
     require_refusals((draw, sentence) for sentence, draw in refused.items())
 

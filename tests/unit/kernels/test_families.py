@@ -269,17 +269,17 @@ def test_names_of_a_union_differ_and_name_views_as_told_in_subsets_too():
 
 
 REFUSED = [
-    (lambda: GaussianFamily([]), "gammas must name at least one bandwidth"),
+    (lambda: GaussianFamily([]), "gammas must hold at least one number"),
     *((partial(GaussianFamily, [1.0, g]), f"gammas must be positive and finite, got {g}") for g in (0, -0.5, np.nan)),
     (lambda: PolynomialFamily([]), "degrees must name at least one degree"),
     (lambda: PolynomialFamily([2, 0]), r"degrees must be whole numbers of at least 1, got \[2, 0\]"),
     (lambda: PolynomialFamily([2.5]), r"degrees must be whole numbers of at least 1, got \[2\.5\]"),
-    (lambda: PolynomialFamily([2], gamma=0.0), "gamma must be positive and finite, got 0"),
+    (lambda: PolynomialFamily([2], gamma=0.0), "gamma must be a positive, finite number, got 0"),
     (lambda: PolynomialFamily([2], coef0=-1.0), "coef0 must be finite and not negative, got -1"),
     (lambda: PolynomialFamily([2], coef0=np.inf), "coef0 must be finite and not negative, got inf"),
     (lambda: LaplacianFamily([1.0, -2.0]), "gammas must be positive and finite, got -2"),
     (lambda: CosineFamily().subset([0, 0]), r"kernels must be \[0\].*cosine.*got \[0, 0\]"),
-    (lambda: DirichletFamily([]), "frequencies must name at least one frequency"),
+    (lambda: DirichletFamily([]), "frequencies must hold at least one number"),
     (lambda: DirichletFamily([0.0]), "frequencies must be positive and finite, got 0"),
     *((partial(DirichletFamily, [1.0], r), f"degree must be a whole number of at least 1, got {r}") for r in (0, 1.5)),
     (lambda: DirichletFamily([1.0]).diag(np.ones((2, 700))), "must see at most 637 features.*got 700"),

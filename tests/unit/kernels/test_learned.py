@@ -188,6 +188,9 @@ def test_what_is_constant_on_the_training_rows_is_refused_whatever_the_learner()
         table.append((partial(learn_kernel, learner, both, rows, y), of_kernels))
         on = partial(learn_kernel, learner, GaussianFamily([0.5, 1.0]), X, task="regression")
         table.append((partial(on, np.full(60, [0.0, 1.0, -2.5][k % 3])), "Y must vary, got a constant target"))
+    for learner in ("ca", "cr", "rfm"):
+        same = partial(learn_kernel, learner, None, X, np.ones(60), task="regression")
+        table.append((same, "Y must vary, got a constant target"))
     require_refusals(table)
 
 

@@ -478,7 +478,7 @@ OUT_OF_RANGE = [
     ("lp-svm", {"norm": 0.9}, "norm must be at least 1, got 0.9"),
     ("lp-krr", {"norm": 0.0}, "norm must be at least 1"),
     ("l2-krr", {"center": -1.0}, "center must be zero or positive"),
-    ("l2-krr", {"radius": 0.0}, "radius must be positive and finite"),
+    ("l2-krr", {"radius": 0.0}, "radius must be a positive, finite number"),
     ("nkrr", {"offset": -1.0}, "offset must be zero or positive"),
     ("single-stage", {"gamma": -1.0}, "gamma, gamma1 and gamma2 must not be negative"),
     ("single-stage", {"gamma2": 0.0}, "gamma1 or gamma2 must be positive"),
@@ -488,7 +488,7 @@ OUT_OF_RANGE = [
     ("nkrr", {"algorithm": "other"}, "algorithm must be spectral or as-printed"),
     ("ca", {"kind": "cauchy"}, "kind must be one of gaussian, laplacian, dirichlet"),
     ("ca", {"max_kernels": 0}, "max_kernels must be at least 1"),
-    ("cr", {"tolerance": 0.0}, "tolerance and max_iterations must be positive"),
+    ("cr", {"tolerance": 0.0}, "tolerance must be a positive, finite number"),
     ("rfm", {"rank": 0}, "rank must be a whole number of at least 1"),
 ]
 

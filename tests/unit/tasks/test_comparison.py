@@ -105,7 +105,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"predictor": "svm"}, "data set diabetes: predictor svm does not serve regression; use auto or krr"),
     ({"kernels": [{"family": "linear", "columns": ["zz"]}]}, "family linear must be some of the features"),
     ({"protocol": {"folds": 72}}, "a class must have as many rows as there are folds, got 71 for 72; use fewer"),
-    ({"protocol": {"split": TOO_MANY}}, "data set wine: train, validation and test must together be at most the 178"),
+    ({"protocol": {"split": TOO_MANY}}, "data set wine: train, validation, test must together be at most the 178"),
     ({"datasets": [RELEVANCE]}, "data set relevance width=3: relevance has no parameter 'width'; it takes rows, gamma"),
 ]
 

@@ -141,7 +141,7 @@ def test_a_split_that_a_data_set_does_not_allow_gets_one_sentence():
     with pytest.raises(InputError, match="data set rare: Y must vary, got a co"):
         moments_of(store_dataset(one, "rare", "here"), of, repeat)
     _, ref = stored(classes=3)
-    rows = r"data set data: train, validation and test must .* 301 rows there are, got 212 \+ 40 \+ 50 = 302[^\n]*"
+    rows = r"data set data: train, validation, test must .* 301 rows there are, got 212 \+ 40 \+ 50 = 302[^\n]*"
     classes = r"data set data: each class must have at least one training row, got none of class '2'[^\n]*"
     for train, sentence in ((212, rows), (2, classes)):
         of = split_config("linear", train=train)
