@@ -96,15 +96,14 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
         most = int(np.bincount(target.values).max())
         if most < n_folds:
             raise ValueError(f"a class must have as many rows as there are folds, got {most} for {n_folds}; use fewer.")
-        splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(
-            n_folds, shuffle=True, random_state=seed
-        )
+        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     else:
-        splitter = (KFold if groups is None else GroupKFold)(n_folds, shuffle=True, random_state=seed)
+        kind = KFold if groups is None else GroupKFold
     folds = np.empty(len(target), dtype=np.intp)
     rows = np.zeros((len(target), 1))
     with warnings.catch_warnings():  # of a class of fewer rows than folds: what it takes is looked at below
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+        splitter = kind(n_folds, shuffle=True, random_state=seed)
         for fold, (_, test) in enumerate(splitter.split(rows, target.values if by_class else None, groups)):
             folds[test] = fold
     if by_class:
@@ -368,12 +367,12 @@ def _drawn(
             parts[some] = part
         return parts
     units, rows = _units(m, groups if times is None else times)
-    if len(rows) < len(sizes) and times is not None:
-        raise ValueError(
-            f"rows of one time stay together, so {' and '.join(sizes)} need a time each, got {len(rows)} in all."
-        )
     if len(rows) < len(sizes):
-        raise ValueError(f"{' and '.join(sizes)} need a group each, got {len(rows)} in all; draw rows of more groups.")
+        unit = "group" if times is None else "time"
+        raise ValueError(
+            f"rows of one {unit} stay together, so {' and '.join(sizes)} need a {unit} each, got {len(rows)} in all; "
+            f"draw rows of more {unit}s."
+        )
     order = np.random.default_rng(seed).permutation(len(rows))
     if times is not None:
         order, ends = np.arange(len(rows))[::-1], np.cumsum(list(sizes.values())[::-1])
