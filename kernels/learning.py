@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -91,7 +92,7 @@ def learn_kernel(
     if isinstance(learner, KernelSearchLearner):
         if len(target) != X.shape[0]:
             raise ValueError(f"y must have one entry per row of X, got {len(target)} for {X.shape[0]} rows.")
-        return learner.learn(LearningProblem(None, X, None, target, [C], sample_weight=sample_weight))[0]
+        return learner.learn_from_rows(X, target, [C], None, sample_weight)[0]
     assert family is not None  # checked
     require_directions(family, X)
     keep_origin = not learner.centered or not Centering.of(centering).subtracts
@@ -201,7 +202,7 @@ def learn_path(
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     with blas_threads_for(statistics.n_rows):  # whose number would show in the last bits
-        problem = LearningProblem(family, X, statistics, target, grid, normalize, seen)
+        problem = LearningProblem(cast(KernelFamily, family), X, statistics, target, grid, normalize, seen)
         kernels: tuple[LearnedKernel, ...] = learner.learn(problem)
     if isinstance(statistics, SampledStatistics):
         sampling = Sampling(statistics.n_rows, statistics.total_rows)

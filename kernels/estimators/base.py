@@ -23,7 +23,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, dist
 from learnkernels.kernels.families.distances import GaussianFamily
 from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
-from learnkernels.kernels.learners import LEARNERS, KernelSearchLearner, Learner, LearningProblem, as_learner
+from learnkernels.kernels.learners import LEARNERS, KernelSearchLearner, Learner, as_learner
 from learnkernels.kernels.learning import learn_from_statistics, learn_kernel
 from learnkernels.kernels.parameters import old_attribute, renamed
 from learnkernels.kernels.predictors import as_predictor
@@ -232,7 +232,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         if isinstance(learner, KernelSearchLearner):
             require_sample(sample)
             rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, self._seed)
-            return learner.learn(LearningProblem(None, X, None, target, [C], rows=rows))[0]
+            return learner.learn_from_rows(X, target, [C], rows)[0]
         assert family is not None  # checked
         require_directions(family, X)
         keep_origin = not learner.centered or not centering.subtracts

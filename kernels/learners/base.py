@@ -121,84 +121,68 @@ class LearningProblem:
 
     Attributes
     ----------
-    family : KernelFamily or None
+    family : KernelFamily
         p base kernels; of no use to a learner that finds its own.
     X : ndarray or CSR matrix of shape (n, d)
         The data set that training rows are counted in; may be mapped from a file.
-    statistics : AlignmentStatistics or None
-        Statistics of the training rows; None for a learner that finds its own base kernels, which takes `rows`.
+    statistics : AlignmentStatistics
+        Of the training rows; a learner that finds its own base kernels takes the rows and their weights from them.
     target : Target or None
         Of all n rows; two-stage learners need none.
     grid : sequence of float, default (1.0,)
         Regularizations, ascending: C, or 1 / lambda.
     normalize : {"trace", "frobenius", "none"}, default "trace"
     centering : Centering
-    rows, sample_weight : ndarray of shape (m,), optional
-        Without `statistics`: positions of the training rows, all by default, and their weights.
     """
 
-    family: KernelFamily | None
+    family: KernelFamily
     X: Rows
-    statistics: AlignmentStatistics | None = None
+    statistics: AlignmentStatistics
     target: Target | None = None
     grid: Sequence[float] = (1.0,)
     normalize: Normalization = "trace"
     centering: Centering = Centering.CENTER
-    rows: np.ndarray | None = None
-    sample_weight: np.ndarray | None = None
-
-    @property
-    def base_kernels(self) -> KernelFamily:
-        """The family, for learners that are given one."""
-        assert self.family is not None
-        return self.family
-
-    @property
-    def training_statistics(self) -> AlignmentStatistics:
-        """The statistics, for learners that are given them."""
-        assert self.statistics is not None
-        return self.statistics
 
     @cached_property
     def scales(self) -> np.ndarray:
         """What each base kernel is divided by, shape (p,)."""
-        return self.training_statistics.scales(self.normalize, self.centering.subtracts)
+        return self.statistics.scales(self.normalize, self.centering.subtracts)
 
     @cached_property
     def usable(self) -> np.ndarray:
         """Positions of the base kernels that may carry weight."""
-        return np.flatnonzero(~self.training_statistics.vanishing(self.centering.subtracts))
+        return np.flatnonzero(~self.statistics.vanishing(self.centering.subtracts))
 
     @property
     def origin(self) -> np.ndarray:
         """What rows are moved by, shape (d,); zeros where that would change a kernel."""
-        origin = self.training_statistics.origin
-        moved = self.centering.subtracts or self.base_kernels.translation_invariant
+        origin = self.statistics.origin
+        moved = self.centering.subtracts or self.family.translation_invariant
         return origin if moved else np.zeros_like(origin)
 
     @cached_property
     def training_rows(self) -> Rows:
         """The training rows less `origin`, shape (m, d)."""
-        return move(as_rows(self.X[self.training_statistics.rows]), self.origin)
+        return move(as_rows(self.X[self.statistics.rows]), self.origin)
 
     @property
     def shift(self) -> np.ndarray:
         """Constant that is subtracted from each base kernel, which centering does not see; zero without, shape (p,)."""
-        statistics = self.training_statistics
+        statistics = self.statistics
         return statistics.shift if self.centering.subtracts else np.zeros(statistics.n_kernels)
 
     def kernel(
         self, learner: str, solution: Solution, scales: np.ndarray | None = None, C: float | None = None
     ) -> LearnedKernel:
         """Return the kernel of a solution over the usable base kernels; ValueError for what is no such solution."""
-        statistics, solution = self.training_statistics, require_solution(solution, learner, len(self.usable))
+        statistics, solution = self.statistics, require_solution(solution, learner, len(self.usable))
         scales = self.scales if scales is None else scales
         weights, coefficients = np.zeros((2, statistics.n_kernels))
         weights[self.usable] = solution.weights
         coefficients[self.usable] = solution.weights / scales[self.usable]
         row_means = statistics.combined_row_means(coefficients)
         kernel = LearnedKernel(
-            family=self.base_kernels,
+            family=self.family,
             learner=learner,
             weights=weights,
             normalize=self.normalize,
@@ -215,7 +199,7 @@ class LearningProblem:
             offset=solution.offset,
             C=C,
             sample_weight=statistics.sample_weight,
-            traces=statistics.traces(self.centering.subtracts) if any(self.base_kernels.kernel_views) else None,
+            traces=statistics.traces(self.centering.subtracts) if any(self.family.kernel_views) else None,
             centering=self.centering,
         )
         if kernel.degree == 1:
@@ -377,7 +361,7 @@ class AlignmentLearner(Learner):
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid."""
-        statistics, usable = problem.training_statistics, problem.usable
+        statistics, usable = problem.statistics, problem.usable
         statistics.require_informative(problem.centering.subtracts)
         # Of kernels that are not centered a constant one may be used, but has no centered alignment.
         aligned = ~statistics.vanishing(self.centered)[usable]
@@ -432,7 +416,7 @@ class JointLearner(Learner):
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
         """Return one kernel per value of C; each problem starts from the solution of the one before."""
-        usable, statistics = problem.usable, problem.training_statistics
+        usable, statistics = problem.usable, problem.statistics
         statistics.require_informative(problem.centering.subtracts)
         if problem.target is None:
             raise ValueError(f"{self.name} learns weights and predictor together and needs the target; give target.")
@@ -443,7 +427,7 @@ class JointLearner(Learner):
         scales = problem.scales * diagonals.mean()
         with blas_threads_for(statistics.n_rows):
             grams = gram_operator(
-                problem.base_kernels.subset(usable.tolist()),
+                problem.family.subset(usable.tolist()),
                 problem.training_rows,
                 shift=problem.shift[usable],
                 scales=scales[usable],
@@ -491,19 +475,28 @@ class KernelSearchLearner(Learner):
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one per value of C; of the statistics of a problem the rows alone count."""
+        """Return one kernel, or one per value of C; of the statistics of a problem the rows and weights alone count."""
         if problem.target is None:
             raise ValueError(f"{self.name} searches base kernels for a target and needs the target; give target.")
-        rows, weights = problem.rows, problem.sample_weight
-        if problem.statistics is not None:
-            rows, weights = problem.statistics.rows, problem.statistics.sample_weight
-        rows = np.arange(problem.X.shape[0]) if rows is None else rows
-        taken, training, kernels = as_rows(problem.X[rows]), problem.target.take(rows), []
+        statistics = problem.statistics
+        return self.learn_from_rows(problem.X, problem.target, problem.grid, statistics.rows, statistics.sample_weight)
+
+    def learn_from_rows(
+        self,
+        X: Rows,
+        target: Target,
+        grid: Sequence[float],
+        rows: np.ndarray | None = None,
+        weights: np.ndarray | None = None,
+    ) -> tuple[LearnedKernel, ...]:
+        """Return one kernel, or one per value of C, from some rows of a data set, all by default, and their weights."""
+        rows = np.arange(X.shape[0]) if rows is None else rows
+        taken, training, kernels = as_rows(X[rows]), target.take(rows), []
         if not np.ptp(training.Y, axis=0).any():
             raise ValueError("Y must vary, got a constant target, from which no kernel can be learned.")
         weighted = {} if weights is None else {"sample_weight": weights}
         with blas_threads_for(min(len(rows), getattr(self, "search_rows", len(rows)))):
-            for value in problem.grid if self.predictor else [None]:
+            for value in grid if self.predictor else [None]:
                 found = self.find(taken, training, 1.0 if value is None else value, **weighted)
                 if not isinstance(found, FoundKernels):
                     raise ValueError(
@@ -513,7 +506,7 @@ class KernelSearchLearner(Learner):
                 of_found = replace(of_found, rows=rows[of_found.rows])
                 make = Solution.of_direction if value is None else Solution
                 solution = make(found.weights, found.certificate)
-                kernel = LearningProblem(found.family, problem.X, of_found, normalize="none").kernel(
+                kernel = LearningProblem(found.family, X, of_found, normalize="none").kernel(
                     self.name, solution, C=value
                 )
                 kernels.append(replace(kernel, parameters=found.parameters, history=found.alignments))

@@ -26,7 +26,7 @@ class Unif(AlignmentLearner):
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid; a constant base kernel has weight where nothing is centered."""
-        problem.training_statistics.require_informative(problem.centering.subtracts)
+        problem.statistics.require_informative(problem.centering.subtracts)
         return (problem.kernel(self.name, Solution.of_direction(np.ones(len(problem.usable)))),)
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:

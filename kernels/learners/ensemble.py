@@ -47,8 +47,9 @@ class Ensemble(Learner):
         self.check(problem.family, centering=problem.centering)
         if problem.target is None:
             raise ValueError(f"{self.name} learns hypotheses and needs the target; give target.")
-        statistics, family = problem.training_statistics, problem.base_kernels
-        return KernelEnsemble.fit(family, problem.X, statistics, problem.target, problem.grid, problem.normalize)
+        return KernelEnsemble.fit(
+            problem.family, problem.X, problem.statistics, problem.target, problem.grid, problem.normalize
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -22,7 +22,7 @@ from sklearn.svm import SVC
 from learnkernels import GaussianFamily, KernelLearningClassifier, gram_statistics, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, ProtocolConfig
-from learnkernels.kernels.learners import RFM, LearningProblem
+from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
@@ -224,7 +224,7 @@ def test_a_refit_keeps_the_kernel_that_was_found_on_a_sample(search_rows: int):
     (learning, choosing, testing), dataset = rows_of(statistics, trial), load_dataset(ref)
     X, target, final = dataset.X, dataset.target, np.sort(np.concatenate([learning, choosing]))
     rfm, rows = RFM(search_rows=search_rows), learning if len(learning) > search_rows else final
-    kernels = rfm.for_features(dataset.features).learn(LearningProblem(None, X, target=target, rows=rows))
+    kernels = rfm.for_features(dataset.features).learn_from_rows(X, target, [1.0], rows)
     hypotheses = KernelPredictors(kernels, target, "krr", [row["regularisation"]], X=X, training=final)
     errors = hypotheses.predict(X[testing])[0] - target.values[testing]
     assert row["error"] == pytest.approx(np.sqrt(np.square(errors).mean()), rel=1e-9)
