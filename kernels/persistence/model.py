@@ -158,15 +158,10 @@ class Model(Value):
     @property
     def missing_at_training(self) -> dict[str, float]:
         """Return the share of the training rows that lack a value, of each column of which some do."""
-        shares: dict[str, float] = {}
         if self.table is None or self.reference is None:
-            return shares
-        start = 0
-        for column in self.table.columns:
-            if column.gap_place is not None:
-                shares[column.name] = float(self.reference.shares[start + column.gap_place])
-            start += len(column.features)
-        return shares
+            return {}
+        lacking = [(of.name, at.start + of.gap_place) for of, at in self.table.places if of.gap_place is not None]
+        return {name: float(self.reference.shares[place]) for name, place in lacking}
 
     @property
     def _half_width(self) -> np.ndarray | None:

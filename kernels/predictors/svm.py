@@ -136,7 +136,8 @@ def _fit_exactly(
     for j, (rows, y) in enumerate(pairs):
         # What counts of a start is which rows are at a bound, and that moves with C.
         guess = None if start is None else np.abs(start.dual[rows, j]) * (C / start.C)
-        a, intercepts[j], _ = solve_svm(K[np.ix_(rows, rows)], y, C, guess, intercept)
+        among = K if len(rows) == len(K) else K[np.ix_(rows, rows)]
+        a, intercepts[j], _ = solve_svm(among, y, C, guess, intercept)
         dual[rows, j] = y * a
     return _PairwiseSVM(C, dual, intercepts, exact=True)
 

@@ -232,12 +232,12 @@ class TableEncoding(Value):
         held = read_columns(table, self.names)
         X = np.empty((len(next(iter(held.values())).values), len(self.features)))
         report = EncodingReport() if report is None else report
-        for column, features in self._places:
+        for column, features in self.places:
             column.encode(held[column.name], X[:, features], report)
         return X
 
     @cached_property
-    def _places(self) -> list[tuple[ColumnEncoding, slice]]:
+    def places(self) -> list[tuple[ColumnEncoding, slice]]:
         """Each column with the positions of its features."""
         ends = np.cumsum([0, *(len(column.features) for column in self.columns)]).tolist()
         return [(column, slice(*of)) for column, of in zip(self.columns, itertools.pairwise(ends), strict=True)]
@@ -245,14 +245,14 @@ class TableEncoding(Value):
     def for_trees(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return a table's features as trees take them, NaN for gaps, and which of them hold levels as numbers."""
         parts, levels = list[np.ndarray](), list[bool]()
-        for column, features in self._places:
+        for column, features in self.places:
             parts.append(column.for_trees(X[:, features]))
             levels += [isinstance(column, CategoryColumn) and not column.many] * parts[-1].shape[1]
         return np.hstack(parts), np.array(levels)
 
     def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
         """Return columns of a table that becomes some features, but for gaps and rare levels, which leave less."""
-        return {column.name: column.decode(X[:, features]) for column, features in self._places}
+        return {column.name: column.decode(X[:, features]) for column, features in self.places}
 
     def gaps(self, table: Any) -> np.ndarray:
         """Return whether each row of a table lacks a value in one of the columns, shape (n,)."""
