@@ -153,7 +153,6 @@ class AlignfLinear(AlignmentLearner):
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights; see `AlignmentLearner.fit_weights`."""
-        self.require()
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled, products = scale[:, None] * M * scale, scale * a

@@ -301,7 +301,11 @@ class Learner(Parameterized, ABC):
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
     ) -> None:
-        """Raise ValueError for base kernels, weights of rows, or a centering that this learner does not take."""
+        """Raise ValueError for a parameter out of its range, or what this learner does not take.
+
+        It is called before any learning: base kernels, weights of rows and a centering must suit the learner.
+        """
+        self.require()
         if sample_weight is not None and not self.takes_weights:
             raise ValueError(
                 f"{self.name} learns from rows that count once each, got sample_weight or class_weight; leave it out, "

@@ -97,7 +97,6 @@ class CA(KernelSearchLearner):
 
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        self.require()
         Y = target.Y - target.Y.mean(axis=0)
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)

@@ -139,7 +139,6 @@ class Lq(AlignmentLearner):
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights; see `AlignmentLearner.fit_weights`."""
-        self.require()
         # a is not negative for positive semi-definite kernels; rounding can leave it just below.
         products = np.maximum(a, 0.0)
         largest = products.max()

@@ -88,7 +88,6 @@ class CR(KernelSearchLearner):
 
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        self.require()
         C = positive("C", C)
         Y = target.Y - target.Y.mean(axis=0)
         m = X.shape[0]

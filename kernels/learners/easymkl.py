@@ -83,7 +83,6 @@ class EasyMKL(JointLearner):
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
-        self.require()
         if target.task != "classification":
             raise ValueError("easymkl learns from classes, got a regression target; use another learner.")
         pairs = class_pairs(target.values)

@@ -209,7 +209,6 @@ class NKRR(JointLearner):
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
-        self.require()
         objective = PolynomialRidge(grams, target, C, self.degree, self.offset)
         p = grams.n_kernels
         mu_0 = center_weights(self.center, p, float(self.norm))

@@ -416,7 +416,6 @@ class SingleStage(JointLearner):
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
-        self.require()
         problem, size = self.problem(grams, target, C)
         m, Y = grams.n_rows, target.Y - target.Y.mean(axis=0)
         forms, M = grams.quadratic_forms(Y), grams.kernel_products() / m**2

@@ -129,7 +129,6 @@ class RFM(KernelSearchLearner):
 
     def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        self.require()
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
         given = None if sample_weight is None else sample_weight[rows]

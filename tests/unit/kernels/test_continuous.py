@@ -372,10 +372,10 @@ def test_bad_input_gets_one_sentence():
     X, target = data("gaussian")
     require_refusals(
         [
-            (lambda: CA(threshold=-1.0).find(X, target), "threshold must be at least 0"),
-            (lambda: CA(eps=0.0).find(X, target), "eps must be a positive"),
+            (CA(threshold=-1.0).require, "threshold must be at least 0"),
+            (CA(eps=0.0).require, "eps must be a positive"),
             (lambda: CA(kind="dirichlet").find(X, target), "needs one feature, got 3"),
-            (lambda: CA(kind="laplacian", per_feature=True).find(X, target), "per_feature is for kind gaussian alone"),
+            (CA(kind="laplacian", per_feature=True).require, "per_feature is for kind gaussian alone"),
             (lambda: CA().find(np.ones((60, 3)), target), "all rows are equal"),
             (lambda: CR().find(X, target, 0.0), "C must be a positive"),
             (lambda: learn_kernel("alignf", None, X, target.Y), "alignf weighs given base kernels; give family, or"),

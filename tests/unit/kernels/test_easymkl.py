@@ -165,7 +165,7 @@ def test_what_cannot_be_solved_is_refused():
     one_class = Target("classification", np.zeros(21, dtype=int), ("a", "b"))
     between = "tradeoff must be between 0 and 1, got"
     table = [
-        *((partial(solved, Ks, target, tradeoff), between) for tradeoff in (-0.1, 1.01, np.nan)),
+        *((EasyMKL(tradeoff=tradeoff).require, between) for tradeoff in (-0.1, 1.01, np.nan)),
         (partial(solved, Ks, Target.of(np.arange(21.0))), "classes, got a regression"),
         (partial(solved, Ks, one_class), "at least two classes, got 1"),
         (partial(solved, np.zeros_like(Ks), target), "no base kernel separates the classes"),

@@ -505,11 +505,12 @@ def test_what_cannot_be_weighed_or_does_not_fit_the_learner_is_refused():
     unheard = "normalize must be one of trace, frobenius, none, got 'unit'"
     table = [
         *((learner, opposed, none) for learner in (Align(), Alignf(), Lq())),
-        *((Lq(q=q), np.ones(3), order) for q in (0.999, 0.0, -np.inf, np.nan)),
         (AlignfLinear(), np.zeros(3), none),
-        (AlignfLinear(dependent="drop"), np.ones(3), "dependent must be error or subset, got 'drop'"),
     ]
     require_refusals((partial(learner.fit_weights, np.eye(3), a), said) for learner, a, said in table)
+    out_of_range = [(Lq(q=q).require, order) for q in (0.999, 0.0, -np.inf, np.nan)]
+    drop = AlignfLinear(dependent="drop").require
+    require_refusals([*out_of_range, (drop, "dependent must be error or subset, got 'drop'")])
     taken = "ca finds its own base kernels and takes no family; leave family=None"
     learn = partial(learn_kernel, "ca", X=X, y=y)
     require_refusals([(partial(learn, family=FAMILY), taken), (partial(learn, family=None, normalize="unit"), unheard)])

@@ -525,5 +525,5 @@ def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
         ({"weights": "best"}, "weights must be one of unif, alignf, got 'best'"),
         ({"scores": "never"}, "scores must be true, false or auto, got 'never'"),
     ]
-    table = [(partial(RFM(**params).find, X, y), reason) for params, reason in refused]
+    table = [(RFM(**params).require, reason) for params, reason in refused]
     require_refusals([*table, (partial(RFM().find, np.ones_like(X), y), "all rows are equal")])

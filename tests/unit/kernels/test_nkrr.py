@@ -359,4 +359,6 @@ def test_bad_parameters_and_constant_targets_are_refused():
         ({}, {"C": 1e17}, "not positive definite up to rounding"),
     ]
     given = {"grams": grams, "target": target}
-    require_refusals((partial(NKRR(**params).solve, **(given | others)), said) for params, others, said in table)
+    for params, others, said in table:
+        learner = NKRR(**params)
+        require_refusals([(partial(learner.solve, **(given | others)) if others else learner.require, said)])
