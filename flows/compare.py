@@ -8,7 +8,7 @@ from learnkernels.conf import forms
 from learnkernels.tasks.evidence.comparison import folds_of_rows, measure, prepare, steps, timed_steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
-from learnkernels.tasks.evidence.tracking import track_sweep, tracked_run
+from learnkernels.tasks.evidence.tracking import track_comparison, tracked_run
 from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -26,25 +26,25 @@ def compare(
 ) -> dict[str, str]:
     """Compare learners of the kernel on data sets, and leave the evidence.
 
-    1. Open the sweep run in MLflow; an error from here on marks it failed.
+    1. Open the run of the comparison in MLflow; an error from here on marks it failed.
     2. Ingest every data set: read, check, store under its digest; refuse what cannot work before any long work.
     3. Compute the base kernels' statistics once per data set and repeat, on Dask, for all folds.
     4. Learn weights, fit the predictor and measure the test error in every trial of every learner; baselines follow.
     5. Log each (data set, learner) as one MLflow run.
-    6. Write tables, figure and report to `results/`, to Prefect and to the sweep run; return where they are.
+    6. Write tables, figure and report to `results/`, to Prefect and to the run in MLflow; return where they are.
     """
     config = forms.filled_in(config, dataset, table, target, learners, folds, metric, baseline)
     run_id = new_run_id()
     with (
-        tracked_run(config.name, config.tracking, "sweep", f"sweep {run_id}", run_id) as sweep,
+        tracked_run(config.name, config.tracking, "sweep", f"comparison {run_id}", run_id) as sweep,
         RunProgress(steps(config) + 1, timed=timed_steps(config)) as progress,
         DaskPool(config.dask) as pool,
     ):
         prepared = prepare(config, pool, progress)
         results = measure(prepared, sweep, pool, progress)
         progress.start("writing the report")
-        links = {"MLflow sweep": sweep.url, "MLflow chart": sweep.chart_url}
+        links = {"MLflow comparison": sweep.url, "MLflow chart": sweep.chart_url}
         folder = write_results(config, run_id, results, links, folds_of_rows(prepared), prepared.skipped)
-        track_sweep(sweep, folder, prepared.refs)
+        track_comparison(sweep, folder, prepared.refs)
         progress.advance()
     return {"run": run_id, "results": folder, "mlflow_run": sweep.run_id, "mlflow_chart": sweep.chart_url}

@@ -116,7 +116,7 @@ def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) ->
 def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False) -> Outcome:
     """Reproduce one item: measure or study, judge, and leave the evidence in results, Prefect and MLflow.
 
-    The parts of a comparison share one sweep run in the experiment of the paper. What the store has is not computed
+    The parts of a comparison share one run in the experiment of the paper. What the store has is not computed
     again, so that a run that was killed goes on.
     """
     started, run_id = time.perf_counter(), new_run_id()

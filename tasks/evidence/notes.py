@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from learnkernels.tasks.evidence.markdown import code, inline_links, plain, render
 
 LEVEL = "learnkernels.level"
-"""Tag that says what a run is: a sweep, a result, a model, a decision."""
+"""Tag that says what a run is: a comparison, a result, a model, a decision."""
 
 RUN = "learnkernels.run"
 """Tag of the comparison, training or decision that a run belongs to; of an experiment, of its newest comparison."""
@@ -52,7 +52,7 @@ def experiment_note(experiment_id: str, newest: str | None = None) -> str:
     return render("experiment.md", ways=ways)
 
 
-def sweep_note(
+def comparison_note(
     experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
 ) -> str:
     """Return the note of a comparison: the winners, the figure, and links to the rest.
@@ -60,7 +60,7 @@ def sweep_note(
     Parameters
     ----------
     experiment_id, run_id : str
-        Of the sweep.
+        Of the comparison.
     comparison : str
         Its name in the tags of its results.
     verdicts : sequence of str
@@ -76,7 +76,7 @@ def sweep_note(
         **{name: run_path(experiment_id, run_id, name) for name in sorted(files) if name.endswith((".md", ".png"))},
         "Prefect": flow_run,
     }
-    return cut(render("sweep.md", links=links, verdicts=verdicts, shown=SHOWN_VERDICTS, run_id=run_id))
+    return cut(render("comparison_note.md", links=links, verdicts=verdicts, shown=SHOWN_VERDICTS, run_id=run_id))
 
 
 def result_note(what: str, links: Mapping[str, str], train: str) -> str:

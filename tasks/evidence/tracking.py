@@ -1,4 +1,4 @@
-"""The evidence in MLflow: flat runs that its table and charts can compare, and one sweep run that holds the report."""
+"""The evidence in MLflow: flat runs that its table and charts compare, and one of the comparison with the report."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ PREFECT_UI = "http://127.0.0.1:4200"
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The MLflow run of a whole flow: a comparison's sweep, a training, a decision; `name` is that of its results."""
+    """The MLflow run of a whole flow: a comparison, a training, a decision; `name` is that of its results."""
 
     experiment_id: str
     run_id: str
@@ -219,7 +219,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, ref: DatasetRef, fold
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
     train += ["--register", config.name]
     links = {
-        f"sweep {sweep.name}": notes.run_path(sweep.experiment_id, sweep.run_id),
+        f"comparison {sweep.name}": notes.run_path(sweep.experiment_id, sweep.run_id),
         "chart": notes.runs_path(sweep.experiment_id, run=sweep.name),
         "Prefect": sweep.flow_run_url,
     }
@@ -372,9 +372,9 @@ def log_run(
         client.log_artifacts(run.run_id, str(artifacts))
 
 
-@step("track sweep {sweep.name}")
-def track_sweep(sweep: TrackedRun, results: str, refs: Sequence[DatasetRef]) -> None:
-    """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
+@step("track comparison {sweep.name}")
+def track_comparison(sweep: TrackedRun, results: str, refs: Sequence[DatasetRef]) -> None:
+    """Put the results folder (figure, tables, report, configuration, environment) on the run of the comparison."""
     client, now = MlflowClient(), int(time.time() * 1000)
     summary = pd.read_parquet(Path(results) / "summary.parquet")
     # How far a result is from the best of its data set is known at the end.
@@ -386,11 +386,13 @@ def track_sweep(sweep: TrackedRun, results: str, refs: Sequence[DatasetRef]) -> 
         known = [Metric(key, value, now, 0) for key, value in rounded(compared) if np.isfinite(value)]
         client.log_batch(run.info.run_id, metrics=known)
     files = [path.name for path in Path(results).iterdir()]
-    note = notes.sweep_note(sweep.experiment_id, sweep.run_id, sweep.name, verdicts(summary), files, sweep.flow_run_url)
+    note = notes.comparison_note(
+        sweep.experiment_id, sweep.run_id, sweep.name, verdicts(summary), files, sweep.flow_run_url
+    )
     params = {"datasets": ", ".join(ref.name for ref in refs), "learners": ", ".join(summary["learner"].unique())}
     params = {key: names[:PARAM_CHARACTERS] for key, names in params.items()}
     log_run(sweep, params=params, tags={NOTE: note}, refs=refs, artifacts=Path(results))
-    get_run_logger().info("sweep %s: %s", sweep.name, sweep.url)
+    get_run_logger().info("comparison %s: %s", sweep.name, sweep.url)
 
 
 def forgettable_runs(days: float) -> dict[str, str]:

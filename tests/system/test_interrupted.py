@@ -74,7 +74,7 @@ def states(work: Path) -> tuple[list[str], list[str]]:
     found = []
     for database, query in (
         (".learnkernels/prefect/prefect.db", "SELECT state_type FROM flow_run ORDER BY created"),
-        ("mlflow.db", "SELECT status FROM runs WHERE name LIKE 'sweep %' ORDER BY start_time"),
+        ("mlflow.db", "SELECT status FROM runs WHERE name LIKE 'comparison %' ORDER BY start_time"),
     ):
         with closing(sqlite3.connect(work / database)) as connection:
             found.append([state for (state,) in connection.execute(query)])

@@ -38,10 +38,10 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
 
 
 def go_from_prefect_to_mlflow_and_back(context: Any, places: shots.Places) -> None:
-    """From the artifact of a run to its sweep in MLflow, and from there to the run."""
+    """From the artifact of a run to its comparison in MLflow, and from there to the run."""
     page = context.new_page()
     page.goto(places.artifact("mlflow-chart"))
-    address = page.get_attribute("role=link[name='MLflow sweep']", "href")
+    address = page.get_attribute("role=link[name='MLflow comparison']", "href")
     assert address.startswith(f"{places.mlflow}/#/experiments/")
     page.goto(address)
     back = page.get_attribute("role=link[name='Prefect']", "href")

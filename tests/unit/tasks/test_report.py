@@ -16,7 +16,7 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence import figures
 from learnkernels.tasks.evidence.markdown import render
-from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, cut, experiment_note, sweep_note
+from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, comparison_note, cut, experiment_note
 from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.report import report_values, verdicts
 from learnkernels.tasks.evidence.tables import (
@@ -306,7 +306,7 @@ def test_a_sample_is_reported_next_to_the_alignment():
 def test_notes_stay_below_what_mlflow_keeps_and_name_metrics_that_runs_have():
     verdict = "d: alignf has the lowest misclassification, 0.210 ± 0.066, " + "significantly better " * 20
     files = ["report.md", "folds.parquet"]
-    note = sweep_note("1", "abc", "20261121", [verdict] * 500, files, "http://127.0.0.1:4200/run")
+    note = comparison_note("1", "abc", "20261121", [verdict] * 500, files, "http://127.0.0.1:4200/run")
     assert len(note) <= NOTE_CHARACTERS
     assert "report.md](#/experiments/1/runs/abc/artifacts/report.md" in note
     assert "folds.parquet" not in note
