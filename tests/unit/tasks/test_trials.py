@@ -1,6 +1,7 @@
 """What one trial learns from: the rows of a split, scaling by its training rows, class weights, baselines."""
 
 import itertools
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from prefect.logging import disable_run_logger
 from scipy import sparse
 from scipy.special import expit
 from sklearn.datasets import load_diabetes, load_wine
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.metrics.pairwise import rbf_kernel
@@ -334,6 +336,22 @@ def test_a_baseline_has_the_errors_and_probabilities_of_scikit_learn(patients: p
         assert found["error"] == pytest.approx(error)
         assert found["metric"] == trees["metric"]
         assert 0 < trees["error"] < 2
+
+
+def test_boosting_has_categories_and_gaps_as_such():
+    rng = np.random.default_rng(4)
+    levels, b = rng.integers(0, 9, 240), np.where(rng.random(240) < 0.3, np.nan, rng.normal(size=240))
+    y = rng.permutation(9)[levels] + 3.0 * np.isnan(b) + 0.1 * rng.normal(size=240)
+    pd.DataFrame({"level": [f"l{i}" for i in levels], "b": b, "y": y}).to_parquet("data.parquet")
+    of = config({}, baseline={"boosting": True}, protocol={"folds": 3, "grid": [1.0]})
+    ref, statistics, _ = measured(of, TRIAL, "krr")
+    found = search(TrialJob(ref, statistics, TRIAL, of), BOOSTING)
+    training, _, test = rows_of(statistics, TRIAL)
+    chosen = json.loads(found["params"]) | {"learning_rate": found["regularisation"]}
+    trees = HistGradientBoostingRegressor(categorical_features=[0], random_state=0, **chosen)
+    X = np.column_stack([levels, b])
+    predicted = trees.fit(X[training], y[training]).predict(X[test])
+    assert found["error"] == pytest.approx(np.sqrt(np.mean((predicted - y[test]) ** 2)), rel=1e-6)
 
 
 def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFrame):
