@@ -179,8 +179,9 @@ def stop(children: Sequence[Service]) -> None:
     began = time.monotonic()
     runs = [one for child in children if child.port is None for one in _family(child, recursive=False)[1:]]
     family = [one for child in reversed(children) for one in _family(child)]
-    _send(runs, psutil.Process.terminate)  # each tells Prefect, whose server is still there
-    psutil.wait_procs(runs, timeout=RUN_SECONDS)
+    for share in (0.6, 0.4):  # a signal that meets a callback of the garbage collector is lost, and is sent again
+        _send(runs, psutil.Process.terminate)  # each tells Prefect, whose server is still there
+        runs = psutil.wait_procs(runs, timeout=share * RUN_SECONDS)[1]
     _send(family, psutil.Process.terminate)
     left = psutil.wait_procs(family, timeout=max(0.5, began + STOP_SECONDS - time.monotonic()))[1]
     _send(left, psutil.Process.kill)

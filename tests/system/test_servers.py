@@ -100,6 +100,38 @@ def test_children_stop_and_leave_no_process(tmp_path: Path):
         assert psutil.wait_procs(children, timeout=5)[1] == []
 
 
+def test_a_run_that_loses_the_first_signal_gets_another_while_servers_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
+    (tmp_path / "child.py").write_text(CHILD)
+    run = """
+import signal, sys, time
+from pathlib import Path
+folder, received = Path(sys.argv[1]), []
+def lose_one(number, frame):  # as one that is raised in a callback of the garbage collector
+    received.append(number)
+    if len(received) == 2:
+        time.sleep(0.5)
+        with (folder / "ended").open("a") as ended:
+            ended.write("run\\n")
+        sys.exit(1)
+signal.signal(signal.SIGTERM, lose_one)
+(folder / "run").touch()
+time.sleep(600)
+"""
+    worker = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
+    children = [
+        servers.Service("server", [sys.executable, str(tmp_path / "child.py"), "server", str(tmp_path)], port=1),
+        servers.Service("Worker", [sys.executable, "-c", worker, run, str(tmp_path)]),
+    ]
+    for child in children:
+        child.start()
+    assert within(lambda: (tmp_path / "run").exists() and (tmp_path / "server").exists(), 60)
+    servers.stop(children)
+    assert (tmp_path / "ended").read_text().split() == ["run", "server"]
+
+
 def test_a_child_that_dies_ends_the_others_and_the_command_with_an_error(tmp_path: Path):
     with started(tmp_path) as process:
         read_until(process, "up")
