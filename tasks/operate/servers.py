@@ -180,12 +180,9 @@ def stop(children: Sequence[Service]) -> None:
     runs = [one for child in children if child.port is None for one in _family(child, recursive=False)[1:]]
     family = [one for child in reversed(children) for one in _family(child)]
     for share in (0.6, 0.4):  # a signal that meets a callback of the garbage collector is lost, and is sent again
-        _send(runs, psutil.Process.terminate)  # each tells Prefect, whose server is still there
-        runs = psutil.wait_procs(runs, timeout=share * RUN_SECONDS)[1]
-    _send(family, psutil.Process.terminate)
-    left = psutil.wait_procs(family, timeout=max(0.5, began + STOP_SECONDS - time.monotonic()))[1]
-    _send(left, psutil.Process.kill)
-    psutil.wait_procs(left, timeout=1)
+        runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)  # each tells Prefect, which is still there
+    left = _send(family, psutil.Process.terminate, max(0.5, began + STOP_SECONDS - time.monotonic()))
+    _send(left, psutil.Process.kill, 1.0)
     for child in children:
         child.process.wait()
 
@@ -198,10 +195,15 @@ def _family(child: Service, recursive: bool = True) -> list[psutil.Process]:
     return []
 
 
-def _send(processes: Sequence[psutil.Process], signal_: Callable[[psutil.Process], None]) -> None:
+def _send(
+    processes: Sequence[psutil.Process], signal_: Callable[[psutil.Process], None], seconds: float
+) -> list[psutil.Process]:
+    """Send a signal to processes, wait until they have ended, and return those that have not."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             signal_(process)
+    left: list[psutil.Process] = psutil.wait_procs(processes, timeout=seconds)[1]
+    return left
 
 
 class Children(AbstractContextManager["Children"]):
