@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from learnkernels.conf.errors import InputError, did_you_mean, listed
+from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
 from learnkernels.conf.files import told_by_folders
 from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.drift import NewRows
@@ -172,11 +172,9 @@ def _scored(
 def _predictions(model: Model, piece: Any, tally: Tally, where: str, first: int) -> dict[str, np.ndarray]:
     """Return what a model says of some rows, of which `first` is the number of the first one; add them to the tally."""
     tally.report.first = first
-    try:
+    with input_errors(where):
         X = model.encoded(model.raw_rows(piece, first), tally.report)
         columns = model.columns_of(X)
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
     for name in tally.distributions:
         tally.distributions[name] += distribution_of(columns[name], model.task == "regression")
     if model.reference is not None and tally.new is not None:

@@ -13,7 +13,7 @@ import pandas as pd
 from prefect import get_run_logger
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError, did_you_mean, listed
+from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
 from learnkernels.conf.schema import (
     OF_PROBABILITIES,
     CompareConfig,
@@ -264,7 +264,7 @@ def _kernel_of_all_rows(
     name: str, dataset: Dataset, statistics: StatisticsRef, choice: ModelChoice, config: CompareConfig, pool: DaskPool
 ) -> LearnedKernel:
     family = build_family(config.kernels, dataset.features)
-    try:
+    with input_errors(f"data set {name}: learner {choice.learner.title}"):
         if config.protocol.split is None and statistics.trial is None:
             measured: AlignmentStatistics = load_statistics(statistics).statistics
         else:
@@ -289,10 +289,6 @@ def _kernel_of_all_rows(
             normalize=config.normalize,
             centering=config.centering,
         )
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"data set {name}: learner {choice.learner.title}: {error}") from None
     return kernel
 
 
