@@ -136,10 +136,16 @@ def old_names(names: Mapping[str, str]) -> Callable[[Renaming], Renaming]:
     return decorate
 
 
+def new_name(old: str, names: Mapping[str, str], level: int = 3) -> str:
+    """Return what an old name is now, with a FutureWarning for the caller at that level of the stack."""
+    warnings.warn(f"{old!r} is now {names[old]!r}; version 0.4 removes the old name.", FutureWarning, stacklevel=level)
+    return names[old]
+
+
 def renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return arguments under their new names; warn of each old one."""
     for old in names.keys() & given.keys():
-        warnings.warn(f"{old!r} is now {names[old]!r}; version 0.4 removes the old name.", FutureWarning, stacklevel=3)
+        new_name(old, names, level=4)
     return {names.get(name, name): value for name, value in given.items()}
 
 

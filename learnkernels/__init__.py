@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 
 
 def _look_elsewhere() -> None:
@@ -137,9 +136,9 @@ _RENAMED = {"RegularisationDisplay": "RegularizationDisplay", "gram_moments": "g
 
 def __getattr__(name: str) -> Any:
     if name in _RENAMED:
-        said = f"{name!r} is now {_RENAMED[name]!r}; version 0.4 removes the old name."
-        warnings.warn(said, FutureWarning, stacklevel=2)
-        return __getattr__(_RENAMED[name])
+        from learnkernels.kernels.parameters import new_name
+
+        return __getattr__(new_name(name, _RENAMED))
     if name not in _ROOMS:
         from learnkernels.kernels.registry import did_you_mean
 

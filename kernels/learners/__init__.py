@@ -19,7 +19,7 @@ from learnkernels.kernels.learners.base import (
     Solution,
 )
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.parameters import as_object, imported, renamed
+from learnkernels.kernels.parameters import as_object, imported, new_name
 from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.solvers.certificate import Certificate
 
@@ -42,7 +42,7 @@ _RENAMED = {
 def __getattr__(name: str) -> Any:
     """Return the class of a learner by its own name, or what this version calls an older name."""
     if name in _RENAMED:
-        return globals()[next(iter(renamed({name: None}, _RENAMED)))]
+        return globals()[new_name(name, _RENAMED)]
     for learner in LEARNERS.values():
         if learner.__name__ == name:
             return learner

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from learnkernels.kernels.parameters import as_object, renamed
+from learnkernels.kernels.parameters import as_object, new_name
 from learnkernels.kernels.predictors.base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
 from learnkernels.kernels.predictors.choice import Auto
 from learnkernels.kernels.predictors.krr import KRR, ridge_path
@@ -46,7 +46,7 @@ RENAMED = {"KernelOnRows": "TrainingSet", "KernelRidgePath": "ridge_path"}
 def __getattr__(name: str) -> Any:
     if name not in RENAMED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals()[next(iter(renamed({name: None}, RENAMED)))]
+    return globals()[new_name(name, RENAMED)]
 
 
 __all__ = [

@@ -133,7 +133,7 @@ def test_names_are_known_before_their_classes_are_imported():
     assert taken <= set(sys.stdlib_module_names)
 
 
-LIMITS = {"kernels": (89, 12_583), "tasks": (61, 9_720), "flows": (9, 1_157), "conf": (13, 1_876)}
+LIMITS = {"kernels": (89, 12_586), "tasks": (61, 9_714), "flows": (9, 1_157), "conf": (13, 1_876)}
 """Most files, and most lines of code, of each package; whoever raises one says why in the same commit."""
 
 
