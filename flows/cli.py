@@ -26,7 +26,6 @@ from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepa
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
 if TYPE_CHECKING:
-    from learnkernels.conf.papers.item import PaperItem
     from learnkernels.conf.schema import CompareConfig
 
 PIPED_WIDTH = 120
@@ -89,7 +88,7 @@ GOES_ON = "the same command resumes from there"
 
 def _version(asked: bool) -> None:
     if asked:
-        _say(f"learnkernels {version('learnkernels')}")
+        say(f"learnkernels {version('learnkernels')}")
         raise typer.Exit
 
 
@@ -128,7 +127,7 @@ def compare(
     """
     options: dict[str, Any] = {"target": target, "group": group, "time": time, "metric": metric}
     options |= {"without": _separate(without), "minutes": minutes}
-    with _user_errors(f"what was computed is kept, {GOES_ON}"):
+    with user_errors(f"what was computed is kept, {GOES_ON}"):
         config = configuration(conf, options, changes or (), verbose, _report, dashes="--")
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
@@ -160,7 +159,7 @@ def init(
     ] = None,
 ) -> None:
     """Write the configuration of `compare TABLE --target COLUMN` to a YAML file."""
-    with _user_errors("nothing was written"):
+    with user_errors("nothing was written"):
         from learnkernels.conf.schema import name_of_files
 
         name = name_of_files(table)
@@ -174,7 +173,7 @@ def init(
         found = start(table, target, {"groups": group, "time": time}, metric, _separate(without), minutes)
         with atomic_path(path) as aside:
             aside.write_text(found.text, encoding="utf-8")
-    _say(
+    say(
         *found.lines,
         "",
         f"next:    learnkernels compare {path}",
@@ -189,7 +188,7 @@ def _separate(given: Sequence[str] | None) -> list[str]:
 
 
 @contextmanager
-def _user_errors(kept: str) -> Iterator[None]:
+def user_errors(kept: str) -> Iterator[None]:
     """Turn a user's error into one sentence; `kept` says what a stopped command keeps."""
     keep(kept)
     try:
@@ -207,7 +206,7 @@ def _user_errors(kept: str) -> Iterator[None]:
         raise typer.Exit(BAD_INPUT if machine else 1) from None
 
 
-def _say(*lines: str) -> None:
+def say(*lines: str) -> None:
     """Print plain lines; folders and addresses stay whole."""
     out = Console(highlight=False)
     for line in lines:
@@ -226,9 +225,9 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows, served = display_table(summary), os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http")
-    _say(f"{config.name}: comparison of methods", "", *verdicts(summary), "")
-    _show_table(rows, folded=("dataset", "method"), numbers=True)
-    _say(
+    say(f"{config.name}: comparison of methods", "", *verdicts(summary), "")
+    show_table(rows, folded=("dataset", "method"), numbers=True)
+    say(
         "",
         f"test error: {measures(summary)}; * marks the lowest",
         *([P_VALUES] if "p" in rows[0] else []),
@@ -254,7 +253,7 @@ def gram(
 
     The files are NumPy arrays; use them in `compare` with {family: precomputed, path: OUTPUT}.
     """
-    with _user_errors(f"finished strips are kept, {GOES_ON}"):
+    with user_errors(f"finished strips are kept, {GOES_ON}"):
         config = prepare(conf, changes or (), verbose)
         if "kernels" not in config.model_fields_set and not all(of.kernels for of in config.datasets):
             raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")
@@ -263,7 +262,7 @@ def gram(
 
         with prefect_runs(config.name):
             result = flow(config, str(output), dtype)
-    _say(*result["stores"], f"matrices: {output} ({result['size']})")
+    say(*result["stores"], f"matrices: {output} ({result['size']})")
 
 
 @app.command()
@@ -279,7 +278,7 @@ def train(
 
     Learner, parameters and C are selected on the validation folds.
     """
-    with _user_errors(f"what was computed is kept, {GOES_ON}"):
+    with user_errors(f"what was computed is kept, {GOES_ON}"):
         config = prepare(conf, changes or (), verbose)
         from learnkernels.tasks.models.training import training_config
 
@@ -290,7 +289,7 @@ def train(
         with prefect_runs(register):
             result = flow(config, register, dataset, learner)
     name, version = result["model"], result["version"]
-    _say(
+    say(
         f"{name} version {version}{'' if result['new'] else ' (unchanged)'}: {result['learner']}, "
         f"C = {result['C']:g}, expected test error {result['test_error']:.4g}, "
         f"alignment {result['alignment']:.3f}",
@@ -319,7 +318,7 @@ def predict(
     missing: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Score new rows with a registered model, and check them for drift."""
-    with _user_errors(f"no output was written, {GOES_ON}"):
+    with user_errors(f"no output was written, {GOES_ON}"):
         if missing is not None:
             warn("--missing has no effect and goes with the next version; leave it out.", FutureWarning, stacklevel=2)
         require_place(input)
@@ -344,7 +343,7 @@ def predict(
         for what, columns in met.items()
         if columns
     ]
-    _say(
+    say(
         f"{result['rows']:,} rows scored with {result['model']}",
         *([ignored] if result["ignored"] else []),
         *counted,
@@ -367,87 +366,16 @@ def promote(
     Another recipe must be significantly better. The same recipe on new rows must not be worse by more than
     promotion_margin, and must keep columns and classes.
     """
-    with _user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
+    with user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
         set_up(verbose)
         from learnkernels.flows.promote import promote as flow
 
         with prefect_runs(model):
             result = flow(model, challenger, level, refresh)
-    _say(f"{model}: {result['reason']}", f"champion: version {result['champion']}", f"results:  {result['results']}")
+    say(f"{model}: {result['reason']}", f"champion: version {result['champion']}", f"results:  {result['results']}")
 
 
-@app.command()
-def papers(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Items, e.g. jmlr2012-table2; all by default.", metavar="ITEM")
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the items.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Run reduced versions.")] = False,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the data files; OpenML by default.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Summary to write; pages of items go to a folder of that name.")
-    ] = None,
-    only_report: Annotated[bool, typer.Option("--only-report", help="Write the report of earlier results.")] = False,
-    items: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of items; the five papers by default.")
-    ] = None,
-    verbose: Verbose = False,
-) -> None:
-    """Reproduce tables and figures of the papers.
-
-    Write results/papers/ITEM and a report (with --quick: results/papers-quick). The exit code is 1 if an item or a
-    check fails.
-    """
-    from learnkernels.conf.papers.item import PAPERS, choose_items, data_folder
-
-    folder = items or PAPERS
-    with _user_errors(f"what was computed is kept, {GOES_ON}"):
-        chosen = choose_items(names or [], folder, quick)
-        if listed:
-            shown = [{"item": one.name, "paper": one.paper, "where": one.where, "title": one.title} for one in chosen]
-            _show_table(shown, folded=("where", "title"))
-            return
-        source = None if only_report else data_folder(str(data_dir) if data_dir else None, folder)
-        set_up(verbose)
-        from learnkernels.flows.papers import papers as flow
-        from learnkernels.flows.papers import report_papers
-
-        with prefect_runs("papers"):
-            if only_report:
-                result = report_papers(str(folder), quick, str(report) if report else None)
-            else:
-                if source is None:
-                    err.print("there is no folder of data files; sets are fetched from OpenML, where it has them.")
-                result = flow(names or [], str(folder), source, quick, str(report) if report else None)
-    _show_papers(result, {one.name: one for one in chosen})
-
-
-def _show_papers(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> None:
-    """Print what became of each item, what does not hold, and what failed; the report comes last."""
-    from learnkernels.tasks.papers.judge import total
-    from learnkernels.tasks.papers.report import overview_row
-
-    outcomes = result["outcomes"]
-    if outcomes:
-        rows = [overview_row(items[one["item"]], one["summary"], one["status"]) for one in outcomes]
-        _show_table(rows, "the papers, reproduced", [*rows[0]][2:])
-        of = total([one["summary"] for one in outcomes if one["summary"]])
-        numbers = f"numbers {of['within_two']} of {of['numbers']} within 2 sd; " if of["numbers"] else ""
-        _say(f"{numbers}claims {of['claims_hold']} of {of['claims']} hold")
-    _say(
-        *(f"not reproduced: {one['item']}: {sentence}" for one in outcomes for sentence in one["not_holding"]),
-        *(f"check fails: {sentence}" for one in outcomes for sentence in one["failing"]),
-        *(f"{one['status']}: {one['item']}: {one['reason']}" for one in outcomes if one["status"] != "done"),
-        f"report: {result['report']}",
-    )
-    ran = any(one["status"] == "done" for one in outcomes)
-    if any(one["status"] == "failed" or one["failing"] for one in outcomes) or (outcomes and not ran):
-        raise typer.Exit(1)
-
-
-def _show_table(
+def show_table(
     rows: Sequence[Mapping[str, str]], title: str = "", folded: Sequence[str] = (), numbers: bool = False
 ) -> None:
     """Print rows as a table: some columns may be folded, the others stay whole, and to the right if they are numbers.
@@ -496,7 +424,7 @@ def examples(folder: Annotated[Path, typer.Argument(help="Folder to copy to.", m
 
     ours = Path(__file__).parents[1]
     scripts = sorted(ours.glob("examples/*.py"))
-    with _user_errors("nothing was written"):
+    with user_errors("nothing was written"):
         copies = {folder / one.name: one for one in (*shipped().values(), *scripts)}
         copies |= {folder / "operations" / one.name: one for one in sorted(ours.glob("conf/operations/*"))}
         if there := [path for path in copies if path.exists()]:
@@ -505,7 +433,7 @@ def examples(folder: Annotated[Path, typer.Argument(help="Folder to copy to.", m
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as aside:
                 aside.write_bytes(one.read_bytes())
-    _say(
+    say(
         *map(str, copies),
         "",
         f"next:    learnkernels compare {shlex.quote(str(folder / 'quickstart.yaml'))}",
@@ -516,7 +444,7 @@ def examples(folder: Annotated[Path, typer.Argument(help="Folder to copy to.", m
 @app.command()
 def ui(prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000) -> None:
     """Serve Prefect and MLflow for the runs of this folder; stop with Ctrl-C."""
-    with _user_errors("the runs are kept"):
+    with user_errors("the runs are kept"):
         prepare_environment()
         from learnkernels.tasks.operate.servers import serve
 
@@ -532,7 +460,7 @@ def up(
     Servers named by PREFECT_API_URL or MLFLOW_TRACKING_URI (http) are used instead of new ones. Once a day,
     `learnkernels clean --yes` runs, and Prefect deletes runs older than --keep-days.
     """
-    with _user_errors("the runs are kept, schedules go on with the next start"):
+    with user_errors("the runs are kept, schedules go on with the next start"):
         prepare_environment()
         from learnkernels.tasks.operate.upkeep import retention, tend
 
@@ -562,11 +490,11 @@ def clean(
     """
     from learnkernels.tasks.operate.upkeep import clean as clean_up
 
-    with _user_errors(f"what was removed can be computed again, {GOES_ON}"):
+    with user_errors(f"what was removed can be computed again, {GOES_ON}"):
         prepare_environment()
         found = clean_up(keep_days, keep_runs, yes)
     if not found:
-        _say("nothing is old")
+        say("nothing is old")
         return
     from dask.utils import format_bytes
 
@@ -577,9 +505,9 @@ def clean(
         {"where": where, "why": why, "entries": str(len(of)), "size": format_bytes(sum(of))}
         for (where, why), of in sorted(sizes.items())
     ]
-    _show_table(shown, folded=("where", "why"), numbers=True)
+    show_table(shown, folded=("where", "why"), numbers=True)
     total = format_bytes(sum(old.bytes for old in found))
-    _say(f"removed: {total}" if yes else f"would go: {total}; remove it with --yes")
+    say(f"removed: {total}" if yes else f"would go: {total}; remove it with --yes")
 
 
 @app.command()
@@ -619,7 +547,7 @@ def deploy(
     The server is that of `learnkernels up` in this folder, or PREFECT_API_URL. Run the command again to update the
     deployments; pause schedules and add notifications in Prefect.
     """
-    with _user_errors(f"what was deployed is kept, {GOES_ON}"):
+    with user_errors(f"what was deployed is kept, {GOES_ON}"):
         require_place(read or "")
         require_place(write or "")
         if learner is not None:
@@ -651,8 +579,8 @@ def deploy(
             typer.echo(printed(plan), nl=False)
             return
         deployed = apply(plan)
-    _show_table([{"deployment": one["deployment"], "starts": one["starts"]} for one in deployed])
-    _say(
+    show_table([{"deployment": one["deployment"], "starts": one["starts"]} for one in deployed])
+    say(
         *(f"{one['page']}  {one['deployment']}" for one in deployed),
         "",
         f"run one now:  {_access()} prefect deployment run '{deployed[1]['deployment']}'",

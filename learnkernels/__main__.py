@@ -1,4 +1,4 @@
-"""The command `learnkernels`: that of `flows.cli`, where the libraries are installed that it runs on."""
+"""The command `learnkernels`: those of `flows.cli` and `papers`, where the libraries are installed that it runs on."""
 
 import sys
 
@@ -14,6 +14,7 @@ def main() -> None:
     with orderly_end():
         if lacking := lacking_libraries("the command learnkernels"):
             sys.exit(f"error: {lacking}")
+        import learnkernels.reproduction.command  # noqa: F401
         from learnkernels.flows.cli import app
 
         app()

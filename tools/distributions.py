@@ -19,7 +19,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("learnkernels", "examples", "kernels", "conf", "tasks", "flows")
+FOLDERS = ("learnkernels", "examples", "kernels", "conf", "tasks", "flows", "reproduction")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 FIRST_FIT = """

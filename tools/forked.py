@@ -120,10 +120,11 @@ def load() -> None:
     import learnkernels.flows.cli
     import learnkernels.flows.compare
     import learnkernels.flows.gram
-    import learnkernels.flows.papers
     import learnkernels.flows.predict
     import learnkernels.flows.promote
     import learnkernels.flows.train
+    import learnkernels.reproduction.command
+    import learnkernels.reproduction.flow
     import learnkernels.tasks.operate.deployments
     import learnkernels.tasks.operate.recovery
     import learnkernels.tasks.operate.servers  # noqa: F401
@@ -208,12 +209,13 @@ def _run_to_the_end(main: Callable[[], object]) -> int:
 def as_program(words: Sequence[str], env: Mapping[str, str] | None) -> int:
     """Run a command in this process, in another environment as if libraries had been imported there."""
     from learnkernels.flows import cli, functions
+    from learnkernels.reproduction import command
 
     program, *arguments = words
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
-        for module, name in ((cli, "prepare_environment"), (cli, "set_up"), (functions, "set_up")):
+        for module, name in ((cli, "prepare_environment"), *((one, "set_up") for one in (cli, functions, command))):
             setattr(module, name, _then_renew(getattr(module, name)))  # they set variables that libraries read
     if program == "learnkernels":
         return as_command(arguments)

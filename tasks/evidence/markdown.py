@@ -12,6 +12,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+TEMPLATES = Path(__file__).parent / "templates"
+"""Of the reports of comparisons and models."""
+
 INLINE = re.compile(
     r"[\\`\[\]|~$]|^\*|\*(?!$)|(?<![^\W_])_|_(?![^\W_])|<(?=[\w/!?])|&(?=#?\w+;)|@|:(?=//)|(?<=www)\.", re.I
 )
@@ -81,19 +84,19 @@ def inline_links(links: Mapping[str, str]) -> Markdown:
     return Markdown(" · ".join(link(name, place) for name, place in links.items()))
 
 
-def render(template: str, **values: object) -> str:
-    """Return a document from a template of the folder `templates`, with no more than one blank line between paragraphs.
+def render(template: str, folder: Path = TEMPLATES, /, **values: object) -> str:
+    """Return a document from a template, with no more than one blank line between paragraphs.
 
     Every value that the template shows is `plain`, unless it is Markdown.
     """
-    text = _templates().get_template(template).render(values)
+    text = _templates(folder).get_template(template).render(values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 @cache
-def _templates() -> Environment:
+def _templates(folder: Path) -> Environment:
     templates = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(folder),
         autoescape=True,
         finalize=plain,
         undefined=StrictUndefined,

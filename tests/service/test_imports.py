@@ -10,7 +10,7 @@ from learnkernels.tasks.environment import COLLECT_AFTER
 ROOT = Path(__file__).resolve().parents[2]
 
 LIGHT = {
-    "flows.cli": ["prefect", "mlflow", "distributed", "sklearn", "pandas", "pyarrow", "numpy"],
+    "reproduction.command": ["prefect", "mlflow", "distributed", "sklearn", "pandas", "pyarrow", "numpy"],
     "kernels": ["prefect", "mlflow", "dask", "distributed", "pyarrow"],
     "conf.loading": ["prefect", "mlflow", "dask", "distributed", "pyarrow"],
     "tasks.measure.trials": ["prefect", "mlflow"],  # what workers do, who report to nobody but Dask

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from learnkernels.conf.papers.item import PAPERS, item_names, load_item
-from learnkernels.flows.papers import papers
+from learnkernels.reproduction.flow import papers
+from learnkernels.reproduction.item import PAPERS, item_names, load_item
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
 

@@ -23,8 +23,8 @@ from sklearn.datasets import load_diabetes
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.flows.compare import compare
-from learnkernels.flows.papers import papers
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
+from learnkernels.reproduction.flow import papers
 from learnkernels.tasks.data import parts as rows_in_parts
 from learnkernels.tasks.data.parts import RowParts
 from learnkernels.tasks.operate.servers import free_port

@@ -13,15 +13,15 @@ from PIL import Image
 import learnkernels
 from docs.site_parts import GALLERY, mathml
 from docs.take_screenshots import PAGES
-from learnkernels.conf.papers.item import item_names, load_item
-from learnkernels.flows.cli import app
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.kernels.learners import table as table_of_learners
+from learnkernels.reproduction.command import app
+from learnkernels.reproduction.item import item_names, load_item
+from learnkernels.reproduction.report import EARLIER
 from learnkernels.tasks.evidence.tables import display_table, summarize
 from learnkernels.tasks.evidence.tracking import EACH_TRIAL, MEANS
 from learnkernels.tasks.measure.evaluation import COLUMNS as COLUMNS_OF_FOLDS
-from learnkernels.tasks.papers.report import EARLIER
-from tests.unit.tasks.test_judge import UNIF, table
+from tests.unit.reproduction.test_judge import UNIF, table
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -75,7 +75,7 @@ def test_the_reference_has_every_column_of_the_results():
 
 
 def test_the_reference_has_every_variable_of_the_environment_that_is_read():
-    files = [path for room in ("kernels", "tasks", "flows") for path in (ROOT / room).rglob("*.py")]
+    files = [path for room in ("kernels", "tasks", "flows", "reproduction") for path in (ROOT / room).rglob("*.py")]
     code = "".join(path.read_text("utf-8") for path in files)
     read = set(re.findall(r"""environ(?:\.\w+)?[\[(]"([A-Z0-9_]+)"|"([A-Z0-9_]+)" not in os\.environ""", code))
     assert {name for pair in read for name in pair if name} <= named("environment")

@@ -14,8 +14,8 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.settings import PREFECT_API_URL
 from typer.testing import CliRunner, Result
 
-from learnkernels.flows.cli import app
-from learnkernels.flows.papers import papers
+from learnkernels.reproduction.command import app
+from learnkernels.reproduction.flow import papers
 from learnkernels.tasks.evidence.notes import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

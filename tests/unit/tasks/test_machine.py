@@ -10,7 +10,7 @@ import typer
 from prefect.states import Completed, Failed
 
 from learnkernels.conf.errors import InputError
-from learnkernels.flows.cli import BAD_INPUT, _user_errors
+from learnkernels.flows.cli import BAD_INPUT, user_errors
 from learnkernels.tasks import environment, stopping
 from learnkernels.tasks.data.locations import TransferError, failed_in_transfer
 from tools.mutations import is_sentence
@@ -18,7 +18,7 @@ from tools.mutations import is_sentence
 
 def said(capsys: pytest.CaptureFixture[str], error: BaseException) -> tuple[int, str]:
     """Return the exit code, and what a command says that an error was raised in."""
-    with pytest.raises(typer.Exit) as caught, _user_errors("all is kept"):
+    with pytest.raises(typer.Exit) as caught, user_errors("all is kept"):
         raise error
     text = capsys.readouterr().err
     assert text.count("\n") == 1
@@ -80,6 +80,6 @@ def test_only_what_may_go_away_is_tried_again():
 
 def test_a_signal_of_which_a_library_makes_an_error_is_no_error(monkeypatch, capsys):
     monkeypatch.setattr(stopping._state, "received", 15)
-    with pytest.raises(stopping.Stopped), _user_errors("all is kept"):
+    with pytest.raises(stopping.Stopped), user_errors("all is kept"):
         raise ValueError("error calling a serializer: Stopped: SIGTERM")
     assert "error" not in capsys.readouterr().err

@@ -18,18 +18,18 @@ import pandas as pd
 import pyarrow.parquet as pq
 from prefect.artifacts import create_markdown_artifact
 
-from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.reproduction import judge
+from learnkernels.reproduction.figures import figures, placed, png
+from learnkernels.reproduction.item import PaperItem
+from learnkernels.reproduction.judge import Cell, Evidence, Kept, StudyResult, Summary, Verdict
 from learnkernels.tasks.evidence.markdown import Markdown, link, render
 from learnkernels.tasks.evidence.report import environment
 from learnkernels.tasks.evidence.tables import equals_p, mean_and_sd, short_p
 from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.papers import judge
-from learnkernels.tasks.papers.figures import figures, placed, png
-from learnkernels.tasks.papers.judge import Cell, Evidence, Kept, StudyResult, Summary, Verdict
 from learnkernels.tasks.store import atomic_path, digest
 
 EXPECTED = {"significant": "significantly", "direction": "in the mean", "none": "no significant difference"}
@@ -37,6 +37,8 @@ EXPECTED = {"significant": "significantly", "direction": "in the mean", "none": 
 WORTH = {"lower": "yes", "higher": "no, the search is better", "neither": "no difference"}
 
 Rows = list[dict[str, Any]]
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def section(kept: Kept, images: Mapping[str, str], readings: Mapping[str, Kept] | None = None) -> str:
@@ -58,6 +60,7 @@ def section(kept: Kept, images: Mapping[str, str], readings: Mapping[str, Kept] 
         took += f" ({len(folds):,} trials, {minutes(spent)} min of computing)"
     return render(
         "item.md",
+        TEMPLATES,
         item=kept.item,
         heading=f"{kept.item.paper}, {kept.item.where}: {kept.item.title}",
         quick=kept.facts["quick"],
@@ -372,6 +375,7 @@ def report_text(
         compared += [{"best of": who, **counted}] if rows else []
     return render(
         "papers.md",
+        TEMPLATES,
         quick=quick,
         done=len(kept),
         items=len(items),

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.papers import report
-from learnkernels.tasks.papers.figures import FIGURE_BYTES, figures, png, weights_figure
-from learnkernels.tasks.papers.judge import Kept, StudyResult, cells, claims, distinct, total, worth
-from tests.unit.tasks.test_judge import BETTER, UNIF, item, table
+from learnkernels.reproduction import report
+from learnkernels.reproduction.figures import FIGURE_BYTES, figures, png, weights_figure
+from learnkernels.reproduction.item import PaperItem
+from learnkernels.reproduction.judge import Kept, StudyResult, cells, claims, distinct, total, worth
+from tests.unit.reproduction.test_judge import BETTER, UNIF, item, table
 
 FACTS = {
     "seconds": 90.0, "cores": 2, "data": "files", "date": "2026-01-02", "quick": False,

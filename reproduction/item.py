@@ -1,4 +1,4 @@
-"""The items of the papers, a YAML file each: what a paper prints and says, and how it is made again."""
+"""The items of the papers, a YAML file each: what a paper prints and says, and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from learnkernels.conf.loading import Loader, read_yaml, set_key, validated
 from learnkernels.conf.schema.base import Parameter, Positive, as_mapping, by_default, several
 from learnkernels.conf.schema.datasets import AnyDataset
 
-PAPERS = Path(__file__).resolve().parent
+PAPERS = Path(__file__).resolve().parents[1] / "conf" / "papers"
 """Where the items lie."""
 
 CATALOGUE = "datasets.yaml"

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from scipy.linalg import cho_solve
 
 from learnkernels.conf.errors import InputError, input_errors
-from learnkernels.conf.papers.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.conf.schema import FamilyConfig, ProtocolConfig, grid_values
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families import PolynomialFamily
@@ -27,12 +26,13 @@ from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.projected_gradient import Iterate
 from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.statistics.gram import gram_statistics
+from learnkernels.reproduction.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.reproduction.judge import StudyResult
 from learnkernels.tasks.data.dataset import Dataset, load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.statistics import fold_seed
-from learnkernels.tasks.papers.judge import StudyResult
 from learnkernels.tasks.workers.cluster import Advance
 
 CENTERED, UNCENTERED = "rho", "A"

@@ -14,8 +14,11 @@ from prefect import flow, get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import shown
-from learnkernels.conf.papers.item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items
 from learnkernels.conf.schema import CompareConfig, DaskConfig
+from learnkernels.reproduction.item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items
+from learnkernels.reproduction.judge import StudyResult, Summary, failing
+from learnkernels.reproduction.report import not_holding, section, write_item, write_report
+from learnkernels.reproduction.studies import STUDIES
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -23,9 +26,6 @@ from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import new_run_id, run_name
-from learnkernels.tasks.papers.judge import StudyResult, Summary, failing
-from learnkernels.tasks.papers.report import not_holding, section, write_item, write_report
-from learnkernels.tasks.papers.studies import STUDIES
 from learnkernels.tasks.workers.cluster import DaskPool
 
 

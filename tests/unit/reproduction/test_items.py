@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.papers import item as papers
+from learnkernels.reproduction import item as papers
 from tests.refusals import require_refusals
 
 BIO = {"file": {"source": "file", "path": "bio.csv", "where": {"part": "a"}}}

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from learnkernels.conf.papers.item import CellConfig, PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
+from learnkernels.reproduction import judge
+from learnkernels.reproduction.item import CellConfig, PaperItem
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
-from learnkernels.tasks.papers import judge
 from tests.unit.tasks.test_report import trial
 
 N_TRAIN, N_TEST, N_ROWS = 60, 20, 100
