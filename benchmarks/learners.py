@@ -29,7 +29,7 @@ from benchmarks.alignment_statistics import REPEATS, problem, timed
 from benchmarks.history import tell
 from learnkernels import FeatureFamily, GaussianFamily, gram_statistics
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, TiledGrams, gram_operator
-from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import move
 from learnkernels.kernels.learners import (
     CA,

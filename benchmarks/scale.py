@@ -28,7 +28,7 @@ from benchmarks.alignment_statistics import REPEATS, timed
 from benchmarks.history import tell
 from learnkernels import GaussianFamily, alignment_test, gram_statistics, learn_kernel, linear_cka
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learning import learn_from_statistics
+from learnkernels.kernels.learners import learn_from_statistics
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.statistics.gram import GramStatistics

@@ -13,7 +13,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, gram_statistics
-from learnkernels.kernels.learning import learn_path
+from learnkernels.kernels.learners import learn_path
 from learnkernels.kernels.targets import Target
 
 X, y = load_diabetes(return_X_y=True)

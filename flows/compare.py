@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
-from learnkernels.conf import forms
+from learnkernels.conf import loading
 from learnkernels.tasks.evidence.comparison import folds_of_rows, measure, prepare, steps, timed_steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
@@ -15,14 +15,14 @@ from learnkernels.tasks.workers.cluster import DaskPool
 
 @flow(name="compare-kernel-learners", flow_run_name=run_name("{config}"), persist_result=True, result_serializer="json")
 def compare(
-    config: forms.WholeConfig,
-    dataset: forms.OnlyDataset = "",
-    table: forms.Table = "",
-    target: forms.TargetColumn = "",
-    learners: forms.Learners = [],  # noqa: B006  (Prefect shows it)
-    folds: forms.Folds = 0,
-    metric: forms.MetricChoice = forms.AS_CONFIGURED,
-    baseline: forms.Baseline = forms.AS_CONFIGURED,
+    config: loading.WholeConfig,
+    dataset: loading.OnlyDataset = "",
+    table: loading.Table = "",
+    target: loading.TargetColumn = "",
+    learners: loading.Learners = [],  # noqa: B006  (Prefect shows it)
+    folds: loading.Folds = 0,
+    metric: loading.MetricChoice = loading.AS_CONFIGURED,
+    baseline: loading.Baseline = loading.AS_CONFIGURED,
 ) -> dict[str, str]:
     """Compare learners of the kernel on data sets, and leave the evidence.
 
@@ -33,7 +33,7 @@ def compare(
     5. Log each (data set, learner) as one MLflow run.
     6. Write tables, figure and report to `results/`, to Prefect and to the run in MLflow; return where they are.
     """
-    config = forms.filled_in(config, dataset, table, target, learners, folds, metric, baseline)
+    config = loading.filled_in(config, dataset, table, target, learners, folds, metric, baseline)
     run_id = new_run_id()
     with (
         tracked_run(config.name, config.tracking, "sweep", f"comparison {run_id}", run_id) as sweep,

@@ -307,7 +307,7 @@ def prefect_runs(label: str, reload: bool = False) -> Iterator[None]:
     from prefect.context import SettingsContext, get_settings_context
     from prefect.settings import Profile, Settings
 
-    from learnkernels.tasks.operate.deployments import answering
+    from learnkernels.tasks.operate.servers import answering
 
     for server in _servers:
         server.wait_until_up()

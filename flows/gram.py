@@ -7,7 +7,7 @@ from typing import Any
 from dask.utils import format_bytes
 from prefect import flow
 
-from learnkernels.conf.forms import WholeConfig
+from learnkernels.conf.loading import WholeConfig
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress

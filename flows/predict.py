@@ -9,8 +9,7 @@ from prefect import flow
 from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.forms import shown
-from learnkernels.conf.loading import describe
+from learnkernels.conf.loading import describe, shown
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models.registry import ModelVersion, find_version

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from prefect import flow
 
-from learnkernels.conf.forms import shown
+from learnkernels.conf.loading import shown
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.comparison import config_on, measure_kernels, measure_learners

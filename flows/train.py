@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from prefect import flow
 
-from learnkernels.conf import forms
+from learnkernels.conf import loading
 from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
@@ -19,14 +19,14 @@ from learnkernels.tasks.workers.cluster import DaskPool
 
 @flow(name="train-kernel-model", flow_run_name=run_name("train-{model}"), persist_result=True, result_serializer="json")
 def train(
-    config: forms.WholeConfig,
-    model: Annotated[str, forms.shown("Name of the registered model that gets a new version.")],
-    dataset: forms.OnlyDataset = "",
-    learner: forms.OnlyLearner = "",
-    table: forms.Table = "",
-    target: forms.TargetColumn = "",
-    folds: forms.Folds = 0,
-    metric: forms.MetricChoice = forms.AS_CONFIGURED,
+    config: loading.WholeConfig,
+    model: Annotated[str, loading.shown("Name of the registered model that gets a new version.")],
+    dataset: loading.OnlyDataset = "",
+    learner: loading.OnlyLearner = "",
+    table: loading.Table = "",
+    target: loading.TargetColumn = "",
+    folds: loading.Folds = 0,
+    metric: loading.MetricChoice = loading.AS_CONFIGURED,
 ) -> dict[str, Any]:
     """Learn a model on all rows and register it, as *challenger*.
 
@@ -44,7 +44,7 @@ def train(
     """
     require_model_name(model)
     config = training_config(config, dataset or None, learner or None)
-    config = forms.filled_in(config, table=table, target=target, folds=folds, metric=metric)
+    config = loading.filled_in(config, table=table, target=target, folds=folds, metric=metric)
     run_id = new_run_id()
     with (
         tracked_run(config.name, config.tracking, "model", f"train {model} {run_id}", run_id) as run,

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from learnkernels.kernels.registry import require_one_of
+from learnkernels.kernels.parameters import require_one_of
 
 MIRROR_BLOCK = 64
 """Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""

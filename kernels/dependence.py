@@ -15,8 +15,7 @@ from learnkernels.kernels.engine.operators import gram_operator
 from learnkernels.kernels.engine.workers import spans
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.statistics.base import AlignmentStatistics
-from learnkernels.kernels.statistics.gram import gram_statistics
+from learnkernels.kernels.statistics.gram import AlignmentStatistics, gram_statistics
 from learnkernels.kernels.targets import Target, Task
 
 BLOCK_ROWS = 8192

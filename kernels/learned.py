@@ -17,7 +17,7 @@ from learnkernels.kernels.engine.workers import BlockResults, Threads
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.parameters import Value, old_attribute
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.base import Normalization
+from learnkernels.kernels.statistics.gram import Normalization
 from learnkernels.kernels.statistics.sampled import Sampling
 from learnkernels.kernels.targets import Target
 

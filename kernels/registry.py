@@ -96,12 +96,3 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """Return a question that offers the known name nearest to a given one, and a space; nothing if none is near."""
     close = difflib.get_close_matches(given[:100], [*known], n=1) if isinstance(given, str) else []
     return f"did you mean {str(close[0])!r}? " if close else ""
-
-
-def require_one_of(what: str, given: object, known: Iterable[str], others: str = "") -> None:
-    """Raise ValueError, with the nearest name, for a value that is none of the known names."""
-    names = [*known]
-    if not (isinstance(given, str) and given in names):
-        meant = f" ({question.strip()})" if (question := did_you_mean(given, names)) else ""
-        allowed = f"one of {', '.join(names)}" if names else "left out"
-        raise ValueError(f"{what} must be {allowed}{others}, got {given!r:.60}{meant}.")

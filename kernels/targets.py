@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Literal, get_args
 
 import numpy as np
 
 from learnkernels.kernels.centering import mean_over
-from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.registry import require_one_of
+from learnkernels.kernels.parameters import Value, require_one_of
 
 Task = Literal["classification", "regression"]
 
@@ -153,3 +153,12 @@ class Target(Value):
             return float(np.average(predictions != self.values, weights=sample_weight))
         squares = (predictions - self.values) ** 2
         return float(np.sqrt(np.mean(squares if sample_weight is None else mean_over(squares, sample_weight))))
+
+
+def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the rows of each pair of classes, one-vs-one, and their signs: 1 for the second class, else -1."""
+    pairs = []
+    for first, second in combinations(np.unique(codes).tolist(), 2):
+        rows = np.flatnonzero((codes == first) | (codes == second))
+        pairs.append((rows, np.where(codes[rows] == second, 1.0, -1.0)))
+    return pairs

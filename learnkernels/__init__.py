@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         PrecomputedFamily,
         ProductFamily,
     )
-    from learnkernels.kernels.learning import learn_kernel
+    from learnkernels.kernels.learners import learn_kernel
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
     from learnkernels.kernels.statistics.gram import gram_statistics
     from learnkernels.tasks.evidence.displays import (
@@ -87,7 +87,7 @@ _ROOMS = {
     "compare": "flows.functions",
     "gram_statistics": "kernels.statistics.gram",
     "independence_test": "kernels.dependence",
-    "learn_kernel": "kernels.learning",
+    "learn_kernel": "kernels.learners",
     "linear_cka": "kernels.dependence",
     "load_kernel": "kernels.persistence.kernel",
     "predict": "flows.functions",

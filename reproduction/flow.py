@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 from prefect import flow, get_run_logger
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.forms import shown
+from learnkernels.conf.loading import shown
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.reproduction.item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items
 from learnkernels.reproduction.judge import StudyResult, Summary, failing

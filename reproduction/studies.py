@@ -24,8 +24,7 @@ from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
 from learnkernels.kernels.search.pairs import RadialPairs
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.projected_gradient import Iterate
-from learnkernels.kernels.statistics.base import AlignmentStatistics
-from learnkernels.kernels.statistics.gram import gram_statistics
+from learnkernels.kernels.statistics.gram import AlignmentStatistics, gram_statistics
 from learnkernels.reproduction.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.reproduction.judge import StudyResult
 from learnkernels.tasks.data.dataset import Dataset, load_dataset

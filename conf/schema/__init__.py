@@ -15,8 +15,8 @@ from learnkernels.conf.schema.compare import TrackingConfig as TrackingConfig
 from learnkernels.conf.schema.datasets import DatasetConfig as DatasetConfig
 from learnkernels.conf.schema.datasets import NgramsConfig as NgramsConfig
 from learnkernels.conf.schema.datasets import name_of_files as name_of_files
-from learnkernels.conf.schema.kernels import FamilyConfig as FamilyConfig
-from learnkernels.conf.schema.kernels import FeatureConfig as FeatureConfig
-from learnkernels.conf.schema.kernels import OwnConfig as OwnConfig
-from learnkernels.conf.schema.kernels import PrecomputedConfig as PrecomputedConfig
+from learnkernels.conf.schema.learners import FamilyConfig as FamilyConfig
+from learnkernels.conf.schema.learners import FeatureConfig as FeatureConfig
 from learnkernels.conf.schema.learners import LearnerConfig as LearnerConfig
+from learnkernels.conf.schema.learners import OwnConfig as OwnConfig
+from learnkernels.conf.schema.learners import PrecomputedConfig as PrecomputedConfig

@@ -13,13 +13,16 @@ from learnkernels.conf.errors import short
 from learnkernels.conf.files import require_place
 from learnkernels.conf.schema.base import GRID_FORMS, Grid, MetricName, Powers, Strict, by_default, grid_values, several
 from learnkernels.conf.schema.datasets import AnyDataset, DatasetConfig, each_target
-from learnkernels.conf.schema.kernels import ConstantConfig, FamilyConfig, LinearConfig, PrecomputedConfig
 from learnkernels.conf.schema.learners import (
     SEARCHING,
     UNCENTERED,
+    ConstantConfig,
+    FamilyConfig,
     LearnerConfig,
+    LinearConfig,
     NamedLearner,
     NamedPredictor,
+    PrecomputedConfig,
     PredictorConfig,
     as_size,
 )

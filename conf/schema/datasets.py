@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 from learnkernels.conf.errors import did_you_mean, short
 from learnkernels.conf.files import ARRAYS, ENDINGS, WILDCARD
 from learnkernels.conf.schema.base import Parameter, Strict, as_text, several
-from learnkernels.conf.schema.kernels import FamilyConfig
+from learnkernels.conf.schema.learners import FamilyConfig
 
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
 SyntheticName = Literal["three_sines", "relevance", "friedman"]

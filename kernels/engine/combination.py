@@ -12,14 +12,15 @@ from numpy.typing import DTypeLike
 from scipy import sparse
 
 from learnkernels.kernels.centering import mirror
-from learnkernels.kernels.compiled.distances import (
+from learnkernels.kernels.compiled import (
     ROWS,
     Parts,
     as_differences,
+    lanes,
     pack_columns,
     pack_rows,
+    room,
 )
-from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.passes import block_rows_for
 from learnkernels.kernels.engine.tiles import chains
 from learnkernels.kernels.engine.weighing import (

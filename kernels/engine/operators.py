@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import Centering, center_in_place, mirror
-from learnkernels.kernels.compiled.compiler import FAST, compiled
+from learnkernels.kernels.compiled import FAST, compiled
 from learnkernels.kernels.engine.combination import Combination, CombinedGram
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
 from learnkernels.kernels.engine.workers import BlockResults, Threads, over_tiles

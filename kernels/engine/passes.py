@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Differences, as_differences, pack_columns, pack_rows
-from learnkernels.kernels.compiled.vectors import room
+from learnkernels.kernels.compiled import Differences, as_differences, pack_columns, pack_rows, room
 from learnkernels.kernels.engine.tiles import TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import BlockResults, RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, fill_seeds, sides_of_tile

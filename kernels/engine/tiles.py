@@ -14,10 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnkernels.kernels.compiled.compiler import compiled, emitted
-from learnkernels.kernels.compiled.distances import ROWS as SEED_ROWS
-from learnkernels.kernels.compiled.distances import Differences, Parts, make_seeds
-from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, room, simd_registers
+from learnkernels.kernels.compiled import ROWS as SEED_ROWS
+from learnkernels.kernels.compiled import (
+    Differences,
+    Parts,
+    Value,
+    Vectors,
+    compiled,
+    emitted,
+    lanes,
+    make_seeds,
+    room,
+    simd_registers,
+)
 from learnkernels.kernels.families.base import TilePlan
 
 STRIP_BYTES = 20 << 10

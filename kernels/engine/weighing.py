@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnkernels.kernels.compiled.compiler import FAST, compiled, emitted
-from learnkernels.kernels.compiled.distances import ROWS, Parts, make_seeds
-from learnkernels.kernels.compiled.vectors import Value, Vectors
+from learnkernels.kernels.compiled import FAST, ROWS, Parts, Value, Vectors, compiled, emitted, make_seeds
 
 TOGETHER = 6
 """Vectors whose chains go on side by side."""

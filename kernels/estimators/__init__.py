@@ -1,7 +1,6 @@
 """Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer.
 
-Imports: centering, engine, families, learned, learners, learning, parameters,
-predictors, registry, solvers, statistics, tables, targets.
+Imports: centering, engine, families, learned, learners, parameters, predictors, solvers, statistics, tables, targets.
 """
 
 from learnkernels.kernels.estimators.base import chunk_rows_for, default_family

@@ -17,18 +17,22 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.threads import at_most_threads
+from learnkernels.kernels.engine.workers import at_most_threads
 from learnkernels.kernels.families import FeatureFamily
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, distinct_rows, drawn_rows, squared_distances
 from learnkernels.kernels.families.distances import GaussianFamily
-from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
-from learnkernels.kernels.learners import LEARNERS, KernelSearchLearner, Learner, as_learner
-from learnkernels.kernels.learning import learn_from_statistics, learn_kernel
-from learnkernels.kernels.parameters import old_attribute, renamed
+from learnkernels.kernels.learners import (
+    LEARNERS,
+    KernelSearchLearner,
+    Learner,
+    as_learner,
+    learn_from_statistics,
+    learn_kernel,
+)
+from learnkernels.kernels.parameters import old_attribute, renamed, require_one_of
 from learnkernels.kernels.predictors import as_predictor
-from learnkernels.kernels.registry import require_one_of
-from learnkernels.kernels.statistics.base import Normalization, require_normalization
+from learnkernels.kernels.statistics.gram import Normalization, require_normalization
 from learnkernels.kernels.statistics.sampled import require_sample, sample_statistics
 from learnkernels.kernels.tables import EncodingReport, TableEncoding, is_table, shares_by_column
 from learnkernels.kernels.tables.encoding import ColumnTypes
@@ -234,7 +238,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, self._seed)
             return learner.learn_from_rows(X, target, [C], rows)[0]
         assert family is not None  # checked
-        require_directions(family, X)
+        family.check_rows(X)
         keep_origin = not learner.centered or not centering.subtracts
         statistics = sample_statistics(family, X, target.Y, sample=sample, seed=self._seed, keep_origin=keep_origin)
         return learn_from_statistics(learner, family, X, statistics, target=target, **options)

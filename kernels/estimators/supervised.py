@@ -18,8 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from learnkernels.kernels.centering import as_sample_weight
-from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.engine.workers import Workers
+from learnkernels.kernels.engine.workers import Workers, blas_threads_for
 from learnkernels.kernels.estimators.base import (
     KernelLearner,
     Precision,
@@ -29,8 +28,7 @@ from learnkernels.kernels.estimators.base import (
 )
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
-from learnkernels.kernels.learners import as_learner
-from learnkernels.kernels.learning import learn_kernel
+from learnkernels.kernels.learners import as_learner, learn_kernel
 from learnkernels.kernels.parameters import old_attribute, old_names, positive
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities

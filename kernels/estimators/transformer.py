@@ -11,12 +11,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.parameters import old_names, positive, whole_number
-from learnkernels.kernels.registry import require_one_of
+from learnkernels.kernels.parameters import old_names, positive, require_one_of, whole_number
 from learnkernels.kernels.targets import Target, Task
 
 Method = Literal["nystroem", "eigen"]

@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Metric, distances, exponentiate
-from learnkernels.kernels.fields import Fields, one_of, plain
-from learnkernels.kernels.parameters import Parameterized, content
+from learnkernels.kernels.compiled import Metric, distances, exponentiate
+from learnkernels.kernels.parameters import Fields, Parameterized, content, one_of, plain
 
 Rows: TypeAlias = Any
 """Rows of a data set: an ndarray or a CSR matrix of float64, which share no type to name here."""
@@ -350,6 +349,10 @@ class KernelFamily(Parameterized, ABC):
     @abstractmethod
     def diag(self, A: Rows) -> np.ndarray:
         """Return ``K_k(A_i, A_i)``, shape (p, a)."""
+
+    def check_rows(self, X: Rows) -> None:
+        """Raise ValueError if the base kernels cannot be learned from some of the training rows `X`."""
+        return
 
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:

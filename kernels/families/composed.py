@@ -14,7 +14,7 @@ from scipy import sparse
 from scipy.special import ndtri
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict, seeded_tile
-from learnkernels.kernels.fields import Fields, Unfit, list_of, number, optional, text, whole
+from learnkernels.kernels.parameters import Fields, Unfit, list_of, number, optional, text, whole
 
 KNOTS = 129
 """Most values of a feature at which its normal scores are kept; between two they are interpolated."""
@@ -39,6 +39,10 @@ class ComposedFamily(KernelFamily):
     @abstractmethod
     def _of(self, families: Sequence[KernelFamily]) -> Self:
         """Return the same features with other families."""
+
+    def check_rows(self, X: Rows) -> None:
+        for family, of in self.parts():
+            family.check_rows(of(X))
 
     @cached_property
     def _ends(self) -> list[int]:

@@ -9,10 +9,9 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Differences, Metric
+from learnkernels.kernels.compiled import Differences, Metric
 from learnkernels.kernels.families.base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
-from learnkernels.kernels.fields import Unfit, list_of, number, optional, whole
-from learnkernels.kernels.parameters import positive_numbers
+from learnkernels.kernels.parameters import Unfit, list_of, number, optional, positive_numbers, whole
 
 DOUBLINGS = 4
 """Most doublings that take less time than an exponential."""

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct, less
-from learnkernels.kernels.fields import list_of, text, whole
+from learnkernels.kernels.parameters import list_of, text, whole
 
 CONSTANT = -1
 """Column of the feature that is one on every row."""

@@ -19,9 +19,8 @@ from learnkernels.kernels.families.base import (
     mean_row,
     squared_norms,
 )
-from learnkernels.kernels.families.composed import ComposedFamily, FamilyUnion
-from learnkernels.kernels.fields import list_of, number, whole
-from learnkernels.kernels.parameters import positive, positive_numbers
+from learnkernels.kernels.families.composed import FamilyUnion
+from learnkernels.kernels.parameters import list_of, number, positive, positive_numbers, whole
 
 LARGEST_EXPONENT = 700.0
 """Natural logarithm of the largest kernel value; that of the largest double is 709."""
@@ -91,7 +90,7 @@ class CosineFamily(SingleFamily):
     Notes
     -----
     The linear kernel of rows of length one, at its cost. A zero row has no direction: its kernel with every row is
-    zero, with itself too. Among training rows `require_directions` refuses it, where a kernel is learned.
+    zero, with itself too. Training rows must have a direction.
 
     References
     ----------
@@ -107,20 +106,13 @@ class CosineFamily(SingleFamily):
     def diag(self, A: Rows) -> np.ndarray:
         return (_sizes(A) > 0).astype(np.float64)[None]
 
-
-def require_directions(family: KernelFamily, X: Rows) -> None:
-    """Raise ValueError if a cosine kernel of `family` would see a zero row, which has no direction, in `X`."""
-    if isinstance(family, ComposedFamily):
-        for part, of in family.parts():
-            require_directions(part, of(X))
-    elif isinstance(family, ProductFamily):
-        require_directions(family.base, X)
-    elif isinstance(family, CosineFamily) and len(zero := np.flatnonzero(_sizes(X) == 0)):
-        shown = ", ".join(map(str, zero[:5])) + (f", ... ({len(zero)} rows)" if len(zero) > 5 else "")
-        raise ValueError(
-            f"each row must have a direction for the cosine kernel, got only zeros in row {shown} of the "
-            f"{X.shape[0]} given; leave such rows out or use the linear kernel."
-        )
+    def check_rows(self, X: Rows) -> None:
+        if len(zero := np.flatnonzero(_sizes(X) == 0)):
+            shown = ", ".join(map(str, zero[:5])) + (f", ... ({len(zero)} rows)" if len(zero) > 5 else "")
+            raise ValueError(
+                f"each row must have a direction for the cosine kernel, got only zeros in row {shown} of the "
+                f"{X.shape[0]} given; leave such rows out or use the linear kernel."
+            )
 
 
 def _sizes(A: Rows) -> np.ndarray:
@@ -359,6 +351,9 @@ class ProductFamily(KernelFamily):
     @property
     def translation_invariant(self) -> bool:
         return self.base.translation_invariant
+
+    def check_rows(self, X: Rows) -> None:
+        self.base.check_rows(X)
 
     @property
     def takes_sparse(self) -> bool:

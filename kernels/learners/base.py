@@ -12,14 +12,13 @@ import numpy as np
 
 from learnkernels.kernels.centering import Centering, alignment_of_matrix, mean_over
 from learnkernels.kernels.engine.operators import GramOperator, gram_operator
-from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.parameters import Parameterized, Value, renamed
 from learnkernels.kernels.registry import LEARNERS, UNCENTERED
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization, NormalizedProducts
-from learnkernels.kernels.statistics.gram import gram_statistics
+from learnkernels.kernels.statistics.gram import AlignmentStatistics, Normalization, NormalizedProducts, gram_statistics
 from learnkernels.kernels.targets import Target, Task
 
 

@@ -20,8 +20,7 @@ from learnkernels.kernels.search.pairs import (
     require_kind,
     scaled_gaussians,
 )
-from learnkernels.kernels.statistics.base import AlignmentStatistics
-from learnkernels.kernels.statistics.gram import gram_statistics
+from learnkernels.kernels.statistics.gram import AlignmentStatistics, gram_statistics
 from learnkernels.kernels.targets import Target
 
 NEGLIGIBLE = 1e-6

@@ -9,8 +9,8 @@ import numpy as np
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.base import JointLearner, Solution
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
-from learnkernels.kernels.solvers.svm import class_pairs, solve_svm
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.solvers.svm import solve_svm
+from learnkernels.kernels.targets import Target, class_pairs
 
 LEAST_RIDGE = 1e-8
 """Least ridge, as a share of the mean diagonal of the kernel: with a tradeoff of zero the solution is unique too."""

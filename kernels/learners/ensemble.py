@@ -16,7 +16,7 @@ from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.learned import checked_rows
 from learnkernels.kernels.learners.base import Learner, LearningProblem
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalization, require_normalization
+from learnkernels.kernels.statistics.gram import AlignmentStatistics, Normalization, require_normalization
 from learnkernels.kernels.targets import Target
 
 DEPENDENT = 1e-8

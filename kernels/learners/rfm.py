@@ -14,21 +14,23 @@ from learnkernels.kernels.families.composed import NormalScoresFamily, normal_sc
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import AlignmentLearner, FoundKernels, KernelSearchLearner
 from learnkernels.kernels.learners.closed_form import Unif
-from learnkernels.kernels.parameters import whole_number
-from learnkernels.kernels.registry import require_one_of
-from learnkernels.kernels.search.halves import COMBINED_KERNELS, Examples, FeatureColumns, KernelChoice, SplitHalf
+from learnkernels.kernels.parameters import require_one_of, whole_number
 from learnkernels.kernels.search.metric import (
+    COMBINED_KERNELS,
     COMPONENTS,
     KINDS,
     UNSUPERVISED,
+    Examples,
+    FeatureColumns,
+    KernelChoice,
     Round,
+    SplitHalf,
     components_of,
     learned_metrics,
     metric_of,
     spread_of,
 )
-from learnkernels.kernels.statistics.base import AlignmentStatistics, NormalizedProducts
-from learnkernels.kernels.statistics.gram import gram_statistics
+from learnkernels.kernels.statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, AlignmentLearner] = {learner.name: learner for learner in (Unif(), Alignf())}

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from learnkernels.kernels.fields import ADVICE, refuse, shown
+from learnkernels.kernels.parameters import ADVICE, refuse, shown
 
 File: TypeAlias = Any
 """A binary file object that can seek, or a path, as `numpy.savez` takes them; they share no type to name here."""

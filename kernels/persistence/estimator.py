@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from learnkernels.kernels.families import KernelFamily, family_from_dict
-from learnkernels.kernels.fields import Fields, Unfit, any_number, list_of, number, one_of, optional, text, truth, whole
 from learnkernels.kernels.learners import LEARNERS, Learner
+from learnkernels.kernels.parameters import (
+    Fields,
+    Unfit,
+    any_number,
+    list_of,
+    number,
+    one_of,
+    optional,
+    text,
+    truth,
+    whole,
+)
 from learnkernels.kernels.persistence.archive import take
 from learnkernels.kernels.persistence.kernel import NOW, kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.predictors import PREDICTORS, Predictor

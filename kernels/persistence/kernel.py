@@ -11,7 +11,8 @@ from scipy import sparse
 from learnkernels.kernels.centering import Centering, as_sample_weight
 from learnkernels.kernels.families import family_from_dict
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.fields import (
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.parameters import (
     ADVICE,
     Fields,
     any_number,
@@ -27,10 +28,9 @@ from learnkernels.kernels.fields import (
     truth,
     whole,
 )
-from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.persistence.archive import File, read_arrays, take
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.base import NORMALIZATIONS
+from learnkernels.kernels.statistics.gram import NORMALIZATIONS
 from learnkernels.kernels.statistics.sampled import Sampling
 
 FORMAT = "learnkernels kernel"

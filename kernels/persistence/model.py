@@ -15,8 +15,7 @@ from scipy import sparse
 
 from learnkernels.kernels.drift import Reference
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.fields import ADVICE, NAMED, Fields, list_of, listed, refuse, text, to_text
-from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.parameters import ADVICE, NAMED, Fields, Value, list_of, listed, refuse, text, to_text
 from learnkernels.kernels.persistence.archive import File, pack, take, unpack
 from learnkernels.kernels.persistence.estimator import (
     coefficients,

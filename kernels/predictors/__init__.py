@@ -1,20 +1,19 @@
 """Predictors of the second stage, one file each, and the table that lists them.
 
-Imports: centering, engine, families, learned, parameters, registry, solvers, targets.
+Imports: centering, engine, families, learned, parameters, solvers, targets.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from learnkernels.kernels.parameters import as_object, new_name
+from learnkernels.kernels.parameters import as_object, new_name, require_one_of
 from learnkernels.kernels.predictors.base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
 from learnkernels.kernels.predictors.choice import Auto
 from learnkernels.kernels.predictors.krr import KRR, ridge_path
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients
 from learnkernels.kernels.predictors.nystrom import Nystrom
 from learnkernels.kernels.predictors.svm import SVM
-from learnkernels.kernels.registry import require_one_of
 
 PREDICTORS: dict[str, type[Predictor]] = {
     predictor.name: predictor for predictor in (KRR, ConjugateGradients, Nystrom, SVM, Auto)

@@ -25,7 +25,7 @@ from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, sketched
 from learnkernels.kernels.predictors.landmarks import MEMORY
 from learnkernels.kernels.predictors.nystrom import Loss, Nystrom
 from learnkernels.kernels.predictors.svm import SVM
-from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
+from learnkernels.kernels.solvers.factor import LeaveOneOut
 from learnkernels.kernels.targets import Target, Task
 
 EXACT_ROWS = 10_000

@@ -14,8 +14,7 @@ from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families.base import distinct_examples
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.predictors.base import ExactPredictor, RegularizationPath, TrainingSet, usable_gram
-from learnkernels.kernels.solvers.factor import cholesky, ridge_factor
-from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
+from learnkernels.kernels.solvers.factor import LeaveOneOut, cholesky, ridge_factor
 from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
 from learnkernels.kernels.targets import Target
 

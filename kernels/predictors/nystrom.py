@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.parameters import require_one_of
 from learnkernels.kernels.predictors.base import Predictor, RegularizationPath, TrainingSet, held_out_scores
 from learnkernels.kernels.predictors.krr_cg import convergence_note
 from learnkernels.kernels.predictors.landmarks import (
@@ -26,7 +27,6 @@ from learnkernels.kernels.predictors.landmarks import (
     refined,
     row_features,
 )
-from learnkernels.kernels.registry import require_one_of
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from learnkernels.kernels.targets import Target, Task
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.predictors.base import ExactPredictor, RegularizationPath
-from learnkernels.kernels.solvers.svm import AT_BOUND, class_pairs, solve_svm
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.solvers.svm import AT_BOUND, solve_svm
+from learnkernels.kernels.targets import Target, class_pairs
 
 MAX_ITERATIONS = 200_000
 """Of scikit-learn's solver; an interior-point method solves kernels of low rank with a large C, which need more."""

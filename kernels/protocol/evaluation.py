@@ -9,8 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.engine.workers import Workers
+from learnkernels.kernels.engine.workers import Workers, blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors import Predictor, RegularizationPath, TrainingSet, as_predictor

@@ -11,6 +11,7 @@ import numpy as np
 
 from learnkernels.kernels import registry
 from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.parameters import require_one_of
 from learnkernels.kernels.registry import Measured
 from learnkernels.kernels.targets import Target, Task
 
@@ -134,7 +135,7 @@ def metric_for(name: str | None, target: Target, weighted: bool = False) -> Metr
         There is no such metric, or it does not serve the target or, where rows are `weighted`, these.
     """
     chosen = DEFAULT[target.task] if name is None else name
-    registry.require_one_of("metric", chosen, METRICS)
+    require_one_of("metric", chosen, METRICS)
     METRICS[chosen].check(target, weighted)
     return METRICS[chosen]
 

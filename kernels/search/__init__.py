@@ -1,4 +1,4 @@
 """Base kernels that are searched in a continuous family rather than listed.
 
-Imports: centering, engine, families, registry, solvers.
+Imports: centering, engine, families, parameters, solvers.
 """

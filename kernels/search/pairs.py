@@ -17,7 +17,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, squared_dista
 from learnkernels.kernels.families.composed import ScaledFamily, readable_range
 from learnkernels.kernels.families.distances import GaussianFamily, LaplacianFamily
 from learnkernels.kernels.families.products import DirichletFamily
-from learnkernels.kernels.registry import require_one_of
+from learnkernels.kernels.parameters import require_one_of
 
 BINS = 1024
 """Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""

@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, TiledGrams, gram_operator, has_room
-from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.engine.workers import one_blas_thread
 from learnkernels.kernels.families.base import drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.certificate import TOLERANCE, indefinite_kernels

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 from scipy.linalg import cho_solve
 
@@ -13,7 +11,7 @@ from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.solvers.factor import Factor, factored
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import InnerSolution
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.targets import Target, class_pairs
 
 FEASIBLE = 1e-9
 """How far, in units of the margin, a point may lie on the wrong side of its condition."""
@@ -117,15 +115,6 @@ class SupportVectorProblem:
             dual=dual,
             hessian=hessian,
         )
-
-
-def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the rows of each pair of classes, one-vs-one, and their signs: 1 for the second class, else -1."""
-    pairs = []
-    for first, second in combinations(np.unique(codes).tolist(), 2):
-        rows = np.flatnonzero((codes == first) | (codes == second))
-        pairs.append((rows, np.where(codes[rows] == second, 1.0, -1.0)))
-    return pairs
 
 
 def solve_svm(

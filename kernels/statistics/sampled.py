@@ -11,9 +11,13 @@ import numpy as np
 from learnkernels.kernels.centering import centered_diagonals
 from learnkernels.kernels.families.base import KernelFamily, Rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.statistics.base import AlignmentStatistics
-from learnkernels.kernels.statistics.features import FeatureStatistics
-from learnkernels.kernels.statistics.gram import GramStatistics, gram_statistics, paired
+from learnkernels.kernels.statistics.gram import (
+    AlignmentStatistics,
+    FeatureStatistics,
+    GramStatistics,
+    gram_statistics,
+    paired,
+)
 
 SAMPLE_ROWS = 8192
 """Rows of a sample of size "auto"."""

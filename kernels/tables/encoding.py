@@ -12,9 +12,18 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 import numpy as np
 
 from learnkernels.kernels.families.base import distinct
-from learnkernels.kernels.fields import Fields, list_of, number, one_of, optional, text, truth
-from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.registry import did_you_mean, require_one_of
+from learnkernels.kernels.parameters import (
+    Fields,
+    Value,
+    list_of,
+    number,
+    one_of,
+    optional,
+    require_one_of,
+    text,
+    truth,
+)
+from learnkernels.kernels.registry import did_you_mean
 from learnkernels.kernels.tables import summary
 from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.fields import listed
+from learnkernels.kernels.parameters import listed
 
 Mark: TypeAlias = Literal[".", ","]
 """What stands before the decimals."""

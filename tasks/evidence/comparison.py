@@ -34,7 +34,7 @@ from learnkernels.tasks.measure.statistics import (
     require_feasible,
     rows_of_trial,
 )
-from learnkernels.tasks.measure.stored_statistics import StatisticsRef
+from learnkernels.tasks.measure.trials import StatisticsRef
 from learnkernels.tasks.own import require_params
 from learnkernels.tasks.workers.cluster import DaskPool
 

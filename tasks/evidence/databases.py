@@ -1,19 +1,23 @@
-"""The SQLite databases of MLflow and of Prefect: made whole or not at all, by one process at a time."""
+"""The databases of MLflow and of Prefect: SQLite files made by one process at a time, and MLflow's store."""
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
+import mlflow
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import sqlite_url, state_dir
+from learnkernels.conf.errors import InputError, without_passwords
+from learnkernels.tasks.environment import running_server, sqlite_url, state_dir
 from learnkernels.tasks.store import atomic_path
 
 
@@ -106,3 +110,37 @@ def one_at_a_time() -> Iterator[None]:
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+UI = "http://127.0.0.1:5000"
+"""Where `learnkernels ui` shows the store of the working directory, by default."""
+
+
+def mlflow_ui() -> str:
+    """Return where the pages of MLflow are; for a local store, where `learnkernels ui` shows it."""
+    uri = mlflow.get_tracking_uri()
+    return without_passwords(uri).rstrip("/") if uri.startswith("http") else running_server("mlflow") or UI
+
+
+@contextmanager
+def mlflow_store() -> Iterator[MlflowClient]:
+    """Give a client of MLflow's store; what that refuses becomes one sentence, an `InputError`."""
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints what it raises, too
+    prepare_mlflow(mlflow.get_tracking_uri())
+    try:
+        yield MlflowClient()
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        raise InputError(
+            f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
+            "what is named."
+        ) from None
+
+
+def mlflow_address() -> str:
+    """Return the address of MLflow's store, to be shown."""
+    return without_passwords(mlflow.get_registry_uri())
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first, to be shown."""
+    return without_passwords(str(error).splitlines()[0])[:200]

@@ -19,7 +19,7 @@ from scipy import stats
 from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, CompareConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.protocol.metrics import in_words
-from learnkernels.tasks.evidence import notes, tables
+from learnkernels.tasks.evidence import tables
 from learnkernels.tasks.evidence.figures import inline, run_figures, save_figure
 from learnkernels.tasks.evidence.markdown import link_list, plain, render
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
@@ -27,6 +27,9 @@ from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, critical_difference
 from learnkernels.tasks.naming import file_name, step
 from learnkernels.tasks.store import atomic_path, earlier_versions, versions
+
+SHOWN_VERDICTS = 20
+"""Sentences that the note of a comparison holds, two per data set; the report has them all."""
 
 MLFLOW_HINT = (
     "One result per data set and learner: select some and press *Compare* for parameters and metrics side by side. The "
@@ -246,7 +249,7 @@ def _publish(config: CompareConfig, run: tables.RunTables, report: str, shown: M
     create_table_artifact(
         shown["results"],
         key="comparison",
-        description=f"**{config.name}**: {plain(' '.join(said[: notes.SHOWN_VERDICTS]))} Test error: mean ± standard "
+        description=f"**{config.name}**: {plain(' '.join(said[:SHOWN_VERDICTS]))} Test error: mean ± standard "
         f"deviation, {plain(shown['measures'])}; `*` lowest of the data set. {tables.P_VALUES}."
         + (f" {stored}." if stored else ""),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 from uuid import UUID
 
 import mlflow
@@ -33,17 +33,100 @@ from sqlalchemy.exc import SQLAlchemyError
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, TrackingConfig, grid_values
 from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.evidence import notes, tables
+from learnkernels.tasks.evidence import tables
+from learnkernels.tasks.evidence.databases import mlflow_store, mlflow_ui
 from learnkernels.tasks.evidence.figures import learner_colors
-from learnkernels.tasks.evidence.markdown import inline_links, link, plain
-from learnkernels.tasks.evidence.mlflow_store import mlflow_store, mlflow_ui
-from learnkernels.tasks.evidence.report import verdicts
+from learnkernels.tasks.evidence.markdown import code, inline_links, link, plain, render
+from learnkernels.tasks.evidence.report import SHOWN_VERDICTS, verdicts
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.statistics import planned_trials
 from learnkernels.tasks.naming import file_name, step
-from learnkernels.tasks.process_owner import Owner
 from learnkernels.tasks.stopping import Stopped, last_word, requested
+from learnkernels.tasks.store import Owner
+
+LEVEL = "learnkernels.level"
+"""Tag that says what a run is: a comparison, a result, a model, a decision."""
+
+RUN = "learnkernels.run"
+"""Tag of the comparison, training or decision that a run belongs to; of an experiment, of its newest comparison."""
+
+NOTE_CHARACTERS = 8_000
+"""MLflow cuts a tag, and so a note, after as many."""
+
+
+def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
+    """Return the place of an experiment's runs of a level, below the address of the UI.
+
+    Those of one comparison are sorted by `percent_above_best`, so that the winners come first, others by time.
+    """
+    query = {"searchFilter": f"tags.`{LEVEL}` = '{level}'"}
+    if run is not None:
+        query["searchFilter"] += f" and tags.`{RUN}` = '{run}'"
+        query |= {"orderByKey": "metrics.`percent_above_best`", "orderByAsc": "true"}
+    query |= {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
+    return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
+
+
+def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
+    """Return the place of a run's page, or of one of its artifacts, below the address of the UI."""
+    place = "" if artifact is None else f"/artifacts/{artifact}"
+    return f"#/experiments/{experiment_id}/runs/{run_id}{place}?workflowType=machine_learning"
+
+
+def experiment_note(experiment_id: str, newest: str | None = None) -> str:
+    """Return the note of an experiment: links to the newest comparison, to all and to models, and how to read them."""
+
+    def links(level: str, run: str | None = None) -> str:
+        chart, table = (runs_path(experiment_id, level, run, charts) for charts in (True, False))
+        return inline_links({"chart": chart, "table": table})
+
+    ways = {"all comparisons": links("result"), "models": links("model")}
+    if newest is not None:
+        ways = {"Newest comparison": links("result", newest), **ways}
+    return render("experiment.md", ways=ways)
+
+
+def comparison_note(
+    experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
+) -> str:
+    """Return the note of a comparison: the winners, the figure, and links to the rest.
+
+    Parameters
+    ----------
+    experiment_id, run_id : str
+        Of the comparison.
+    comparison : str
+        Its name in the tags of its results.
+    verdicts : sequence of str
+        Two sentences per data set.
+    files : sequence of str
+        Names of its artifacts.
+    flow_run : str
+        Address of the flow run in Prefect.
+    """
+    links = {
+        "chart": runs_path(experiment_id, run=comparison),
+        "table": runs_path(experiment_id, run=comparison, charts=False),
+        **{name: run_path(experiment_id, run_id, name) for name in sorted(files) if name.endswith((".md", ".png"))},
+        "Prefect": flow_run,
+    }
+    return cut(render("comparison_note.md", links=links, verdicts=verdicts, shown=SHOWN_VERDICTS, run_id=run_id))
+
+
+def result_note(what: str, links: Mapping[str, str], train: str) -> str:
+    """Return the note of a result: what it measured, the comparison it belongs to, and the command that trains it."""
+    model = f"\n\nA model of it: {code(train)}" if train else ""
+    return cut(f"{plain(what)}\n\n{inline_links(links)}{model}")
+
+
+def cut(note: str) -> str:
+    """Return a note that MLflow keeps whole: cut at the end of a line, which then reports it."""
+    if len(note) <= NOTE_CHARACTERS:
+        return note
+    rest = "\n\n... the whole report is among the artifacts."
+    return note[: note.rfind("\n", 0, NOTE_CHARACTERS - len(rest))] + rest
+
 
 NOTE = "mlflow.note.content"
 MEANS = {
@@ -97,17 +180,17 @@ class TrackedRun:
     @property
     def url(self) -> str:
         """Address of its page; for a local store, where `learnkernels ui` shows it."""
-        return f"{mlflow_ui()}/{notes.run_path(self.experiment_id, self.run_id)}"
+        return f"{mlflow_ui()}/{run_path(self.experiment_id, self.run_id)}"
 
     @property
     def chart_url(self) -> str:
         """Address of the charts of a comparison's results."""
-        return f"{mlflow_ui()}/{notes.runs_path(self.experiment_id, run=self.name)}"
+        return f"{mlflow_ui()}/{runs_path(self.experiment_id, run=self.name)}"
 
     @property
     def models_url(self) -> str:
         """Address of the table of the experiment's models, side by side."""
-        return f"{mlflow_ui()}/{notes.runs_path(self.experiment_id, 'model', charts=False)}"
+        return f"{mlflow_ui()}/{runs_path(self.experiment_id, 'model', charts=False)}"
 
     @property
     def flow_run_url(self) -> str:
@@ -157,7 +240,7 @@ def tracked_run(name: str, tracking: TrackingConfig, level: Level, run_name: str
 
 def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> None:
     """End what a flow has left open: its own run, even one that was being made, and those of its results."""
-    ours = f"attributes.status = 'RUNNING' and tags.`{notes.RUN}` = '{run_id}' and tags.`{OWNER}` = '{Owner.this()}'"
+    ours = f"attributes.status = 'RUNNING' and tags.`{RUN}` = '{run_id}' and tags.`{OWNER}` = '{Owner.this()}'"
     for run in client.search_runs([experiment_id], ours):
         client.set_terminated(run.info.run_id, status)
 
@@ -165,7 +248,7 @@ def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> 
 def _tags(tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:
     """Return the tags of a run, those of the configuration last."""
     deployment = {} if runtime.deployment.name is None else {DEPLOYMENT: str(runtime.deployment.name)}
-    of_run = {notes.LEVEL: level, OWNER: str(Owner.this()), notes.RUN: run_id, "prefect.flow_run_id": flow_run_id}
+    of_run = {LEVEL: level, OWNER: str(Owner.this()), RUN: run_id, "prefect.flow_run_id": flow_run_id}
     return {**of_run, **deployment, **tracking.tags}
 
 
@@ -186,8 +269,8 @@ def _experiment(client: MlflowClient, name: str, comparison: str | None) -> str:
             experiment_id = str(made.experiment_id)
     else:
         experiment_id = str(found.experiment_id)
-    newest = comparison or (found.tags.get(notes.RUN) if found else None)
-    tags = {NOTE: notes.experiment_note(experiment_id, newest)} | ({notes.RUN: newest} if newest else {})
+    newest = comparison or (found.tags.get(RUN) if found else None)
+    tags = {NOTE: experiment_note(experiment_id, newest)} | ({RUN: newest} if newest else {})
     for key, value in tags.items():
         _add(partial(client.set_experiment_tag, experiment_id, key, value))
     return experiment_id
@@ -219,8 +302,8 @@ def track_result(sweep: TrackedRun, config: CompareConfig, ref: DatasetRef, fold
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
     train += ["--register", config.name]
     links = {
-        f"comparison {sweep.name}": notes.run_path(sweep.experiment_id, sweep.run_id),
-        "chart": notes.runs_path(sweep.experiment_id, run=sweep.name),
+        f"comparison {sweep.name}": run_path(sweep.experiment_id, sweep.run_id),
+        "chart": runs_path(sweep.experiment_id, run=sweep.name),
         "Prefect": sweep.flow_run_url,
     }
     own = {learner.title: learner.name for learner in config.learners}
@@ -229,7 +312,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, ref: DatasetRef, fold
         "learnkernels.sweep": sweep.run_id,
         "dataset_digest": ref.digest,
         "mlflow.runColor": colors[folds.learner],
-        NOTE: notes.result_note(what, links, shlex.join(train) if folds.learner in own else ""),
+        NOTE: result_note(what, links, shlex.join(train) if folds.learner in own else ""),
     } | ({"predictor_reason": row.predictor_reason} if row.predictor_reason else {})
     run = client.create_run(
         sweep.experiment_id,
@@ -356,8 +439,8 @@ def log_run(
 ) -> None:
     """Put numbers, parameters, tags, data sets, a note in Markdown and the files of a folder on an open run."""
     client, now = MlflowClient(), int(time.time() * 1000)
-    links = {"models": notes.runs_path(run.experiment_id, "model", charts=False), "Prefect": run.flow_run_url}
-    noted = {} if note is None else {NOTE: notes.cut(f"{inline_links(links)}\n\n{note}")}
+    links = {"models": runs_path(run.experiment_id, "model", charts=False), "Prefect": run.flow_run_url}
+    noted = {} if note is None else {NOTE: cut(f"{inline_links(links)}\n\n{note}")}
     if artifacts is not None:
         noted[RESULTS] = str(artifacts)
     client.log_batch(
@@ -386,9 +469,7 @@ def track_comparison(sweep: TrackedRun, results: str, refs: Sequence[DatasetRef]
         known = [Metric(key, value, now, 0) for key, value in rounded(compared) if np.isfinite(value)]
         client.log_batch(run.info.run_id, metrics=known)
     files = [path.name for path in Path(results).iterdir()]
-    note = notes.comparison_note(
-        sweep.experiment_id, sweep.run_id, sweep.name, verdicts(summary), files, sweep.flow_run_url
-    )
+    note = comparison_note(sweep.experiment_id, sweep.run_id, sweep.name, verdicts(summary), files, sweep.flow_run_url)
     params = {"datasets": ", ".join(ref.name for ref in refs), "learners": ", ".join(summary["learner"].unique())}
     params = {key: names[:PARAM_CHARACTERS] for key, names in params.items()}
     log_run(sweep, params=params, tags={NOTE: note}, refs=refs, artifacts=Path(results))

@@ -25,7 +25,7 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from learnkernels.conf.schema import BASELINE_TITLES, BaselineConfig, BaselineName, CompareConfig, grid_values
-from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
@@ -34,8 +34,7 @@ from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, load_dataset
-from learnkernels.tasks.measure.stored_statistics import load_folds
-from learnkernels.tasks.measure.trials import TrialJob, trial_columns
+from learnkernels.tasks.measure.trials import TrialJob, load_folds, trial_columns
 
 CONSTANT: Final = "constant"
 LINEAR: Final = "linear"

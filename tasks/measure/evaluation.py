@@ -29,8 +29,7 @@ from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.baseline import predictor_of, search, settings_of
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.statistics import planned_trials, sampled, unusual_refit
-from learnkernels.tasks.measure.stored_statistics import StatisticsRef
-from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
+from learnkernels.tasks.measure.trials import Held, StatisticsRef, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, sources
 from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path

@@ -13,7 +13,6 @@ from learnkernels.conf.schema import FamilyConfig, FeatureConfig, OwnConfig, gri
 from learnkernels.kernels import families as kinds
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.measure.matrices import StoredMatrices
 from learnkernels.tasks.own import own_family
@@ -88,7 +87,7 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
             )
         if config.family == "cosine":
             with input_errors(where):
-                require_directions(kinds.CosineFamily(), X[:, seen])
+                kinds.CosineFamily().check_rows(X[:, seen])
 
 
 def _view(columns: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, PositiveInt
 from learnkernels.conf.errors import WAYS_OUT, InputError, cut, input_errors, one_line
 from learnkernels.conf.schema import CompareConfig, PrecomputedConfig
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.engine.workers import one_blas_thread
 from learnkernels.kernels.families import KernelFamily, PrecomputedFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.tasks.data.dataset import DatasetRef

@@ -32,14 +32,13 @@ from learnkernels.kernels.protocol.folds import (
     trials_in_time,
 )
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
-from learnkernels.kernels.statistics.features import FeatureStatistics
-from learnkernels.kernels.statistics.gram import GramStatistics, gram_statistics
+from learnkernels.kernels.statistics.gram import FeatureStatistics, GramStatistics, gram_statistics
 from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset, stored_bytes
 from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
 from learnkernels.tasks.measure.families import build_family, require_varying
-from learnkernels.tasks.measure.stored_statistics import StatisticsRef, save_statistics
+from learnkernels.tasks.measure.trials import StatisticsRef, save_statistics
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import described, learner_class
 from learnkernels.tasks.store import digest, kept, store_path

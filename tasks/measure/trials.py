@@ -1,4 +1,4 @@
-"""One trial of one learner: weights, predictor and test error, in this process or on a worker."""
+"""One trial of one learner: weights from stored statistics, predictor and test error, here or on a worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,24 +19,93 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LearningProblem
+from learnkernels.kernels.learners import LearningProblem, learn_path
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import Evaluation, FoldResult, KernelPredictors, PredictorPath, Selection
 from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.statistics.base import AlignmentStatistics
-from learnkernels.kernels.statistics.sampled import SampledStatistics
+from learnkernels.kernels.statistics.gram import AlignmentStatistics, FeatureStatistics, GramStatistics
+from learnkernels.kernels.statistics.sampled import SampledStatistics, statistics_from_arrays
 from learnkernels.kernels.tables import shares_by_column
 from learnkernels.kernels.targets import Task
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.stored_statistics import StatisticsRef, StoredStatistics, load_statistics, share_of_pass
 from learnkernels.tasks.own import as_learner, learner_class
+from learnkernels.tasks.store import checked, keep
+
+ARRAYS = "moments.npz"
+"""What holds the statistics, in their entry of the store."""
+
+PASS_SECONDS = "pass_seconds"
+"""Name of the time of a pass among them."""
+
+
+@dataclass(frozen=True)
+class StatisticsRef:
+    """Where the statistics of one data set, one set of base kernels and one drawing of the folds lie.
+
+    Where each trial scales the features by its own training rows, they are those of one trial alone, `trial`, over its
+    own data set, `rows`.
+    """
+
+    key: str
+    path: str
+    repeat: int
+    trial: int | None = None
+    rows: DatasetRef | None = None
+
+
+def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: np.ndarray, seconds: float) -> None:
+    """Write statistics, the fold of each row, and the seconds that the pass took."""
+    with keep(Path(ref.path)) as folder:
+        arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **statistics.to_arrays()}
+        np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
+
+
+def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: AlignmentStatistics) -> float | None:
+    """Return what of a pass a user pays who needs some training rows alone; None where its time is not known.
+
+    That of their pairs, where statistics are of pairs; of rank-one features that of the rows, and a sample whole.
+    """
+    if seconds is None:
+        return None
+    power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(whole), 0)
+    return seconds * (training.n_rows / whole.n_rows) ** power
+
+
+class StoredStatistics(NamedTuple):
+    """Statistics of tiles, a sample or rank-one features, the fold of each row, and what the pass over the rows took.
+
+    The seconds are None where an earlier release did not keep them.
+    """
+
+    statistics: AlignmentStatistics
+    folds: np.ndarray
+    seconds: float | None
+
+
+def load_statistics(ref: StatisticsRef) -> StoredStatistics:
+    """Return the statistics of a reference.
+
+    Raises
+    ------
+    InputError
+        The store has lost or damaged them since the run began.
+    """
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
+        seconds = float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
+        return StoredStatistics(statistics_from_arrays(arrays), arrays["folds"], seconds)
+
+
+def load_folds(ref: StatisticsRef) -> np.ndarray:
+    """Return the fold of each row of a reference, and nothing else."""
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
+        return np.asarray(arrays["folds"])
+
 
 HELD_OUT = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""

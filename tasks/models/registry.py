@@ -28,8 +28,8 @@ from mlflow.types import ColSpec, DataType, Schema
 import learnkernels
 from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.tasks.evidence.databases import first_line, mlflow_address, mlflow_store
 from learnkernels.tasks.evidence.markdown import render
-from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_address, mlflow_store
 from learnkernels.tasks.store import file_digest
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from learnkernels.kernels.drift import FEWEST_ROWS, Drift, NewRows, drift_of
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import EncodingReport
 from learnkernels.kernels.tables.summary import NumberSummary
+from learnkernels.tasks.evidence.databases import first_line, mlflow_ui
 from learnkernels.tasks.evidence.markdown import Markdown, code, link, plain, render
-from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_ui
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models.registry import PLACE, ModelVersion, log_series
 

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
-from learnkernels.kernels.fields import listed
+from learnkernels.kernels.parameters import listed
 from learnkernels.kernels.persistence.model import load_model
 
 

@@ -26,10 +26,10 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.drift import REFERENCE_ROWS
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learning import learn_path
+from learnkernels.kernels.learners import learn_path
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
-from learnkernels.kernels.statistics.base import AlignmentStatistics
+from learnkernels.kernels.statistics.gram import AlignmentStatistics
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import render
 from learnkernels.tasks.evidence.report import as_sentence
@@ -37,7 +37,7 @@ from learnkernels.tasks.evidence.tables import read_folds, summarize
 from learnkernels.tasks.measure import evaluation
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.statistics import fold_seed, measure_statistics
-from learnkernels.tasks.measure.stored_statistics import StatisticsRef, load_statistics
+from learnkernels.tasks.measure.trials import StatisticsRef, load_statistics
 from learnkernels.tasks.models.registry import PLACE, ModelVersion
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, sources

@@ -1,4 +1,4 @@
 """What an operator needs: servers, schedules, and what a killed run leaves.
 
-Imports: environment, evidence, models, process_owner, store.
+Imports: environment, evidence, models, store.
 """

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import available_timezones
 
-import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
@@ -30,7 +29,7 @@ from learnkernels.conf.errors import InputError, cut, listed, one_line, without_
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.environment import OF_PYTHON, QUIET, scheduled_settings
 from learnkernels.tasks.operate.scheduled import command
-from learnkernels.tasks.operate.servers import POOL
+from learnkernels.tasks.operate.servers import POOL, answering
 
 Step = Literal["compare", "train", "promote", "predict"]
 
@@ -258,36 +257,6 @@ def _run_prefect_deploy(text: str) -> None:
             f"prefect deploy: {cut(one_line(without_passwords(said[-1] if said else 'it failed')), 300)}; correct it, "
             "or write the file by --print-yaml, and deploy that."
         )
-
-
-@contextmanager
-def answering() -> Iterator[None]:
-    """Turn into one sentence what Prefect's client raises where its server is away, or refuses.
-
-    Raises
-    ------
-    InputError
-    """
-    address = without_passwords(str(PREFECT_API_URL.value()))
-    try:
-        yield
-    except httpx.HTTPStatusError as error:
-        if error.response.status_code in (401, 403):
-            raise InputError(
-                f"the Prefect server at {address} requires authentication; set PREFECT_API_AUTH_STRING=USER:PASSWORD."
-            ) from None
-        raise InputError(
-            f"the Prefect server at {address} answers with {error.response.status_code} "
-            f"({error.response.reason_phrase}); its log says why, and what was computed is kept."
-        ) from None
-    except (httpx.TransportError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not str(error).startswith("Failed to reach API"):  # as Prefect says
-            raise
-        why = "unreachable" if isinstance(error, RuntimeError) else type(error).__name__
-        raise InputError(
-            f"no Prefect server answers at {address} ({why}); what was computed is kept: start it, as 'learnkernels "
-            "up' does, or correct PREFECT_API_URL, and try again."
-        ) from None
 
 
 @contextmanager

@@ -396,3 +396,36 @@ def require_free(service: Service) -> None:
             f"port {service.port} for {service.name} is taken; stop what runs there or choose another with "
             f"--{service.name.lower()}-port."
         ) from None
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Turn into one sentence what Prefect's client raises where its server is away, or refuses.
+
+    Raises
+    ------
+    InputError
+    """
+    import httpx
+    from prefect.settings import PREFECT_API_URL
+
+    address = without_passwords(str(PREFECT_API_URL.value()))
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code in (401, 403):
+            raise InputError(
+                f"the Prefect server at {address} requires authentication; set PREFECT_API_AUTH_STRING=USER:PASSWORD."
+            ) from None
+        raise InputError(
+            f"the Prefect server at {address} answers with {error.response.status_code} "
+            f"({error.response.reason_phrase}); its log says why, and what was computed is kept."
+        ) from None
+    except (httpx.TransportError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not str(error).startswith("Failed to reach API"):  # as Prefect says
+            raise
+        why = "unreachable" if isinstance(error, RuntimeError) else type(error).__name__
+        raise InputError(
+            f"no Prefect server answers at {address} ({why}); what was computed is kept: start it, as 'learnkernels "
+            "up' does, or correct PREFECT_API_URL, and try again."
+        ) from None

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from learnkernels.tasks.environment import state_dir
-from learnkernels.tasks.process_owner import Owner
-from learnkernels.tasks.store import DAMAGED, TEMPORARY, atomic_path
+from learnkernels.tasks.store import DAMAGED, TEMPORARY, Owner, atomic_path
 
 DAY = 86_400
 

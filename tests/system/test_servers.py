@@ -13,7 +13,7 @@ import pytest
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate import servers
-from learnkernels.tasks.process_owner import Owner
+from learnkernels.tasks.store import Owner
 from tests.user import ROOT
 from tools.waiting import within
 

@@ -20,8 +20,7 @@ from prefect.settings import PREFECT_API_URL
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.measure.matrices import StoredMatrices
-from learnkernels.tasks.process_owner import Owner
-from learnkernels.tasks.store import atomic_path, leftovers, store_path, temporary_folder
+from learnkernels.tasks.store import Owner, atomic_path, leftovers, store_path, temporary_folder
 from tests.unit.tasks.test_matrices import files_of, make
 from tests.unit.tasks.test_store import people, refuse
 from tests.user import ROOT, learnkernels

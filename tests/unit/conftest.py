@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib.font_manager  # noqa: F401  (starts a process where it makes its list of fonts)
 import pytest
 
-from learnkernels.kernels.engine.threads import at_most_threads
+from learnkernels.kernels.engine.workers import at_most_threads
 
 REFUSED = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.bind", "socket.connect"}
 _unit = threading.local()

@@ -22,9 +22,8 @@ from sklearn.datasets import load_wine
 from learnkernels.conf import errors, schema
 from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
-from learnkernels.tasks.evidence.notes import LEVEL
-from learnkernels.tasks.evidence.tracking import OWNER
-from learnkernels.tasks.process_owner import Owner
+from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
+from learnkernels.tasks.store import Owner
 from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from learnkernels.reproduction.command import app
 from learnkernels.reproduction.flow import papers
-from learnkernels.tasks.evidence.notes import LEVEL
+from learnkernels.tasks.evidence.tracking import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

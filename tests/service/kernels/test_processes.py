@@ -11,8 +11,8 @@ import joblib
 import pytest
 
 import learnkernels
-from learnkernels.kernels.compiled import compiler
-from learnkernels.kernels.engine.threads import available_threads
+from learnkernels.kernels import compiled
+from learnkernels.kernels.engine.workers import available_threads
 from tests.service.kernels.test_files import output_of
 
 PACKAGE = Path(learnkernels.__file__).parent
@@ -30,10 +30,7 @@ operators.add_outer_products(np.array([0, 1]), np.array([0]), np.ones(1), np.one
 one = operators.add_outer_products
 """
 
-HITS = """
-from learnkernels.kernels.compiled import distances
-distances.distances(np.ones((1, 1)), np.ones((1, 1)), "squared")
-one = distances.write_seeds
+HITS = f"""{CALL}
 sys.stderr.write(str(sum(one.stats.cache_hits.values())))
 """
 
@@ -78,7 +75,7 @@ def run(installed: Path, home: object, temporary: object, code: str) -> tuple[st
 def test_an_installation_that_is_read_only_keeps_it_in_the_folder_of_the_user(installed: Path, tmp_path: Path):
     folder, said = run(installed, tmp_path, tmp_path, CALL)
     assert folder.startswith(str(tmp_path / ".cache"))
-    assert said == compiler.NOTICE
+    assert said == compiled.NOTICE
     assert run(installed, tmp_path, tmp_path, CALL) == (folder, "")
 
 
@@ -86,7 +83,7 @@ def test_loops_are_compiled_where_numba_is_told_not_to_and_its_threads_must_be_s
     env = os.environ | {"NUMBA_DISABLE_JIT": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", f"import numpy as np{FIT}"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, compiler.NOTICE)
+    assert (done.returncode, done.stderr) == (0, compiled.NOTICE)
     env |= {"NUMBA_NUM_THREADS": "0"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     said = "ValueError: NUMBA_NUM_THREADS must be a whole number above 0; correct"
@@ -103,12 +100,12 @@ def test_without_a_home_it_is_kept_in_a_temporary_folder_that_is_the_users_alone
 
 def test_with_no_folder_to_write_to_a_fit_works_and_nothing_is_kept(installed: Path):
     nowhere = "\nimport tempfile; tempfile.gettempdir = lambda: '/dev/null/none'"
-    assert run(installed, "/dev/null", "/dev/null", nowhere + FIT) == ("None", compiler.NOTICE)
+    assert run(installed, "/dev/null", "/dev/null", nowhere + FIT) == ("None", compiled.NOTICE)
 
 
 def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(installed: Path, tmp_path: Path):
     assert [run(installed, tmp_path, tmp_path, HITS)[1][-1] for _ in range(2)] == ["0", "1"]
-    with (installed / "learnkernels" / "kernels" / "compiled" / "vectors.py").open("a") as emitting:
+    with (installed / "learnkernels" / "kernels" / "compiled.py").open("a") as emitting:
         emitting.write("# changed")
     assert run(installed, tmp_path, tmp_path, HITS)[1][-1] == "0"
 
@@ -138,7 +135,7 @@ def test_modules_beside_a_package_that_imports_this_one_are_found_and_not_beside
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to a core")
 def test_no_more_threads_than_the_cores_that_the_process_may_use():
     bound = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
-    threads = "from learnkernels.kernels.engine.threads import available_threads; print(available_threads())"
+    threads = "from learnkernels.kernels.engine.workers import available_threads; print(available_threads())"
     assert output_of(f"{bound}\n{threads}") == "1"
 
 

@@ -9,14 +9,23 @@ import pytest
 from mlflow import MlflowClient
 
 from learnkernels.conf.schema import TrackingConfig
-from learnkernels.tasks import process_owner, stopping
+from learnkernels.tasks import stopping, store
 from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.evidence.notes import LEVEL, RUN, experiment_note, runs_path
-from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
+from learnkernels.tasks.evidence.tracking import (
+    LEVEL,
+    OWNER,
+    RUN,
+    TrackedRun,
+    _experiment,
+    experiment_note,
+    log_run,
+    runs_path,
+    tracked_run,
+)
 
 
 def test_results_that_are_being_written_end_with_their_comparison(working_folder, prefect_server: None):
-    client, tags = MlflowClient(), {OWNER: str(process_owner.Owner.this())}
+    client, tags = MlflowClient(), {OWNER: str(store.Owner.this())}
 
     def stopped(error: type[BaseException]) -> None:
         with tracked_run(error.__name__, TrackingConfig(), "sweep", "a sweep", "id") as sweep:

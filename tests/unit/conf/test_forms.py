@@ -6,7 +6,7 @@ import pytest
 from prefect.utilities.callables import parameter_schema
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.forms import filled_in
+from learnkernels.conf.loading import filled_in
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
 from learnkernels.flows.train import train

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from learnkernels.kernels.compiled import compiler
+from learnkernels.kernels import compiled
 
 
 def test_a_temporary_folder_that_is_not_the_users_alone_is_not_used(tmp_path: Path, monkeypatch):
@@ -21,10 +21,10 @@ def test_a_temporary_folder_that_is_not_the_users_alone_is_not_used(tmp_path: Pa
     opened.chmod(0o770)
     for name in ("link", "file", "open", "missing"):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
-        assert compiler._private_folder() is None, name
+        assert compiled._private_folder() is None, name
     folder_in("free")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "free"))
-    assert compiler._private_folder() is not None
+    assert compiled._private_folder() is not None
 
 
 def test_code_that_was_compiled_for_a_class_of_another_name_is_not_read(tmp_path: Path, monkeypatch):
@@ -32,7 +32,7 @@ def test_code_that_was_compiled_for_a_class_of_another_name_is_not_read(tmp_path
     for name in ("Before", "After"):
         monkeypatch.delitem(sys.modules, "doubling", raising=False)
         (tmp_path / "doubling.py").write_text(
-            "from typing import NamedTuple\nfrom learnkernels.kernels.compiled.compiler import compiled\n\n"
+            "from typing import NamedTuple\nfrom learnkernels.kernels.compiled import compiled\n\n"
             f"class {name}(NamedTuple):\n    number: int\n\n"
             "@compiled()\ndef double(one):\n    return 2 * one.number\n"
         )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from learnkernels.kernels.compiled.distances import Differences, distances, exponentiate
+from learnkernels.kernels.compiled import Differences, distances, exponentiate
 
 SHAPES = [(1, 1, 1), (4, 64, 3), (5, 37, 20), (9, 131, 70), (3, 2, 0)]
 """Rows, other rows and features: whole vectors and parts of them, whole runs of rows and parts."""

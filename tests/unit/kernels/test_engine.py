@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnkernels import FamilyUnion, LinearFamily, gram_statistics, learn_kernel
-from learnkernels.kernels.compiled.distances import as_differences, pack_columns, pack_rows
-from learnkernels.kernels.compiled.vectors import room
+from learnkernels.kernels.compiled import as_differences, pack_columns, pack_rows, room
 from learnkernels.kernels.engine.tiles import TileSums, runs
 from learnkernels.kernels.families import CategoricalFamily, GaussianFamily, LaplacianFamily, PolynomialFamily
 from learnkernels.kernels.families.base import TilePlan, fill_seeds, sides_of_tile

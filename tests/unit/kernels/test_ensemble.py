@@ -11,8 +11,8 @@ from scipy import sparse
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_statistics
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learners import learn_from_statistics
 from learnkernels.kernels.learners.ensemble import KernelEnsemble, leave_one_out
-from learnkernels.kernels.learning import learn_from_statistics
 from learnkernels.kernels.predictors import ridge_path
 from learnkernels.kernels.targets import Target
 from tests.reference import bordered

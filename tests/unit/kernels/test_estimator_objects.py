@@ -16,8 +16,7 @@ import learnkernels.kernels.estimators.base
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
-from learnkernels.kernels.learners import LpKRR, Lq
-from learnkernels.kernels.learning import learn_from_statistics
+from learnkernels.kernels.learners import LpKRR, Lq, learn_from_statistics
 from learnkernels.kernels.predictors import Auto, Nystrom
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target

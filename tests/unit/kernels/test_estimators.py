@@ -26,8 +26,7 @@ from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.estimators import base, chunk_rows_for, default_family, supervised
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.families.base import distinct_rows
-from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, NKRR
-from learnkernels.kernels.learning import learn_path
+from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, NKRR, learn_path
 from learnkernels.kernels.predictors import Auto, ConjugateGradients, Nystrom, as_predictor, svm
 from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities

@@ -8,11 +8,9 @@ import pytest
 from scipy import sparse
 
 from learnkernels import FeatureFamily, gram_statistics, learn_kernel
-from learnkernels.kernels.learners import Alignf, as_learner
-from learnkernels.kernels.learning import learn_from_statistics
+from learnkernels.kernels.learners import Alignf, as_learner, learn_from_statistics
 from learnkernels.kernels.solvers.active_set import coordinate_descent, minimize_nonnegative
-from learnkernels.kernels.statistics.base import NORMALIZATIONS
-from learnkernels.kernels.statistics.features import FeatureStatistics
+from learnkernels.kernels.statistics.gram import NORMALIZATIONS, FeatureStatistics
 from tests import reference
 from tests.refusals import require_refusals
 from tests.unit.kernels.test_learners import TWO_STAGE

@@ -11,11 +11,9 @@ from scipy import sparse
 
 from learnkernels import CosineFamily, FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily
 from learnkernels.kernels.centering import centered_alignment
-from learnkernels.kernels.learners import CA, LEARNERS, as_learner
+from learnkernels.kernels.learners import CA, LEARNERS, as_learner, learn_from_statistics, learn_kernel
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.learning import learn_from_statistics, learn_kernel
-from learnkernels.kernels.statistics.base import NORMALIZATIONS
-from learnkernels.kernels.statistics.gram import gram_statistics
+from learnkernels.kernels.statistics.gram import NORMALIZATIONS, gram_statistics
 from learnkernels.kernels.statistics.sampled import sample_statistics
 from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, normalizers

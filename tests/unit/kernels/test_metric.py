@@ -13,9 +13,20 @@ from learnkernels.kernels.families.composed import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
 from learnkernels.kernels.search import metric as searching
-from learnkernels.kernels.search.halves import COMBINED_KERNELS, Examples, FeatureColumns, KernelChoice, SplitHalf
-from learnkernels.kernels.search.metric import KINDS, LEAST, learned_metrics, median_distance, radial_kernel, spread_of
-from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, least_along
+from learnkernels.kernels.search.metric import (
+    COMBINED_KERNELS,
+    KINDS,
+    LEAST,
+    Examples,
+    FeatureColumns,
+    KernelChoice,
+    SplitHalf,
+    learned_metrics,
+    median_distance,
+    radial_kernel,
+    spread_of,
+)
+from learnkernels.kernels.solvers.factor import LeaveOneOut, least_along
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.reference import bordered

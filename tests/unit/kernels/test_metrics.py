@@ -11,8 +11,7 @@ from sklearn.utils import Tags, TargetTags
 
 from learnkernels import GaussianFamily, gram_statistics
 from learnkernels.conf.schema.base import MetricName
-from learnkernels.kernels.learners import LearningProblem, as_learner
-from learnkernels.kernels.learning import learn_from_statistics
+from learnkernels.kernels.learners import LearningProblem, as_learner, learn_from_statistics
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.protocol import folds as protocol
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors

@@ -7,8 +7,7 @@ import pytest
 
 from learnkernels import GaussianFamily, centered_alignment, gram_statistics
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage
-from learnkernels.kernels.learning import learn_from_statistics, learn_path
+from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage, learn_from_statistics, learn_path
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.protocol import folds as protocol
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors

@@ -11,11 +11,10 @@ from learnkernels import centered_alignment, gram_statistics, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LEARNERS, LearningProblem, Solution
+from learnkernels.kernels.learners import LEARNERS, LearningProblem, Solution, learn_from_statistics, learn_path
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.learning import learn_from_statistics, learn_path
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
-from learnkernels.kernels.statistics import base, features
+from learnkernels.kernels.statistics import gram
 from learnkernels.kernels.targets import Target
 from tests.reference import Wide, frobenius_product
 from tests.refusals import require_refusals
@@ -96,7 +95,7 @@ def test_integer_weights_are_repeated_rows(name):
             mu = np.random.default_rng(2).random(p) * (np.arange(p) < active)
             assert weighted.alignment(mu) == pytest.approx(repeated.alignment(mu), rel=REPEATED)
     assert_same_statistics(weighted, repeated, REPEATED, [False])
-    assert isinstance(weighted, features.FeatureStatistics) == isinstance(family, FeatureFamily)
+    assert isinstance(weighted, gram.FeatureStatistics) == isinstance(family, FeatureFamily)
     both = (weighted, repeated)
     means, expected = (np.stack([of.combined_row_means(u) for u in np.eye(p)]) + of.shift[:, None] for of in both)
     means, expected = means[:, np.argsort(weighted.rows)][:, index], expected[:, np.argsort(repeated.rows)]
@@ -158,7 +157,7 @@ FAMILIES = {
 }
 TWO_STAGE = [name for name, learner in LEARNERS.items() if learner.two_stage]
 PAIRS = [(i + j, learner, name) for i, learner in enumerate(TWO_STAGE) for j, name in enumerate(FAMILIES)]
-CROSSED = [(learner, name, list(base.NORMALIZATIONS)[k % len(base.NORMALIZATIONS)]) for k, learner, name in PAIRS]
+CROSSED = [(learner, name, list(gram.NORMALIZATIONS)[k % len(gram.NORMALIZATIONS)]) for k, learner, name in PAIRS]
 """Every learner with every family and with every normalization."""
 
 

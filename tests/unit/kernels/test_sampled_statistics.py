@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from learnkernels import FeatureFamily, GaussianFamily, center_gram, gram_statistics
-from learnkernels.kernels.learners import CA
-from learnkernels.kernels.learning import learn_from_statistics, learn_path
+from learnkernels.kernels.learners import CA, learn_from_statistics, learn_path
 from learnkernels.kernels.persistence.kernel import kernel_to_arrays
 from learnkernels.kernels.statistics import sampled
 from learnkernels.kernels.statistics.gram import GramStatistics

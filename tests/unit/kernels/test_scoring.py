@@ -14,15 +14,14 @@ from sklearn.svm import SVC
 
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.compiled.distances import as_differences
+from learnkernels.kernels.compiled import as_differences
 from learnkernels.kernels.engine import combination
 from learnkernels.kernels.engine.combination import Combination, PackedRows, RightSide
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.base import as_rows, mean_row, move
 from learnkernels.kernels.learned import LinearScores
-from learnkernels.kernels.learners import NKRR
-from learnkernels.kernels.learning import learn_kernel
+from learnkernels.kernels.learners import NKRR, learn_kernel
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.predictors import SVM, ridge_path
 from learnkernels.kernels.predictors.krr import FACTORS

@@ -14,7 +14,7 @@ from scipy import sparse
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_statistics
 from learnkernels.kernels.engine.passes import RowBlocks, TilePass, choose_shift
 from learnkernels.kernels.engine.workers import BlockResults, Threads
-from learnkernels.kernels.statistics import base, gram, sampled
+from learnkernels.kernels.statistics import gram, sampled
 from tests import reference
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES, assert_same_statistics
@@ -312,7 +312,7 @@ def test_statistics_of_older_files_are_read_and_older_names_warn():
     names = {"block_products": "products", "block_targets": "target_products", "block_traces": "traces"}
     older = {names.get(name, name): array for name, array in statistics.to_arrays().items()}
     assert sampled.statistics_from_arrays(older) == statistics
-    for name, (method, centered) in base.RENAMED.items():
+    for name, (method, centered) in gram.RENAMED.items():
         with pytest.warns(FutureWarning, match=rf"{name} is {method}\(.*\) since 0.3, and goes in 0.4"):
             np.testing.assert_array_equal(getattr(statistics, name), getattr(statistics, method)(centered))
     with pytest.raises(AttributeError, match="has no attribute 'frobenious'"):

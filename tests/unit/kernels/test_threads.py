@@ -11,8 +11,8 @@ from numba import config
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, gram_statistics
-from learnkernels.kernels.engine import threads, workers
-from learnkernels.kernels.engine.threads import available_threads, one_blas_thread, threads_of_a_pass
+from learnkernels.kernels.engine import workers
+from learnkernels.kernels.engine.workers import available_threads, one_blas_thread, threads_of_a_pass
 
 
 def blas_threads() -> set[int]:
@@ -56,7 +56,7 @@ def test_contexts_that_overlap_restore_what_was_set_when_the_last_one_is_left():
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(first)
         first_in.wait(60)
-        with threads.blas_threads_for(10):
+        with workers.blas_threads_for(10):
             first_out.set()
             done.result()
             assert blas_threads() == {1}
@@ -119,9 +119,9 @@ def test_passes_at_the_same_time_share_the_cores(eight_cores: None):
 
 def test_a_limit_holds_for_all_passes_within_it(eight_cores: None):
     for n_jobs, most in ((3, 3), (None, 8), (-1, 8), (-3, 6), (100, 8)):
-        with threads.at_most_threads(n_jobs), threads_of_a_pass(None, 100) as n:
+        with workers.at_most_threads(n_jobs), threads_of_a_pass(None, 100) as n:
             assert n == most
-    with threads.at_most_threads(2), threads.at_most_threads(None), threads.at_most_threads(5):
+    with workers.at_most_threads(2), workers.at_most_threads(None), workers.at_most_threads(5):
         assert available_threads() == 2
         assert KernelLearningRegressor(GaussianFamily([0.5]), "unif", n_jobs=-1).fit(*rows(60))
     assert available_threads() == 8

@@ -11,13 +11,13 @@ from scipy import sparse
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
 from learnkernels.kernels.centering import Centering, centered_alignment
 from learnkernels.kernels.families import ConstantFamily, FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
-from learnkernels.kernels.fields import Fields
 from learnkernels.kernels.learned import LinearScores
 from learnkernels.kernels.learners import LEARNERS, as_learner
+from learnkernels.kernels.parameters import Fields
 from learnkernels.kernels.persistence import estimator as persistence
 from learnkernels.kernels.persistence.kernel import kernel_to_arrays
 from learnkernels.kernels.predictors import Nystrom, TrainingSet, as_predictor
-from learnkernels.kernels.solvers import leave_one_out, svm
+from learnkernels.kernels.solvers import factor, svm
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 from tests.unit.kernels.test_serialisation import assert_same_kernel, changed, description, loaded, saved
@@ -174,7 +174,7 @@ def test_left_out_residuals_are_those_of_fits_without_the_row():
     K, ridge = X @ X.T, 0.7
     for given in (None, np.arange(1.0, 16.0)):
         w = np.ones(15) if given is None else given
-        path = leave_one_out.LeaveOneOut(K, y[:, None], given, Centering.NONE)
+        path = factor.LeaveOneOut(K, y[:, None], given, Centering.NONE)
         fit = path.at(ridge)
         for i in range(15):
             others = np.delete(np.arange(15), i)

@@ -18,8 +18,7 @@ from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamil
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.kernels.learners import Lq
-from learnkernels.kernels.learning import learn_from_statistics, learn_path
+from learnkernels.kernels.learners import Lq, learn_from_statistics, learn_path
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
 from learnkernels.kernels.targets import Target

@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, KernelWeightsDisplay
-from learnkernels.kernels.learning import learn_kernel
+from learnkernels.kernels.learners import learn_kernel
 from learnkernels.tasks.evidence.displays import LearningHistoryDisplay, RegularizationDisplay, RelevanceDisplay
 
 

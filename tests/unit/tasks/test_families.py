@@ -9,7 +9,7 @@ from learnkernels import CosineFamily, FeatureFamily, LaplacianFamily, gram_stat
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels.families import DirichletFamily
-from learnkernels.tasks.measure import stored_statistics
+from learnkernels.tasks.measure import trials
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
 
 FEATURES = ("age", "height", "weight")
@@ -82,12 +82,12 @@ def test_a_family_out_of_its_range_is_refused(subtests: pytest.Subtests):
 def test_both_kinds_of_statistics_are_read_back(family: str, tmp_path):
     X, y, folds = np.random.default_rng(3).normal(size=(20, 3)), np.arange(20.0), np.arange(20) % 4
     statistics = gram_statistics(build_family([parsed(family=family)], FEATURES), X, y, folds)
-    ref = stored_statistics.StatisticsRef("key", str(tmp_path / "key"), 0)
-    stored_statistics.save_statistics(ref, statistics, folds, 3.0)
-    back, folds_back, seconds = stored_statistics.load_statistics(ref)
+    ref = trials.StatisticsRef("key", str(tmp_path / "key"), 0)
+    trials.save_statistics(ref, statistics, folds, 3.0)
+    back, folds_back, seconds = trials.load_statistics(ref)
     assert type(back) is type(statistics)
     np.testing.assert_array_equal(*(of.restrict([0, 2]).target_products() for of in (back, statistics)))
     np.testing.assert_array_equal(folds_back, folds)
     # Of 20 rows, 3 seconds: 10 of them have a quarter of the pairs, or half of the rows' features.
-    share = stored_statistics.share_of_pass(seconds, back, back.restrict([0, 2]))
+    share = trials.share_of_pass(seconds, back, back.restrict([0, 2]))
     assert share == pytest.approx(1.5 if family == "feature" else 0.75)

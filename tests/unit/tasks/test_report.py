@@ -16,7 +16,6 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence import figures
 from learnkernels.tasks.evidence.markdown import render
-from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, comparison_note, cut, experiment_note
 from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.report import report_values, verdicts
 from learnkernels.tasks.evidence.tables import (
@@ -28,7 +27,14 @@ from learnkernels.tasks.evidence.tables import (
     stored_line,
     summarize,
 )
-from learnkernels.tasks.evidence.tracking import _metrics, metric_name
+from learnkernels.tasks.evidence.tracking import (
+    NOTE_CHARACTERS,
+    _metrics,
+    comparison_note,
+    cut,
+    experiment_note,
+    metric_name,
+)
 from learnkernels.tasks.measure.evaluation import COLUMNS, INTEGER
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 

@@ -16,8 +16,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks import store
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
-from learnkernels.tasks.process_owner import Owner
-from learnkernels.tasks.store import atomic_path, checked, digest, keep, kept, leftovers, versions, versions_of
+from learnkernels.tasks.store import Owner, atomic_path, checked, digest, keep, kept, leftovers, versions, versions_of
 
 CONTENT = {"a.npy": bytes(range(200)), "b.json": b'{"b": 1}'}
 NOW = versions()

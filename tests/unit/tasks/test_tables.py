@@ -14,7 +14,7 @@ from learnkernels.conf.loading import config_of_text
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion
-from learnkernels.kernels.learning import learn_kernel
+from learnkernels.kernels.learners import learn_kernel
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split
 from learnkernels.kernels.tables import TableFeatures

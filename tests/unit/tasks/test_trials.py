@@ -38,8 +38,7 @@ from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.matrices import require_matrices
 from learnkernels.tasks.measure.statistics import draw_folds, fold_seed, planned_trials
-from learnkernels.tasks.measure.stored_statistics import StatisticsRef, load_statistics, save_statistics
-from learnkernels.tasks.measure.trials import TrialJob, run_trial
+from learnkernels.tasks.measure.trials import StatisticsRef, TrialJob, load_statistics, run_trial, save_statistics
 from learnkernels.tasks.models.promotion import recipe
 from learnkernels.tasks.store import store_path
 from learnkernels.tasks.workers.cluster import DaskPool

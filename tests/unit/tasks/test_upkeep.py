@@ -15,8 +15,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import app
 from learnkernels.tasks.operate import upkeep
 from learnkernels.tasks.operate.upkeep import clean, cut_logs, old_files, remove, retention, tend
-from learnkernels.tasks.process_owner import Owner
-from learnkernels.tasks.store import DAMAGED, TEMPORARY
+from learnkernels.tasks.store import DAMAGED, TEMPORARY, Owner
 from tools.waiting import within
 
 DAY = 86_400

@@ -11,8 +11,7 @@ from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SelectedRows, Threads
 from learnkernels.tasks.data import parts as in_parts
 from learnkernels.tasks.data.parts import RowFile, RowParts, content_digest
-from learnkernels.tasks.workers.cluster import DaskPool
-from learnkernels.tasks.workers.connecting import worker_memory
+from learnkernels.tasks.workers.cluster import DaskPool, worker_memory
 
 X = np.random.default_rng(0).normal(size=(90, 5))
 
