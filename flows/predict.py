@@ -12,9 +12,8 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import describe, shown
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.models import scoring
 from learnkernels.tasks.models.registry import ModelVersion, find_version
-from learnkernels.tasks.models.scores import Drifted, Scores, drift_config, progress_lines, publish_scores
-from learnkernels.tasks.models.scoring import Asked, score_table
 from learnkernels.tasks.naming import run_name
 from learnkernels.tasks.operate.events import announce
 
@@ -70,20 +69,20 @@ def predict(
     if scheduler and not output.endswith("/"):
         raise InputError(f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash.")
     version = find_version(model)
-    asked = Asked(tuple(id), strict, drift_config(version))
+    asked = scoring.Asked(tuple(id), strict, scoring.drift_config(version))
     with RunProgress(100, "scoring-progress", "the scoring") as progress:
         progress.start(f"{input} with {version.uri}")
-        tell = progress_lines(progress)
+        tell = scoring.progress_lines(progress)
         try:
             if output.endswith("/"):
                 from learnkernels.tasks.workers.cluster import DaskPool  # here: a file needs no Dask, which takes time
 
                 with DaskPool(workers) as pool:
                     pool.require_usable()
-                    scores = score_table(version, input, output, asked, tell, pool)
+                    scores = scoring.score_table(version, input, output, asked, tell, pool)
             else:
-                scores = score_table(version, input, output, asked, tell)
-        except Drifted as drifted:
+                scores = scoring.score_table(version, input, output, asked, tell)
+        except scoring.Drifted as drifted:
             _report(version, input, output, drifted.scores)
             raise
     _report(version, input, output, scores)
@@ -93,8 +92,8 @@ def predict(
     return about | asdict(scores)
 
 
-def _report(version: ModelVersion, input: str, output: str, scores: Scores) -> None:
+def _report(version: ModelVersion, input: str, output: str, scores: scoring.Scores) -> None:
     """Show what was scored, and let who is notified know of drift."""
-    publish_scores(version, input, output, scores)
+    scoring.publish_scores(version, input, output, scores)
     if scores.drift.warnings:
         announce("drifted", version.name, f"{input}: {'; '.join(scores.drift.warnings)}.")

@@ -30,6 +30,12 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
+    from learnkernels.displays import (
+        KernelWeightsDisplay,
+        LearningHistoryDisplay,
+        RegularizationDisplay,
+        RelevanceDisplay,
+    )
     from learnkernels.flows.functions import compare, predict, train
     from learnkernels.kernels.centering import alignment, center_gram, centered_alignment
     from learnkernels.kernels.dependence import alignment_test, independence_test, linear_cka
@@ -54,12 +60,6 @@ if TYPE_CHECKING:
     from learnkernels.kernels.learners import learn_kernel
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
     from learnkernels.kernels.statistics.gram import gram_statistics
-    from learnkernels.tasks.evidence.displays import (
-        KernelWeightsDisplay,
-        LearningHistoryDisplay,
-        RegularizationDisplay,
-        RelevanceDisplay,
-    )
 
 _ROOMS = {
     "CategoricalFamily": "kernels.families",
@@ -70,16 +70,16 @@ _ROOMS = {
     "GaussianFamily": "kernels.families",
     "KernelLearningClassifier": "kernels.estimators",
     "KernelLearningRegressor": "kernels.estimators",
-    "KernelWeightsDisplay": "tasks.evidence.displays",
+    "KernelWeightsDisplay": "displays",
     "LaplacianFamily": "kernels.families",
     "LearnedKernelTransformer": "kernels.estimators",
-    "LearningHistoryDisplay": "tasks.evidence.displays",
+    "LearningHistoryDisplay": "displays",
     "LinearFamily": "kernels.families",
     "PolynomialFamily": "kernels.families",
     "PrecomputedFamily": "kernels.families",
     "ProductFamily": "kernels.families",
-    "RegularizationDisplay": "tasks.evidence.displays",
-    "RelevanceDisplay": "tasks.evidence.displays",
+    "RegularizationDisplay": "displays",
+    "RelevanceDisplay": "displays",
     "alignment": "kernels.centering",
     "alignment_test": "kernels.dependence",
     "center_gram": "kernels.centering",

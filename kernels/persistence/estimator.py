@@ -22,8 +22,7 @@ from learnkernels.kernels.parameters import (
     truth,
     whole,
 )
-from learnkernels.kernels.persistence.archive import take
-from learnkernels.kernels.persistence.kernel import NOW, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.persistence.kernel import NOW, kernel_from_arrays, kernel_to_arrays, take
 from learnkernels.kernels.predictors import PREDICTORS, Predictor
 from learnkernels.kernels.tables import TableEncoding
 

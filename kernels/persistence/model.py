@@ -16,7 +16,6 @@ from scipy import sparse
 from learnkernels.kernels.drift import Reference
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.parameters import ADVICE, NAMED, Fields, Value, list_of, listed, refuse, text, to_text
-from learnkernels.kernels.persistence.archive import File, pack, take, unpack
 from learnkernels.kernels.persistence.estimator import (
     coefficients,
     estimator_from,
@@ -24,6 +23,7 @@ from learnkernels.kernels.persistence.estimator import (
     estimator_to_data,
     task_of,
 )
+from learnkernels.kernels.persistence.kernel import File, pack, take, unpack
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.tables import EncodingReport, TableEncoding
 from learnkernels.kernels.tables.reading import POINT, read_columns

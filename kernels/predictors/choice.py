@@ -22,8 +22,7 @@ from learnkernels.kernels.predictors.base import (
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, calibrated_log_loss
 from learnkernels.kernels.predictors.krr import KRR
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, sketched
-from learnkernels.kernels.predictors.landmarks import MEMORY
-from learnkernels.kernels.predictors.nystrom import Loss, Nystrom
+from learnkernels.kernels.predictors.nystrom import MEMORY, Loss, Nystrom
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.factor import LeaveOneOut
 from learnkernels.kernels.targets import Target, Task

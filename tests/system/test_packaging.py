@@ -115,7 +115,7 @@ def test_the_wheel_holds_the_package_its_command_and_what_the_mathematics_requir
         for path in (ROOT / package).rglob("*")
         if path.suffix in (".py", ".yaml", ".service") or path.parent.name == "templates"
     }
-    here = {"learnkernels/__init__.py", "learnkernels/__main__.py"}
+    here = {"learnkernels/__init__.py", "learnkernels/__main__.py", "learnkernels/displays.py"}
     examples = {f"learnkernels/examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
     assert {name for name in names if name.startswith("learnkernels/")} == ours | here | examples
     assert len({name for name in ours if name.endswith(".yaml")}) > 10

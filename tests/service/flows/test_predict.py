@@ -27,8 +27,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.persistence.model import Model, save_model
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models import registry
-from learnkernels.tasks.models.scores import Drifted
-from learnkernels.tasks.models.scoring import Asked, score_table
+from learnkernels.tasks.models.scoring import Asked, Drifted, score_table
 from tests.refusals import require_refusals
 from tests.service.conftest import S3
 from tests.service.flows.test_notifications import sends, told_of

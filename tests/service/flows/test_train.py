@@ -26,7 +26,7 @@ from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
 from learnkernels.kernels import estimators, learners
 from learnkernels.kernels.persistence.model import load_model
-from learnkernels.tasks.models import lifecycle, scores, training
+from learnkernels.tasks.models import lifecycle, scoring, training
 from learnkernels.tasks.models.registry import find_version, load_version
 from learnkernels.tasks.store import file_digest
 from tests.refusals import require_refusals
@@ -141,7 +141,7 @@ def test_limits_of_drift_make_no_other_version_and_are_those_of_the_latest_train
     drift = {"on_drift": "fail", "ignore": ["ash"]}
     done = [train(small(learners=["unif"], **keys), "wine") for keys in ({}, {"drift": drift})]
     assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
-    found = scores.drift_config(find_version("wine"))
+    found = scoring.drift_config(find_version("wine"))
     assert (found.on_drift, found.ignore, found.level) == ("fail", ("ash",), 0.05)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from learnkernels.kernels.persistence.archive import SEAL_LENGTH
+from learnkernels.kernels.persistence.kernel import SEAL_LENGTH
 from learnkernels.kernels.persistence.model import save_model
 from tests.unit.kernels.test_model import loaded, resealed, small
 from tests.unit.kernels.test_serialisation import loaded as kernel_loaded

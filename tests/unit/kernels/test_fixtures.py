@@ -9,7 +9,7 @@ import numpy as np
 from learnkernels import load_kernel, save_kernel
 from learnkernels.kernels.families import family_from_dict
 from learnkernels.kernels.families.base import KINDS
-from learnkernels.kernels.persistence.archive import read_arrays
+from learnkernels.kernels.persistence.kernel import read_arrays
 from learnkernels.kernels.persistence.model import TEXT, load_model, save_model
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

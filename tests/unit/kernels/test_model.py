@@ -16,8 +16,8 @@ from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFam
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, chunk_rows_for
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import CA, NKRR, RFM, Lq
-from learnkernels.kernels.persistence.archive import SEAL, SEAL_LENGTH, _seal, pack, unpack
 from learnkernels.kernels.persistence.estimator import parameter_from_data, parameter_to_data
+from learnkernels.kernels.persistence.kernel import SEAL, SEAL_LENGTH, _seal, pack, unpack
 from learnkernels.kernels.persistence.model import BATCH, BOUNDS, OUTSIDE, TEXT, Model, load_model, save_model
 from learnkernels.kernels.predictors import KRR, Auto, Nystrom
 from tests.refusals import refusal, require_refusals

@@ -17,7 +17,7 @@ from learnkernels.kernels.engine import combination as combined
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, PackedRows, RightSide
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion, LaplacianFamily, MetricFamily
-from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, landmarks, nystrom
+from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, nystrom
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from tests.reference import ridge_predictions
@@ -365,7 +365,7 @@ def test_a_pass_can_be_sent_on_after_it_was_used():
     for d in (3, 80):  # laid out, and by seeds
         X = np.random.default_rng(0).normal(size=(40, d))
         combination = Combination(GaussianFamily([0.01]), np.ones(1), np.ones(1))
-        of = landmarks.RowPass(combination, X, X, np.ones((40, 1)), np.zeros(1), None, None)
+        of = nystrom.RowPass(combination, X, X, np.ones((40, 1)), np.zeros(1), None, None)
         block = of.block(slice(0, 10), np.empty((10, 40)))
         again = pickle.loads(pickle.dumps(of)).block(slice(0, 10), np.empty((10, 40)))
         np.testing.assert_array_equal(again, block)
@@ -398,24 +398,24 @@ def test_the_seed_draws_and_the_memory_counts_landmarks():
     np.testing.assert_array_equal(first.predict(X_new), same.predict(X_new))
     assert (first.predict(X_new) != other.predict(X_new)).any()
     assert first.notes[0] == "30 landmarks of 300 training rows, drawn uniformly"
-    assert (landmarks.landmarks_for(12, 20, 21), landmarks.landmarks_for(5, 20, 21)) == (9 + 1, 5)
-    assert landmarks.landmarks_for(1_000_000, 20, 21, 1 << 40) == int(np.ceil(1000 * np.log(1e6)))
-    sizes = [landmarks.landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
+    assert (nystrom.landmarks_for(12, 20, 21), nystrom.landmarks_for(5, 20, 21)) == (9 + 1, 5)
+    assert nystrom.landmarks_for(1_000_000, 20, 21, 1 << 40) == int(np.ceil(1000 * np.log(1e6)))
+    sizes = [nystrom.landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
     assert sizes == sorted(sizes)
     for memory, M in zip((1 << 28, 1 << 30, 4 << 30), sizes[1:], strict=True):
         assert 0.5 * memory < 8 * 8 * M**2 < memory
 
 
 def test_one_regularization_has_up_to_twice_the_landmarks_that_fit_with_their_kernel():
-    path, alone = (landmarks.landmarks_for(36_584, 9, 1, 3 << 30, held_kernel=held) for held in (False, True))
+    path, alone = (nystrom.landmarks_for(36_584, 9, 1, 3 << 30, held_kernel=held) for held in (False, True))
     assert alone == 2 * path
     for m in (100_000, 10**6):  # of which the kernel with all rows does not fit
-        held, free = (landmarks.landmarks_for(m, 9, 1, 3 << 30, held_kernel=held) for held in (True, False))
+        held, free = (nystrom.landmarks_for(m, 9, 1, 3 << 30, held_kernel=held) for held in (True, False))
         assert held == free
     for memory in (1 << 24, 1 << 28, 1 << 30):
-        M = landmarks.landmarks_for(20_000, 9, 1, memory, held_kernel=True)
-        assert memory >= 64 * M**2 + 8 * 20_000 * M or landmarks.landmarks_for(20_000, 9, 1, memory) == M
-    assert landmarks.landmarks_for(50, 9, 1, held_kernel=True) == 50
+        M = nystrom.landmarks_for(20_000, 9, 1, memory, held_kernel=True)
+        assert memory >= 64 * M**2 + 8 * 20_000 * M or nystrom.landmarks_for(20_000, 9, 1, memory) == M
+    assert nystrom.landmarks_for(50, 9, 1, held_kernel=True) == 50
 
 
 def test_a_class_without_training_rows_is_never_predicted():
@@ -431,7 +431,7 @@ def test_a_class_without_training_rows_is_never_predicted():
 def test_a_linear_classifier_on_landmarks_has_the_features_of_all_blocks_of_rows(monkeypatch):
     kernel, _, target, X_new = problem(m=300, task="classes")
     whole = predictors(kernel, target, Nystrom(landmarks=60, loss="logistic"), [1.0])
-    monkeypatch.setattr(landmarks, "BLOCK", 70)
+    monkeypatch.setattr(nystrom, "BLOCK", 70)
     blocks = predictors(kernel, target, Nystrom(landmarks=60, loss="logistic"), [1.0])
     np.testing.assert_allclose(blocks.scores(X_new), whole.scores(X_new), atol=1e-6)  # of its optimizer
 

@@ -21,8 +21,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.data import locations, tables
 from learnkernels.tasks.data.tables import Table
-from learnkernels.tasks.models.scores import Scores, distribution_of, shown_distribution
-from learnkernels.tasks.models.scoring import Asked, score_with
+from learnkernels.tasks.models.scoring import Asked, Scores, distribution_of, score_with, shown_distribution
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
 

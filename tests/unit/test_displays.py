@@ -9,8 +9,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, KernelWeightsDisplay
+from learnkernels.displays import LearningHistoryDisplay, RegularizationDisplay, RelevanceDisplay
 from learnkernels.kernels.learners import learn_kernel
-from learnkernels.tasks.evidence.displays import LearningHistoryDisplay, RegularizationDisplay, RelevanceDisplay
 
 
 @pytest.fixture(scope="module")
