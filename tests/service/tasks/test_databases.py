@@ -19,7 +19,7 @@ from learnkernels.tasks.environment import sqlite_url
 from learnkernels.tasks.evidence import databases
 from learnkernels.tasks.evidence.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
 from learnkernels.tasks.operate.upkeep import clean
-from tests.unit.tasks.test_upkeep import DAY, put
+from tests.unit.tasks.test_store import DAY, put
 from tests.user import ROOT
 
 TRICKY = "a b?c#d%20e'f\"g"

@@ -1,25 +1,34 @@
 """Reading configurations: what is accepted, and the one sentence for what is not."""
 
 import re
+import string
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+from urllib.parse import quote
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from prefect.utilities.callables import parameter_schema
 from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import make_url
 
-from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import config_of_text, existing_files, load_config
+from learnkernels.conf.errors import LONGEST, InputError, cut, listed, one_line, short, without_passwords
+from learnkernels.conf.loading import config_of_text, existing_files, filled_in, load_config
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, FamilyConfig, LearnerConfig, grid_values
 from learnkernels.conf.schema.base import LearnerName, PredictorName
 from learnkernels.conf.schema.datasets import ColumnKind, FileConfig
 from learnkernels.conf.schema.learners import PRESETS, SEARCHING, PresetName
+from learnkernels.flows.compare import compare
+from learnkernels.flows.train import train
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.tables.encoding import KINDS
 from tests.refusals import refusal, require_refusals
+from tools.mutations import is_sentence
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 
@@ -256,10 +265,10 @@ SAME = {
 
 
 def test_one_value_stands_for_a_list_of_it_and_is_dumped_as_that(conf: Path):
-    for short, long in SAME.items():
-        one, several = load_config(conf, [short]), load_config(conf, [long])
-        assert one == several, short
-        assert one.model_dump_json(by_alias=True) == several.model_dump_json(by_alias=True), short
+    for brief, long in SAME.items():
+        one, several = load_config(conf, [brief]), load_config(conf, [long])
+        assert one == several, brief
+        assert one.model_dump_json(by_alias=True) == several.model_dump_json(by_alias=True), brief
 
 
 # The schema ----------------------------------------------------------------------------------------------------------
@@ -333,3 +342,133 @@ def test_files_that_cannot_be_read_and_places_without_one_are_refused(tmp_path: 
     for path, reason in places.items():
         with pytest.raises(InputError, match=rf"cannot be read \({reason}"):
             load_config(path)
+
+
+# What is filled in beside a whole configuration: what it changes, and what is said where it does not fit -------------
+
+
+def config(**keys: Any) -> CompareConfig:
+    data = {
+        "name": "form",
+        "datasets": ["diabetes"],
+        "kernels": [{"family": "gaussian", "gammas": [0.1, 1]}],
+        "learners": ["unif", {"name": "lq", "tune": {"q": [1.5, 2]}}],
+    }
+    return CompareConfig.model_validate(data | keys)
+
+
+def test_what_is_filled_in_goes_before_the_configuration_and_what_is_left_empty_stays():
+    plain = config(protocol={"split": {"train": 100, "validation": 50, "test": 50}, "repeats": 3})
+    assert filled_in(plain) is plain
+    asked = filled_in(plain, folds=4, metric="r2", baseline="one tuned kernel and boosting", learners=["lq", "alignf"])
+    assert (asked.protocol.folds, asked.protocol.split, asked.protocol.repeats) == (4, None, 3)
+    assert asked.protocol.metric == "r2"
+    assert asked.baseline.boosting
+    assert asked.learners[0] == plain.learners[1]  # with its parameters
+    assert asked.learners[1].name == "alignf"
+    assert filled_in(asked, baseline="none").baseline is None
+    table = filled_in(plain, table="rows.csv", target="y", folds=5)
+    (dataset,) = table.datasets
+    assert (dataset.source, dataset.paths, dataset.target) == ("file", ("rows.csv",), "y")
+
+
+def test_what_does_not_fit_is_one_sentence():
+    two = config(datasets=["diabetes", "iris"])
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"dataset": "wine"}, r"^dataset wine: the configuration has diabetes, iris; name one of them\.$"),
+        ({"target": "y"}, r"^table and target are those of one data set, .*diabetes, iris; name one as dataset\.$"),
+        ({"learners": ["lq", "lq"]}, r"^the form: learner lq appears"),
+        ({"folds": 2}, r"^the form: protocol\.folds: must be at least 3"),
+    ]
+    for filled, sentence in wrong:
+        with pytest.raises(InputError, match=sentence) as caught:
+            filled_in(two, **filled)
+        assert len(str(caught.value)) < 400
+
+
+def test_the_form_has_a_handful_of_fields_and_one_of_json():
+    for flow in (compare, train):
+        schema = parameter_schema(flow).model_dump()
+        assert len(schema["properties"]) <= 8
+        assert all(of["description"] for of in schema["properties"].values())
+        config = schema["properties"]["config"]
+        assert config["type"] == "object"
+        assert "properties" not in config
+    fields = parameter_schema(compare).model_dump()["properties"]
+    assert fields["baseline"]["enum"] == ["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"]
+    assert "roc_auc" in str(fields["metric"])
+    assert (fields["folds"]["minimum"], fields["folds"]["maximum"], fields["folds"]["default"]) == (0, 1000, 0)
+    assert fields["table"] == fields["table"] | {"type": "string", "default": ""}  # and not one of two types
+
+
+# Sentences are one line of some length, and show no passwords in whatever form an address holds them -----------------
+
+
+ADDRESSES = {
+    "postgresql://ann:secret@db:5432/mlflow": "postgresql://db:5432/mlflow",
+    "postgresql://ann:pa/ss@db/mlflow": "postgresql://db/mlflow",
+    "postgresql://ann:pa?s#s@db/mlflow": "postgresql://db/mlflow",
+    "postgresql://ann:12345/6@db/mlflow": "postgresql://db/mlflow",
+    "postgresql://:secret@db/mlflow": "postgresql://db/mlflow",
+    "postgresql://ann:p@ss@db/mlflow": "postgresql://db/mlflow",
+    "postgresql+psycopg2://ann:p%40ss@/mlflow?host=/run": "postgresql+psycopg2:///mlflow?host=/run",
+    "mysql://db/x?user=ann&password=s3cret&ssl=1": "mysql://db/x?user=ann&password=***&ssl=1",
+    "mysql://db/x?pass%77ord=s3cret": "mysql://db/x?pass%77ord=***",
+    "mssql:///?odbc_connect=PWD%3Ds3cret": "mssql:///?odbc_connect=***",
+    "host=db password='a b' dbname=x": "host=db password=*** dbname=x",
+    "https://host/page?token=abc&id=3": "https://host/page?token=***&id=3",
+    "s3://AKIA123:abc/def+g@bucket/key.csv": "s3://bucket/key.csv",
+    "s3://bucket/key?X-Amz-Signature=abc&X-Amz-Credential=d": "s3://bucket/key?X-Amz-Signature=***&X-Amz-Credential=***",
+    "s3://bucket/k?access_key=AKIA&secret_key=abc": "s3://bucket/k?access_key=***&secret_key=***",
+    "http://ann:se:cret@host/path@x": "http://host/path@x",
+    "cannot reach https://ann@host: refused": "cannot reach https://host: refused",
+    "sqlite:////home/ann@work/mlflow.db": "sqlite:////home/ann@work/mlflow.db",
+    "http://127.0.0.1:5000": "http://127.0.0.1:5000",
+    "http://127.0.0.1:5000/#/a@b": "http://127.0.0.1:5000/#/a@b",
+    "set kernels=3 and tokens apart: a@b": "set kernels=3 and tokens apart: a@b",
+}  # fmt: skip
+"""What a sentence may hold, and what of it is shown."""
+
+
+def test_users_and_passwords_are_left_out():
+    for address, shown in ADDRESSES.items():
+        assert without_passwords(address) == shown
+        assert str(InputError(f"{address} cannot be used.")).startswith(shown)
+
+
+PASSWORDS = st.text(string.ascii_letters + string.digits + "/:@?&#%=+;,.!$'()*[]~|-_", min_size=8, max_size=24)
+MARK = "Zq7Zq7"
+SCHEMES = ("postgresql", "mysql+pymysql", "mssql+pyodbc", "s3", "http")
+
+
+@given(PASSWORDS, PASSWORDS, st.booleans(), st.sampled_from(SCHEMES))
+def test_no_form_of_a_password_is_left(before: str, after: str, encoded: bool, scheme: str):
+    password = f"{before}{MARK}{after}"
+    if not encoded and scheme == "http":
+        before = before.replace("@", "").lstrip(string.digits)  # what follows is a path there, and a number a port
+        password = f"{before}{MARK}"
+    written = quote(password, safe="") if encoded else password
+    assert MARK not in without_passwords(f"cannot open {scheme}://ann:{written}@db.example/mlflow?a=b: refused")
+    query = f"{scheme}://db.example/mlflow?ssl=1&password={quote(password, safe='')}"
+    assert MARK not in without_passwords(query)
+    if scheme != "http" and encoded:
+        assert make_url(f"{scheme}://ann:{written}@db.example/mlflow").password == password
+
+
+def test_a_sentence_is_one_line_and_keeps_its_end():
+    sentence = str(InputError("data set " + "x" * 5000 + " is\n\x00\u202e wrong;\n  rename it."))
+    assert is_sentence(sentence)
+    assert len(sentence) == LONGEST
+    assert sentence.endswith(r"is \x00\u202e wrong; rename it.")
+
+
+def test_a_value_of_any_length_is_shown_in_short():
+    nested, large = {"a": {"b": list(range(5000))}}, 1 << 100_000
+    for value in ("x" * 5000, "a\nb", "\udc80", ["a" * 5000] * 5000, nested, large, 10.0, None, b"x" * 999):
+        shown = short(value)
+        assert len(shown) <= 62
+        assert shown.isprintable()
+    assert [short(value) for value in ("a b", 3, 0.5, ["a", 1], None)] == ["'a b'", "3", "0.5", "['a', 1]", "None"]
+    assert one_line(" a\n b ") == "a b"
+    assert cut("abcdef", 6) == "abcdef"
+    assert listed(["a" * 100] * 50).endswith(" and 47 more")

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import ConvergenceWarning
 
-from learnkernels import FeatureFamily, GaussianFamily, gram_statistics
+from learnkernels import GaussianFamily, gram_statistics
 from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import EasyMKL, Solution, easymkl
@@ -189,15 +189,3 @@ def test_real_data_are_solved_to_rounding_from_matrices_and_from_tiles(load):
         assert solution.certificate.residual <= EXACT
         assert solution.certificate.tolerance == 1e-6
         np.testing.assert_allclose(of_tiles.weights, solution.weights, rtol=1e-9)
-
-
-def test_features_get_the_weights_of_their_matrices():
-    X, y = load_iris(return_X_y=True)
-    target = Target.of(y, "classification")
-    features = operator_of(FeatureFamily(4), X, target)
-    weights = EasyMKL().solve(features, target).weights
-    matrices = np.stack([features.combine(row) for row in np.eye(4)])
-    np.testing.assert_allclose(weights, solved(matrices, target).weights, rtol=1e-9)
-    # Petals tell irises apart, sepals hardly.
-    assert weights[2:].sum() > 0.8
-    assert EasyMKL().get_params() == {"tradeoff": 0.5, "tolerance": 1e-6}

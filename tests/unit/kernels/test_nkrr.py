@@ -125,20 +125,6 @@ def test_nothing_in_the_ball_is_better_and_the_certificate_says_so(degree, norm,
         assert value(grams, target, other, degree) * (1 + GAP) >= F
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-def test_two_kernels_end_at_the_lowest_point_of_the_boundary(norm):
-    angles = np.linspace(0, np.pi / 2, 401)
-    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    points /= np.linalg.norm(points, norm, axis=1)[:, None]
-    for seed, C in enumerate([0.01, 1.0, 100.0]):
-        Z = features(m=30, p=2, seed=seed)
-        rng = np.random.default_rng(seed)
-        grams, target = stacked(Z), Target.of(Z[:, 0] * Z[:, 1] + Z[:, 0] ** 2 + 0.3 * rng.normal(size=len(Z)))
-        lowest = min(value(grams, target, mu, 2, C) for mu in points)
-        mu = NKRR(norm=norm, center=0.0).solve(grams, target, C=C).weights
-        assert value(grams, target, mu, 2, C) <= lowest * (1 + GAP)
-
-
 @on_problems("center C", product([0.0, 1.0], [0.1, 10.0]))
 def test_degree_one_is_ridge_regression_with_weights_in_a_ball(center, C, grams, target):
     p = grams.n_kernels

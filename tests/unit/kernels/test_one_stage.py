@@ -5,6 +5,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
@@ -16,6 +18,7 @@ from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LEARNERS, JointLearner, LpKRR, LpSVM, SingleStage
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import Ball, InnerSolution
+from learnkernels.kernels.solvers.projected_gradient import minimize_linear, project
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
@@ -139,14 +142,6 @@ def test_one_kernel_leaves_the_plain_predictor():
     assert found["l2-krr"].certificate.objectives[-1] == pytest.approx(y @ ridge.dual_coef_, rel=1e-10)
     machine, _ = machine_value(grams.grams, target, np.ones(1), 3.0)
     assert found["l1-svm"].certificate.objectives[-1] == pytest.approx(machine, rel=1e-8)
-
-
-def test_equal_kernels_get_equal_weights(on_ball):
-    grams, target = problem(8)
-    twice = StackedGrams(np.concatenate([grams.grams, grams.grams]))
-    weights = on_ball.solve(twice, target, 10.0).weights
-    # The l1 solution is any split between twins; from equal weights Newton's step treats them alike.
-    np.testing.assert_allclose(weights[:4], weights[4:], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("learner", [LpKRR, LpSVM])
@@ -334,3 +329,59 @@ def test_a_hessian_that_rounding_made_indefinite_gives_a_candidate_all_the_same(
     for candidate in Ball(np.zeros(3)).candidates(np.array([1.0, 0.0, 0.0]), inner):
         assert (candidate >= 0).all()
         assert candidate.sum() == pytest.approx(1.0, rel=1e-12)  # of a linear system of four rows
+
+
+# Balls cut by the orthant: projections meet the conditions that single them out, and the linear minimum its bound ----
+
+
+NORMS = [1, 2]
+# Of the point's distance from the set: sums of a few squares, and a root.
+ROUNDING = 1e-12
+
+
+@st.composite
+def problems(draw):
+    """Return a point, a center and a radius; entries repeat, vanish, and differ by orders of magnitude."""
+    p = draw(st.integers(1, 8))
+    size = draw(st.sampled_from([1.0, 1e-3, 1e4]))
+    entry = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-3, 3, allow_subnormal=False))
+    z = size * np.array(draw(st.lists(entry, min_size=p, max_size=p)))
+    mu_0 = np.abs(draw(st.lists(entry, min_size=p, max_size=p)))
+    return z, mu_0, draw(st.sampled_from([1e-3, 0.3, 1.0, 2.5, 40.0]))
+
+
+@settings(max_examples=100)
+@given(problems())
+def test_projections_are_in_the_set_and_meet_the_optimality_conditions(problem):
+    z, _, radius = problem
+    z = np.abs(z)
+    size = radius + z.max()
+    for norm in NORMS:
+        nu = project(z, radius, norm)
+        assert (nu >= 0).all()
+        assert np.linalg.norm(nu, norm) <= radius * (1 + ROUNDING)
+        np.testing.assert_allclose(project(nu, radius, norm), nu, rtol=0, atol=ROUNDING * radius)
+        # The largest product of a point of the set with what is left is that of the projection itself.
+        left = z - nu
+        bound = radius * np.linalg.norm(np.maximum(left, 0), np.inf if norm == 1 else 2)
+        assert bound - left @ nu <= ROUNDING * size**2
+
+
+def test_far_points_keep_the_radius():
+    z = np.array([3e150, 2e150, 0.0])
+    # The 1-norm moves the largest entry alone; the 2-norm moves all in proportion.
+    for norm, expected in ((1, [1.0, 0.0, 0.0]), (2, z / np.hypot(3e150, 2e150))):
+        np.testing.assert_allclose(project(z, 1.0, norm), expected, rtol=0, atol=1e-14)
+
+
+@settings(max_examples=60)
+@given(problems())
+def test_the_linear_minimum_meets_the_bound_of_hoelder(problem):
+    z, mu_0, radius = problem
+    g = -np.abs(z)
+    for norm in NORMS:
+        mu = minimize_linear(g, mu_0, radius, norm)
+        assert (mu >= 0).all()
+        assert np.linalg.norm(mu - mu_0, norm) <= radius * (1 + 1e-13) + 1e-15 * np.abs(mu_0).max()
+        bound = g @ mu_0 - radius * np.linalg.norm(g, np.inf if norm == 1 else 2)
+        assert g @ mu == pytest.approx(bound, rel=1e-13)
