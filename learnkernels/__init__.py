@@ -1,7 +1,7 @@
 """Learn the kernel from data: estimators for scikit-learn, and the parts that they are made of.
 
-The names below are for everyone; what is for some is imported from the rooms of `learnkernels.kernels`. Importing this
-package loads nothing: each name brings along what it needs when it is first used.
+The names below are for everyone; subpackages of `learnkernels.kernels` have what is for some. Importing this package
+loads nothing: each name brings along what it needs when it is first used.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
     from learnkernels.kernels.statistics.gram import gram_statistics
 
-_ROOMS = {
+_MODULES = {
     "CategoricalFamily": "kernels.families",
     "ConstantFamily": "kernels.families",
     "CosineFamily": "kernels.families",
@@ -139,13 +139,13 @@ def __getattr__(name: str) -> Any:
         from learnkernels.kernels.parameters import new_name
 
         return __getattr__(new_name(name, _RENAMED))
-    if name not in _ROOMS:
+    if name not in _MODULES:
         from learnkernels.kernels.registry import did_you_mean
 
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip("; ")
         )
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return value
 
 

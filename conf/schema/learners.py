@@ -296,7 +296,7 @@ class PredictorConfig(base.Strict):
 
     def options(self) -> dict[str, Any]:
         """Return the options that are given."""
-        return {key: value for key in registry.PREDICTORS["auto"] if (value := getattr(self, key)) is not None}
+        return {key: value for key, value in self if key != "name" and value is not None}
 
 
 NamedPredictor = Annotated[PredictorConfig, BeforeValidator(partial(base.as_mapping, "name"))]

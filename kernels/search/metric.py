@@ -128,7 +128,7 @@ class Round:
     ----------
     number : int
         How many ridge regressions they come from; `UNSUPERVISED` for principal components.
-    metrics : tuple of Metric
+    metrics : tuple of RfmMetric
         One a kind.
     ridge : float or None
         Of the last of these regressions.
@@ -226,7 +226,7 @@ def learned_metrics(
         Most new features of a full metric.
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows; by default each counts once. Not modified.
-    start : Metric, optional
+    start : RfmMetric, optional
         Of weights, to begin with; by default features in units of their standard deviation.
     near : float, optional
         A ridge that is known to be close to the best of the first regression.
@@ -527,7 +527,7 @@ class SplitHalf:
     ----------
     train, test : Examples
         Of different rows.
-    columns : Columns
+    columns : FeatureColumns
         Of both.
     rounds : iterator of Round
         Those that the training rows give, from round 0 on, after principal components where these are to choose.

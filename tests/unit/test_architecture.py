@@ -191,7 +191,7 @@ def test_few_modules_lie_loose_beside_the_rooms_of_tasks():
     assert len([part for part in named_parts("tasks") if not (ROOT / "tasks" / part).is_dir()]) <= 6
 
 
-def test_only_tracking_registry_and_its_server_import_mlflow():
+def test_only_tracking_its_databases_registry_and_served_models_import_mlflow():
     found = [path for _, path in ALL_MODULES if "mlflow" in {name.split(".")[0] for name in imports(path)}]
     users = {path.relative_to(ROOT).as_posix() for path in found}
     of_evidence = {f"tasks/evidence/{name}.py" for name in ("databases", "tracking")}

@@ -21,9 +21,10 @@ from learnkernels.conf.loading import config_of_text, existing_files, filled_in,
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, FamilyConfig, LearnerConfig, grid_values
 from learnkernels.conf.schema.base import LearnerName, PredictorName
 from learnkernels.conf.schema.datasets import ColumnKind, FileConfig
-from learnkernels.conf.schema.learners import PRESETS, SEARCHING, PresetName
+from learnkernels.conf.schema.learners import PRESETS, SEARCHING, PredictorConfig, PresetName
 from learnkernels.flows.compare import compare
 from learnkernels.flows.train import train
+from learnkernels.kernels import registry
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.tables.encoding import KINDS
@@ -472,3 +473,8 @@ def test_a_value_of_any_length_is_shown_in_short():
     assert one_line(" a\n b ") == "a b"
     assert cut("abcdef", 6) == "abcdef"
     assert listed(["a" * 100] * 50).endswith(" and 47 more")
+
+
+def test_options_of_a_predictor_are_kept_whatever_auto_takes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(registry.PREDICTORS, "auto", ())
+    assert PredictorConfig(name="nystrom", landmarks=50).options() == {"landmarks": 50}
