@@ -1,8 +1,8 @@
 """Inner loops that Numba compiles when they are first called: vectors, the cache of compiled code, and distances.
 
-Left to itself the compiler uses half the width of many machines' vectors, keeps too few sums in registers, and
-vectorizes no loop across kernels. So the innermost loops are emitted in LLVM's language, the same for every machine:
-vectors that a machine lacks become several of those that it has.
+Left to itself the compiler uses half the width of many CPUs' vectors, keeps too few sums in registers, and vectorizes
+no loop across kernels. So the innermost loops are emitted in LLVM's language, the same for every CPU: vectors that one
+lacks become several of those that it has.
 """
 
 from __future__ import annotations

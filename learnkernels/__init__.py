@@ -11,7 +11,7 @@ import sys
 
 
 def _look_elsewhere() -> None:
-    """Have the command look for no module in the working folder, where Python would by `-m` or PYTHONPATH."""
+    """Keep the command from importing modules of the working directory, as Python does by `-m` or PYTHONPATH."""
     try:
         here = os.getcwd()
     except OSError:  # it is gone

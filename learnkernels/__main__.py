@@ -1,4 +1,4 @@
-"""The command `learnkernels`: those of `flows.cli` and `papers`, where the libraries are installed that it runs on."""
+"""The command `learnkernels`, with `papers`, where the libraries are installed that it runs on."""
 
 import sys
 
@@ -9,7 +9,7 @@ collect_seldom()  # here, as workers that a command starts import this file, too
 
 
 def main() -> None:
-    """Run the command, or say in one sentence what it lacks."""
+    """Run the command, or exit with the names of the libraries that it lacks."""
     prepare_python()
     with orderly_end():
         if lacking := lacking_libraries("the command learnkernels"):

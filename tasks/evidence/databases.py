@@ -8,17 +8,18 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import mlflow
-from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from learnkernels.conf.errors import InputError, without_passwords
 from learnkernels.tasks.environment import running_server, sqlite_url, state_dir
 from learnkernels.tasks.store import atomic_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient  # and within functions: servers start from here, and MLflow takes a second
 
 
 def prepare_mlflow(url: str) -> None:
@@ -118,6 +119,8 @@ UI = "http://127.0.0.1:5000"
 
 def mlflow_ui() -> str:
     """Return where the pages of MLflow are; for a local store, where `learnkernels ui` shows it."""
+    import mlflow
+
     uri = mlflow.get_tracking_uri()
     return without_passwords(uri).rstrip("/") if uri.startswith("http") else running_server("mlflow") or UI
 
@@ -125,11 +128,13 @@ def mlflow_ui() -> str:
 @contextmanager
 def mlflow_store() -> Iterator[MlflowClient]:
     """Give a client of MLflow's store; what that refuses becomes one sentence, an `InputError`."""
+    import mlflow
+
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints what it raises, too
     prepare_mlflow(mlflow.get_tracking_uri())
     try:
-        yield MlflowClient()
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+        yield mlflow.MlflowClient()
+    except (mlflow.MlflowException, SQLAlchemyError, OSError) as error:
         raise InputError(
             f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
             "what is named."
@@ -138,6 +143,8 @@ def mlflow_store() -> Iterator[MlflowClient]:
 
 def mlflow_address() -> str:
     """Return the address of MLflow's store, to be shown."""
+    import mlflow
+
     return without_passwords(mlflow.get_registry_uri())
 
 

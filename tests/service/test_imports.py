@@ -16,6 +16,7 @@ LIGHT = {
     "tasks.measure.trials": ["prefect", "mlflow"],  # what workers do, who report to nobody but Dask
     "tasks.measure.baseline": ["prefect", "mlflow"],
     "tasks.data.parts": ["prefect", "mlflow"],
+    "tasks.operate.recovery": ["mlflow"],  # what `ui`, `up`, `deploy` and `gram` start with
 }
 """Modules, imported one after the other, and what is not imported after each."""
 

@@ -135,11 +135,12 @@ def test_names_are_known_before_their_classes_are_imported():
 
 
 LIMITS = {
-    "kernels": (89, 12_586),
-    "tasks": (56, 8_673),
-    "flows": (8, 962),
-    "conf": (11, 1_521),
-    "reproduction": (8, 1_604),
+    "kernels": (77, 12_519),
+    "tasks": (49, 8_484),
+    "flows": (8, 960),
+    "conf": (9, 1_511),
+    "reproduction": (8, 1_603),
+    "learnkernels": (3, 283),
 }
 """Most files, and most lines of code, of each package; whoever raises one says why in the same commit."""
 
@@ -159,8 +160,8 @@ def lines_of_code(path: Path) -> int:
 
 
 def test_packages_grow_by_decision_alone():
-    sizes = {package: (len(modules(package)), sum(map(lines_of_code, modules(package)))) for package in PACKAGES}
-    grown = [package for package in PACKAGES if any(map(int.__gt__, sizes[package], LIMITS[package]))]
+    sizes = {package: (len(modules(package)), sum(map(lines_of_code, modules(package)))) for package in LIMITS}
+    grown = [package for package in LIMITS if any(map(int.__gt__, sizes[package], LIMITS[package]))]
     assert not grown, f"files and lines of code: {sizes}, of at most {LIMITS}; remove as much, or raise the limit"
 
 
@@ -196,6 +197,11 @@ def test_only_tracking_its_databases_registry_and_served_models_import_mlflow():
     users = {path.relative_to(ROOT).as_posix() for path in found}
     of_evidence = {f"tasks/evidence/{name}.py" for name in ("databases", "tracking")}
     assert users == of_evidence | {"tasks/models/registry.py", "tasks/models/served_model.py"}
+
+
+def test_displays_import_nothing_but_kernels():
+    names = {name.split(".")[0] for name in imports(ROOT / "learnkernels" / "displays.py")}
+    assert names & set(PACKAGES) == {"kernels"}
 
 
 def test_what_mlflow_runs_to_serve_a_model_imports_nothing_but_kernels():

@@ -69,7 +69,7 @@ def offenses() -> dict[str, int]:
         words = lengths(text)
         long = sum(length > LONGEST for length in words) + (sum(words) > MEAN * len(words))
         found[str(path.relative_to(ROOT))] = phrases(text) + len(ON_PAGES.findall(text)) + long
-    for package in ("kernels", "tasks", "flows", "conf", "reproduction"):
+    for package in ("kernels", "tasks", "flows", "conf", "reproduction", "learnkernels"):
         trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / package).rglob("*.py")]
         constants = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
         found[package] = sum(phrases(value) for value in constants if isinstance(value, str))
