@@ -26,7 +26,8 @@ from learnkernels.kernels.persistence.estimator import (
 from learnkernels.kernels.persistence.kernel import File, pack, take, unpack
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.tables import EncodingReport, TableEncoding
-from learnkernels.kernels.tables.reading import POINT, read_columns
+from learnkernels.kernels.tables.quantities import POINT
+from learnkernels.kernels.tables.reading import read_columns
 
 if TYPE_CHECKING:
     from learnkernels.kernels.persistence.estimator import Estimator
@@ -220,7 +221,7 @@ class Model(Value):
         held = read_columns(table, self.features)
         if self.table is not None:
             return held
-        numbers = [held[name].read_numbers(POINT)[0] for name in self.features]
+        numbers = [held[name].read_numbers(POINT).values for name in self.features]
         for name, of in zip(self.features, numbers, strict=True):
             if (wrong := ~np.isfinite(of)).any():
                 row, column = int(wrong.argmax()), held[name]

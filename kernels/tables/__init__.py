@@ -1,6 +1,6 @@
 """Tables with categories, dates and missing values, as rows of numbers.
 
-Imports: families, parameters, registry.
+Imports: families, parameters, registry, targets.
 """
 
 from learnkernels.kernels.tables.columns import EncodingReport

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.tables import reading
+from learnkernels.kernels.tables import dates, reading
+from learnkernels.kernels.tables.quantities import POINT, Written
 from learnkernels.kernels.tables.summary import ColumnSummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
@@ -51,6 +52,8 @@ class EncodingReport:
         Values that are taken as missing, as they are none of the kind that the column holds.
     limits : dict of str to Cells
         Limits of detection, which are treated as the number that they name.
+    converted : dict of str to Cells
+        Numbers in other units than most of the column, which are converted.
     first : int
         Number of the first row of the next block.
     """
@@ -59,43 +62,69 @@ class EncodingReport:
     levels: Counter[str] = field(default_factory=Counter)
     unread: dict[str, Cells] = field(default_factory=dict)
     limits: dict[str, Cells] = field(default_factory=dict)
+    converted: dict[str, Cells] = field(default_factory=dict)
     first: int = 0
 
     def __add__(self, other: EncodingReport) -> EncodingReport:
-        gaps, levels = self.gaps + other.gaps, self.levels + other.levels
-        found = EncodingReport(gaps, levels, dict(self.unread), dict(self.limits))
-        for ours, theirs in ((found.unread, other.unread), (found.limits, other.limits)):
-            for name, cells in theirs.items():
-                _join(ours, name, cells)
-        return found
+        return EncodingReport(
+            self.gaps + other.gaps,
+            self.levels + other.levels,
+            _joined(self.unread, other.unread),
+            _joined(self.limits, other.limits),
+            _joined(self.converted, other.converted),
+        )
 
     def add(self, name: str, gaps: int, levels: int) -> None:
         """Count what one column of some rows holds."""
         self.gaps += Counter({name: gaps})
         self.levels += Counter({name: levels})
 
-    def note(self, column: reading.Column, kinds: str, unread: np.ndarray, limits: np.ndarray | None = None) -> None:
-        """Take note of which values of a column are none of its kind, and which are limits, each shape (n,)."""
-        for held, these in ((self.unread, unread), (self.limits, limits)):
-            if these is not None and these.any():
-                row = int(these.argmax())
-                cells = Cells(kinds, int(these.sum()), self.first + row, str(column.values[row])[:40])
-                _join(held, column.name, cells)
+    def note_unread(self, column: reading.Column, kinds: str, rows: np.ndarray) -> None:
+        """Take note of values of a column that are not of its kind; `rows` says which, shape (n,)."""
+        self._note(self.unread, column, kinds, rows)
+
+    def note_numbers(self, column: reading.Column, written: Written, numbers: reading.Numbers) -> None:
+        """Take note of values of a column that are no numbers, limits of detection, or numbers in other units."""
+        self._note(self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps)
+        self._note(self.limits, column, "the limit", numbers.is_limit)
+        if written.unit:
+            self._note(self.converted, column, written.unit, numbers.is_converted)
+
+    def _note(self, notes: dict[str, Cells], column: reading.Column, kinds: str, rows: np.ndarray) -> None:
+        if not rows.any():
+            return
+        row = int(rows.argmax())
+        cells = Cells(kinds, int(rows.sum()), self.first + row, str(column.values[row])[:40])
+        notes.update(_joined(notes, {column.name: cells}))
 
     def sentences(self) -> list[str]:
-        """Return a sentence per column about its unreadable cells and detection limits."""
-        said = []
-        for cells, holds, taken in ((self.unread, "{}, but", "missing"), (self.limits, "the limit", "the number")):
-            for name, (kinds, rows, row, value) in cells.items():
-                found = f"{holds.format(kinds)} {value!r} in row {row:,} (from 0)"
-                others = f" and {rows - 1:,} more rows" if rows > 1 else ""
-                said.append(f"column {name!r} holds {found}{others}; taken as {taken}")
-        return said
+        """Return a sentence per column about its unreadable cells, detection limits and converted numbers."""
+        unread = [_sentence(name, f"{cells.kinds}, but", cells, "missing") for name, cells in self.unread.items()]
+        limits = [_sentence(name, "the limit", cells, "the number") for name, cells in self.limits.items()]
+        converted = [
+            f"column {name!r} holds {_shown(cells)}; converted to {cells.kinds}"
+            for name, cells in self.converted.items()
+        ]
+        return [*unread, *limits, *converted]
 
 
-def _join(found: dict[str, Cells], name: str, cells: Cells) -> None:
-    """Add cells of a column to those that were found before, of which the first is shown."""
-    found[name] = found[name]._replace(rows=found[name].rows + cells.rows) if name in found else cells
+def _sentence(name: str, holds: str, cells: Cells, taken: str) -> str:
+    return f"column {name!r} holds {holds} {_shown(cells)}; taken as {taken}"
+
+
+def _shown(cells: Cells) -> str:
+    """Return the value and the row of the first of some cells, and the number of the others."""
+    others = f" and {cells.rows - 1:,} more rows" if cells.rows > 1 else ""
+    return f"{cells.value!r} in row {cells.row:,} (from 0){others}"
+
+
+def _joined(earlier: Mapping[str, Cells], later: Mapping[str, Cells]) -> dict[str, Cells]:
+    """Return the cells of two blocks by column, of which the first one is shown."""
+    joined = dict(earlier)
+    for name, cells in later.items():
+        first = joined.get(name)
+        joined[name] = cells if first is None else first._replace(rows=first.rows + cells.rows)
+    return joined
 
 
 View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]
@@ -185,22 +214,20 @@ class ColumnEncoding(Value):
         data = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         return {"kind": self.kind, **data}
 
-    def _take_note(
-        self, column: reading.Column, expected: str, missing: np.ndarray, report: EncodingReport, limits: Any = None
-    ) -> None:
-        """Take note of values that are none of this kind; raise ValueError where all are."""
+    def _require_some(self, column: reading.Column, expected: str, missing: np.ndarray, report: EncodingReport) -> None:
+        """Raise ValueError if a column has values, and none of them is of this kind."""
         present = ~column.gaps
         unread = missing & present
-        if unread.any() and unread.sum() == present.sum():
-            row = int(unread.argmax())
-            found = "lists, records or bytes"
-            if column.kind != "other":
-                value = str(column.values[row])[:40]
-                found = f"{column.kind} such as {value!r} in row {report.first + row:,} (the first is row 0)"
-            raise ValueError(
-                f"column {self.name!r} must hold {expected}, as the training rows did, got {found}; convert it."
-            )
-        report.note(column, expected, unread, limits)
+        if not unread.any() or unread.sum() < present.sum():
+            return
+        row = int(unread.argmax())
+        found = "lists, records or bytes"
+        if column.kind != "other":
+            value = str(column.values[row])[:40]
+            found = f"{column.kind} such as {value!r} in row {report.first + row:,} (the first is row 0)"
+        raise ValueError(
+            f"column {self.name!r} must hold {expected}, as the training rows did, got {found}; convert it."
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -229,7 +256,7 @@ class NumberColumn(ColumnEncoding):
     spread: float = 1.0
     levels: tuple[str, ...] = ()
     knots: tuple[float, ...] = ()
-    written: reading.Written = reading.POINT
+    written: Written = POINT
 
     kind = "number"
 
@@ -240,7 +267,7 @@ class NumberColumn(ColumnEncoding):
         numbers: NumberSummary,
         scale: Scale,
         levels: tuple[str, ...] = (),
-        written: reading.Written = reading.POINT,
+        written: Written = POINT,
     ) -> Self:
         """Return the encoding of numbers of which some are there."""
         gaps = numbers.gaps > 0
@@ -270,16 +297,13 @@ class NumberColumn(ColumnEncoding):
         """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
-        numbers, limits = column.read_numbers(self.written)
-        self._take_note(column, "numbers", np.isnan(numbers), report, limits)
-        infinite = np.isinf(numbers)
-        require_no_infinity(
-            self.name,
-            int(infinite.sum()),
-            len(numbers),
-            report.first + int(infinite.argmax()) if infinite.any() else None,
-        )
-        return numbers
+        numbers = column.read_numbers(self.written)
+        self._require_some(column, "numbers", np.isnan(numbers.values), report)
+        report.note_numbers(column, self.written, numbers)
+        infinite = np.isinf(numbers.values)
+        first = report.first + int(infinite.argmax()) if infinite.any() else None
+        require_no_infinity(self.name, int(infinite.sum()), len(infinite), first)
+        return numbers.values
 
     def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
         numbers = self._magnitudes(column, report)
@@ -292,11 +316,11 @@ class NumberColumn(ColumnEncoding):
         report.add(self.name, int(gaps.sum()) - new, new)
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        return column.gaps if self.levels else np.isnan(column.read_numbers(self.written)[0])
+        return column.gaps if self.levels else np.isnan(column.read_numbers(self.written).values)
 
     @property
     def is_number(self) -> bool:
-        return not self.levels and self.written == reading.POINT
+        return not self.levels and self.written == POINT
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         if self.knots:
@@ -333,12 +357,15 @@ class CategoryColumn(ColumnEncoding):
         What the indicator of each level is where it holds; zero for a level that no training row had.
     numeric : bool
         Whether levels are numbers, so that texts of new rows are read as such.
+    width : int
+        Number of digits of codes with leading zeros, to which numbers of new rows are padded; zero for other levels.
     """
 
     levels: tuple[str | None, ...]
     many: bool
     scales: tuple[float, ...]
     numeric: bool = False
+    width: int = 0
 
     kind = "category"
 
@@ -355,7 +382,8 @@ class CategoryColumn(ColumnEncoding):
         many = len(frequent) > most
         levels = tuple(frequent[: max(0, most - 1)] if many else frequent)
         scales = indicator_scales(counts, column.n, levels, scale)
-        return cls(column.name, levels, many, scales, column.kind == "number" and not column.has_codes)
+        is_numeric = column.kind == "number" and not column.has_codes
+        return cls(column.name, levels, many, scales, is_numeric, column.padded_width)
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
         """Return the same features in units of some rows; the indicator of a level that none of them has is zero."""
@@ -410,12 +438,13 @@ class CategoryColumn(ColumnEncoding):
 
     def _texts(self, column: reading.Column) -> np.ndarray:
         texts = column.as_levels()
-        if not self.numeric and column.kind == "number":  # as who reads "007" takes it for a number
+        if not self.numeric and column.kind == "number":  # other programs read 007 as a number
+            texts = np.array([text if text is None else text.zfill(self.width) for text in texts], dtype=object)
             written = {str(int(level)): level for level in self.levels if level is not None and level.isdecimal()}
             return np.array([text if text in self.levels else written.get(text, text) for text in texts], dtype=object)
         if not self.numeric or column.kind != "text":
             return texts
-        numbers, _ = column.read_numbers(reading.POINT)
+        numbers = column.read_numbers(POINT).values
         return np.where(
             np.isnan(numbers) | (np.abs(numbers) > reading.LARGEST), texts, reading.as_texts(numbers.tolist())
         )
@@ -471,7 +500,8 @@ def _normal_ranks(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
 class DateColumn(ColumnEncoding):
     """A moment in time: the time itself, sine and cosine of year and day, and indicators of month and weekday.
 
-    Features that do not vary on the training rows are left out.
+    The time itself is in UTC. Hour, weekday, month and the day of the year are those of the column's time zone, or of
+    the offset of each text. Features that do not vary on the training rows are left out.
 
     Attributes
     ----------
@@ -488,6 +518,8 @@ class DateColumn(ColumnEncoding):
         What texts begin with; those with the year first are read in any case. Or "time" of times of day alone.
     scaled : bool
         Whether indicators are in the units of those of categories, whose variances are comparable with one.
+    zone : str
+        Time zone of the training rows, to which new rows are converted; empty if the column has none.
     """
 
     fill: float
@@ -495,34 +527,53 @@ class DateColumn(ColumnEncoding):
     low: float
     spread: float
     cycles: tuple[str, ...]
-    first: reading.First = "year"
+    first: dates.First = "year"
     scaled: bool = False
+    zone: str = ""
 
     kind = "date"
 
     @classmethod
-    def of(cls, name: str, days: NumberSummary, scale: Scale, first: reading.First = "year") -> Self:
-        """Return the encoding of days since 1970, of which some are there; texts begin with `first`."""
-        spans = {name: np.ptp(place_in(days.points)) for name, place_in in reading.CYCLES.items()}
-        varies = {name for name, span in spans.items() if span > (0.25 if name == "year" else 1e-6)}
-        varies |= {name for name, (cycle, *_) in reading.CALENDAR.items() if cycle in varies}
-        cycles = tuple(name for name in ("year", "month", "weekday", "day") if name in varies)
-        scaling = days.scaling("standard" if scale == "quantile" else scale)
-        return cls(name, days.fill, days.gaps > 0, *scaling, cycles, first, scale in ("standard", "quantile"))
+    def of(
+        cls,
+        name: str,
+        days: NumberSummary,
+        local_days: NumberSummary,
+        scale: Scale,
+        first: dates.First = "year",
+        zone: str = "",
+    ) -> Self:
+        """Return the encoding of days since 1970, in UTC and in the column's time zone; texts begin with `first`."""
+        spans = {cycle: np.ptp(place_in(local_days.points)) for cycle, place_in in dates.CYCLES.items()}
+        varying = {cycle for cycle, span in spans.items() if span > (0.25 if cycle == "year" else 1e-6)}
+        varying |= {name for name, (cycle, *_) in dates.CALENDAR.items() if cycle in varying}
+        low, spread = days.scaling("standard" if scale == "quantile" else scale)
+        return cls(
+            name=name,
+            fill=days.fill,
+            gaps=days.gaps > 0,
+            low=low,
+            spread=spread,
+            cycles=tuple(cycle for cycle in ("year", "month", "weekday", "day") if cycle in varying),
+            first=first,
+            scaled=scale in ("standard", "quantile"),
+            zone=zone,
+        )
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        days = self._days(column, EncodingReport())
+        days, local_days = self._days(column, EncodingReport())
         if np.isnan(days).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
-        learned = type(self).of(self.name, NumberSummary.of(days), scale, self.first)
+        summaries = NumberSummary.of(days), NumberSummary.of(local_days)
+        learned = type(self).of(self.name, *summaries, scale, self.first, self.zone)
         return replace(learned, gaps=self.gaps, cycles=self.cycles, scaled=self.scaled)
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
         parts = [self.name]
         for cycle in self.cycles:
-            if cycle in reading.CALENDAR:
-                parts += [f"{self.name}={level}" for level in reading.CALENDAR[cycle][1]]
+            if cycle in dates.CALENDAR:
+                parts += [f"{self.name}={level}" for level in dates.CALENDAR[cycle][1]]
             else:
                 parts += [f"{self.name} {wave} of {cycle}" for wave in ("sine", "cosine")]
         return (*((part, "dates") for part in parts), *gap_feature(self.name, self.gaps))
@@ -533,19 +584,19 @@ class DateColumn(ColumnEncoding):
         return f"{moment}, the median"
 
     def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
-        days = self._days(column, report)
+        days, local_days = self._days(column, report)
         gaps = np.isnan(days)
-        days = np.where(gaps, self.fill, days)
-        out[:, 0] = (days - self.low) / self.spread
+        out[:, 0] = (np.where(gaps, self.fill, days) - self.low) / self.spread
+        local_days = np.where(gaps, self.fill, local_days)
         for cycle, columns in self._columns.items():
-            if cycle in reading.CALENDAR:
-                _, levels, level_of = reading.CALENDAR[cycle]
+            if cycle in dates.CALENDAR:
+                _, levels, level_of = dates.CALENDAR[cycle]
                 out[:, columns] = 0.0
                 even: dict[str | None, int] = dict.fromkeys(levels, 1)  # as the calendar has them
                 scale = indicator_scales(even, len(levels), levels, "standard" if self.scaled else "none")[0]
-                out[np.arange(len(days)), columns.start + level_of(days)] = scale
+                out[np.arange(len(days)), columns.start + level_of(local_days)] = scale
             else:
-                angle = 2.0 * np.pi * reading.CYCLES[cycle](days)
+                angle = 2.0 * np.pi * dates.CYCLES[cycle](local_days)
                 out[:, columns] = np.column_stack([np.sin(angle), np.cos(angle)])
         if self.gaps:
             out[:, -1] = gaps
@@ -556,7 +607,7 @@ class DateColumn(ColumnEncoding):
         """Positions of the features of each cycle."""
         found, start = dict[str, slice](), 1
         for cycle in self.cycles:
-            found[cycle] = slice(start, start + (len(reading.CALENDAR[cycle][1]) if cycle in reading.CALENDAR else 2))
+            found[cycle] = slice(start, start + (len(dates.CALENDAR[cycle][1]) if cycle in dates.CALENDAR else 2))
             start = found[cycle].stop
         return found
 
@@ -565,28 +616,34 @@ class DateColumn(ColumnEncoding):
         parts = [Z[:, :1]]
         for cycle, columns in self._columns.items():
             of = Z[:, columns]
-            parts.append(of.argmax(axis=1)[:, None].astype(np.float64) if cycle in reading.CALENDAR else of)
+            parts.append(of.argmax(axis=1)[:, None].astype(np.float64) if cycle in dates.CALENDAR else of)
         values = np.hstack(parts)
         if self.gaps:
             values[Z[:, -1] > 0] = np.nan
         return values
 
-    def _days(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
-        """Return the moments of a column as days since 1970, NaN for gaps."""
-        days = reading.days_of(column.read_dates(self.first))
+    def _days(self, column: reading.Column, report: EncodingReport) -> tuple[np.ndarray, np.ndarray]:
+        """Return the moments of a column as days since 1970, NaN for gaps: in UTC, and in the column's time zone."""
+        moments = column.read_dates(self.first).in_zone(self.zone)
         expected = {"year": "dates", "time": "times of day"}.get(self.first, f"dates with the {self.first} first")
-        self._take_note(column, expected, np.isnan(days), report)
-        return days
+        missing = np.isnat(moments.instants)
+        self._require_some(column, expected, missing, report)
+        report.note_unread(column, expected, missing & ~column.gaps)
+        return dates.days_of(moments.instants), dates.days_of(moments.local)
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        return np.isnat(column.read_dates(self.first))
+        return np.isnat(column.read_dates(self.first).instants)
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        seconds = np.round((Z[:, 0] * self.spread + self.low) * reading.DAY)
-        return [str(moment)[11 * (self.first == "time") :] for moment in seconds.astype("datetime64[s]")]
+        seconds = np.round((Z[:, 0] * self.spread + self.low) * dates.DAY)
+        begin = 11 if self.first == "time" else 0
+        offset = "Z" if self.zone else ""
+        return [str(moment)[begin:] + offset for moment in seconds.astype("datetime64[s]")]
 
     def describe(self) -> str:
+        parts = ", ".join(("time", *self.cycles))
         if self.first == "time":
-            return f"time of day ({', '.join(('time', *self.cycles))})"
+            return f"time of day ({parts})"
         order = "" if self.first == "year" else f"{self.first} first; "
-        return f"date ({order}{', '.join(('time', *self.cycles))})"
+        zone = f"{self.zone}; " if self.zone else ""
+        return f"date ({order}{zone}{parts})"

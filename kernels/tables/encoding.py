@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, get_args
 
@@ -22,6 +22,7 @@ from learnkernels.kernels.parameters import (
     require_one_of,
     text,
     truth,
+    whole,
 )
 from learnkernels.kernels.registry import did_you_mean
 from learnkernels.kernels.tables import summary
@@ -35,7 +36,11 @@ from learnkernels.kernels.tables.columns import (
     places_of,
     require_no_infinity,
 )
-from learnkernels.kernels.tables.reading import CALENDAR, CYCLES, FIRSTS, MISSING, POINT, Column, Written, read_columns
+from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, FIRSTS, First
+from learnkernels.kernels.tables.quantities import MOST_DIGITS, POINT, Written
+from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
+from learnkernels.kernels.tables.units import CURRENCIES, KNOWN_UNITS, canonical_unit
+from learnkernels.kernels.targets import FEW_VALUES
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
 """What a column can be said to be, in addition to a list of ordered levels."""
@@ -43,6 +48,12 @@ Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 CONSTANT, EMPTY = "it is constant", "it is empty"
+
+FREE_TEXT = "it is free text"
+
+IDENTIFIERS = "nearly all of its texts differ, as those of identifiers do"
+
+SEVERAL_NUMBERS = "it holds several numbers in one cell; write one column for each"
 
 DROPPED_BY_USER = "as said"
 """Why a column is left out that a user has left out."""
@@ -61,6 +72,15 @@ FEW_ROWS = 20
 
 DIFFERENT = 0.9
 """Share of values that must be different for them to be treated as identifiers or free text."""
+
+PHRASE_SPACES, SENTENCE_SPACES = 3, 7
+"""Least mean number of spaces of texts that are phrases, and of texts that are sentences."""
+
+REPEATED_SENTENCES = 0.2
+"""Share of the rows that different sentences must exceed to be free text. Sentences repeat, and long levels do more."""
+
+MOST_UNITS = 8
+"""Most units that a column of numbers has."""
 
 SAID = 0.5
 """Share of the values that must be of the kind that a column is said to be; the others are missing then."""
@@ -313,7 +333,10 @@ def column_from_dict(data: object) -> ColumnEncoding:
         scales = tuple(fields.get("scales", list_of(number)))
         if len(scales) != len(held) or not all(scale >= 0 for scale in scales):
             fields.refuse("scales", f"{len(held)} numbers that are not negative", list(scales))
-        rest = fields.get("many", truth), scales, fields.get("numeric", truth)
+        width = fields.get("width", optional(whole)) or 0
+        if not 0 <= width <= MOST_DIGITS:
+            fields.refuse("width", f"between 0 and {MOST_DIGITS}", width)
+        rest = fields.get("many", truth), scales, fields.get("numeric", truth), width
         made = CategoryColumn(fields.get("name", text), held, *rest)
     elif kind == "date":
         cycles = tuple(fields.get("cycles", list_of(text)))
@@ -321,7 +344,8 @@ def column_from_dict(data: object) -> ColumnEncoding:
             fields.refuse("cycles", f"some of {', '.join((*CYCLES, *CALENDAR))}", list(cycles))
         given = fields.get("first", optional(one_of(FIRSTS))) or "year"  # which older files do not tell
         first = next(first for first in FIRSTS if first == given)
-        made = DateColumn(*_place(fields), cycles, first, bool(fields.data.get("scaled", False)))
+        is_scaled = bool(fields.data.get("scaled", False))
+        made = DateColumn(*_place(fields), cycles, first, is_scaled, fields.get("zone", optional(text)) or "")
     else:
         fields.refuse("kind", "number, category or date", kind)
     if not getattr(made, "spread", 1.0) > 0:
@@ -349,7 +373,8 @@ def _as_said(column: summary.ColumnSummary, said: str | Sequence[str], scale: su
     if said in ("categorical", "code"):
         return CategoryColumn.of(column, scale, MOST_LEVELS if said == "categorical" else 0)
     if said == "date" and (dates := column.as_dates(SAID)) is not None:
-        return DateColumn.of(column.name, dates[1], scale, dates[0] or "day")
+        first, days = dates
+        return _as_date(column, first or "day", days, scale)
     if said == "number" and (read := column.as_numbers(SAID)) is not None:
         return _as_number(column, read, scale)
     if said in ("number", "date"):
@@ -381,6 +406,13 @@ def _as_number(
     return NumberColumn.of(column.name, numbers, scale, (), written)
 
 
+def _as_date(
+    column: summary.ColumnSummary, first: First, days: summary.NumberSummary, scale: summary.Scale
+) -> ColumnEncoding:
+    local_days = replace(column.local_dates[first], n=days.n)
+    return DateColumn.of(column.name, days, local_days, scale, first, column.zone)
+
+
 def _inferred(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEncoding | str:
     """Return the encoding that the values of a column suggest, or why it is left out."""
     if column.kind == "other":
@@ -389,21 +421,75 @@ def _inferred(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEnco
         return EMPTY
     if column.levels:
         return _ordered(column, column.levels, scale)
-    read, found = (None, None) if column.is_category else (column.as_numbers(), column.as_dates())
-    digits = found is not None and found[1].held == column.held >= FEW_ROWS  # numbers that all are dates
-    if read is not None and not digits:
-        return _number(column, read, scale)
+    if column.is_category:
+        return _category(column, scale)
+    numbers = None if column.is_zero_padded else column.as_numbers()
+    dates = column.as_dates()
+    if numbers is not None and (dates is None or not _are_dates(column, numbers, dates)):
+        return _number(column, numbers, scale)
+    if dates is None:
+        return _category(column, scale)
+    first, days = dates
+    if days.constant and not days.gaps:
+        return CONSTANT
+    return UNDECIDED if first is None else _as_date(column, first, days, scale)
+
+
+def _are_dates(
+    column: summary.ColumnSummary,
+    numbers: tuple[Written, summary.NumberSummary],
+    dates: tuple[First | None, summary.NumberSummary],
+) -> bool:
+    """Return whether values that are numbers and dates are dates: times of day, or digits that all are dates."""
+    first, days = dates
+    if first == "time":  # durations of a clock, some of which exceed a day, are numbers
+        return days.held == numbers[1].held
+    return days.held == column.held >= FEW_ROWS
+
+
+def _category(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEncoding | str:
+    """Return the encoding of the texts of a column as levels, or why the column is left out."""
     if column.kind == "text" and column.different == 1 and not column.gaps:
         return CONSTANT
-    if found is not None:
-        first, days = found
-        if days.constant and not days.gaps:
-            return CONSTANT
-        return UNDECIDED if first is None else DateColumn.of(column.name, days, scale, first)
-    differ = column.held >= FEW_ROWS and column.different > DIFFERENT * column.held
-    if differ and not column.is_category:
-        return "it is free text" if column.spaces >= 3 else "nearly all of its texts differ, as those of identifiers do"
-    return CategoryColumn.of(column, scale)
+    if column.is_category or column.held < FEW_ROWS:
+        return CategoryColumn.of(column, scale)
+    if _is_free_text(column):
+        return FREE_TEXT
+    all_differ = column.different > DIFFERENT * column.held
+    if all_differ or column.different > MOST_LEVELS:
+        if column.has_several_numbers:
+            return SEVERAL_NUMBERS
+        if (units := column.units()) and _are_units(units, all_differ):
+            return _several_units(units)
+    return IDENTIFIERS if all_differ else CategoryColumn.of(column, scale)
+
+
+def _is_free_text(column: summary.ColumnSummary) -> bool:
+    """Return whether the texts of a column are prose, apart from placeholders, which many rows share."""
+    repeated = column.repeated_texts
+    rows = column.held - sum(repeated.values())
+    if rows < FEW_ROWS / 2:
+        return False
+    spaces = column.words - sum(text.count(" ") * count for text, count in repeated.items())
+    different = column.different - len(repeated)
+    are_phrases = spaces >= PHRASE_SPACES * rows and different > DIFFERENT * rows
+    are_sentences = spaces >= SENTENCE_SPACES * rows and different > max(MOST_LEVELS, REPEATED_SENTENCES * rows)
+    return are_phrases or are_sentences
+
+
+def _are_units(units: Mapping[str, int], all_differ: bool) -> bool:
+    """Return whether the letters next to numbers are units: known ones, or few if nearly all texts differ."""
+    if len(units) < 2:
+        return False
+    if all_differ:
+        return len(units) <= MOST_UNITS
+    return all(not unit or canonical_unit(unit) in KNOWN_UNITS or re.fullmatch(CURRENCIES, unit) for unit in units)
+
+
+def _several_units(units: Mapping[str, int]) -> str:
+    """Return why a column of numbers in several units is left out."""
+    counts = ", ".join(f"{unit or 'none'} in {rows:,} rows" for unit, rows in list(units.items())[:MOST_UNITS])
+    return f"it holds numbers in several units ({counts}); write one unit, or the unit as a column of its own"
 
 
 def _number(
@@ -423,22 +509,24 @@ def _number(
     return made
 
 
-def target_of(column: Column, task: str | None, report: EncodingReport) -> np.ndarray:
-    """Return the values of a target by the rules of columns, and take note of cells that are none of its kind.
+def target_of(column: Column, task: str | None, report: EncodingReport, is_typed: bool = True) -> np.ndarray:
+    """Return the values of a target, and take note of cells that are not of its kind.
 
     Parameters
     ----------
     column : Column
         Not modified.
     task : {"classification", "regression"} or None
-        What it is to be learned as; texts stay classes where that is said.
+        Task of the target, if it is known.
     report : EncodingReport
         Counts the values that are no numbers.
+    is_typed : bool, default True
+        Whether the source has types of columns. Its texts are labels; those of a CSV file may be numbers.
 
     Returns
     -------
     values : ndarray of shape (m,)
-        Numbers, NaN where one is missing, or texts, None where one is missing.
+        Numbers, NaN for missing ones, or labels as texts, None for missing ones.
 
     Raises
     ------
@@ -446,19 +534,36 @@ def target_of(column: Column, task: str | None, report: EncodingReport) -> np.nd
         It holds dates.
     """
     known = summary.ColumnSummary.of(column, as_levels=True)
-    classes = task == "classification" or column.is_category or known.has_codes
-    read = (
-        None
-        if classes and column.kind == "text"
-        else known.as_numbers(SAID if task == "regression" else summary.NEARLY_ALL)
-    )
-    if read is not None:
-        written, _ = read
-        numbers, limits = column.read_numbers(written)
-        report.note(column, "numbers", np.isnan(numbers) & ~column.gaps, limits)
-        return numbers
-    if not classes and known.as_dates() is not None and known.different > FEW_ROWS:
+    numbers = _numbers_of_target(known, task, is_typed)
+    if numbers is not None:
+        written, _ = numbers
+        read = column.read_numbers(written)
+        report.note_numbers(column, written, read)
+        return read.values
+    has_dates = column.kind != "text" or (task is None and not column.is_category and known.as_dates() is not None)
+    if has_dates and known.different > FEW_ROWS:
         raise ValueError(
             f"target {column.name!r} holds dates such as {known.example!r}; predict a number, such as days."
         )
     return column.as_texts()
+
+
+def _numbers_of_target(
+    known: summary.ColumnSummary, task: str | None, is_typed: bool
+) -> tuple[Written, summary.NumberSummary] | None:
+    """Return how a target is read as numbers; None if its values are labels.
+
+    Texts are labels if the source has types, unless the task is a regression. Texts of a CSV file are labels if there
+    are few different ones that are not plainly numbers, or many with leading zeros.
+    """
+    if task == "regression":
+        return known.as_numbers(SAID)
+    if known.kind == "number":
+        return None if known.has_codes else known.as_numbers()
+    if task == "classification" or is_typed or known.is_category or known.has_codes or known.is_zero_padded:
+        return None
+    numbers = known.as_numbers()
+    if numbers is None or known.different > FEW_VALUES:
+        return numbers
+    written, values = numbers
+    return numbers if written == POINT and not values.whole and values.held == known.held else None

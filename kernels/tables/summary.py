@@ -8,13 +8,18 @@ block keeps quantiles.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from learnkernels.kernels.tables import reading
+from learnkernels.kernels.tables import dates, quantities, reading
+from learnkernels.kernels.tables.dates import FIRSTS, First
+from learnkernels.kernels.tables.quantities import COMMA, POINT, Written
+from learnkernels.kernels.tables.units import Conversion, canonical_unit, conversion_between
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 """Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
@@ -51,6 +56,12 @@ MOSTLY = 0.7
 
 MANY_NUMBERS = 20
 """Different numbers that are many there."""
+
+REPEATED = 0.05
+"""Share of the rows from which on a text is repeated, as placeholders are."""
+
+LEAST_REPEATED = 3
+"""Least number of rows of such a text."""
 
 
 def pooled(
@@ -164,6 +175,28 @@ class NumberSummary:
         codes, (finite, mean, squares) = smallest(np.append(self.codes, other.codes)), moments
         return NumberSummary(n, finite, low, high, mean, squares, infinite, points, weights, exact, whole, codes)
 
+    def converted(self, conversion: Conversion) -> NumberSummary:
+        """Return the summary of the same numbers in another unit."""
+        factor, offset = conversion
+        if factor == 1.0 and offset == 0.0:
+            return self
+        values, weights = self.points * factor + offset, self.weights
+        if factor < 0:
+            values, weights = values[::-1], weights[::-1]
+        ends = sorted(end * factor + offset for end in (self.low, self.high))
+        is_whole = bool(self.exact and (values == np.round(values)).all())
+        return replace(
+            self,
+            low=ends[0],
+            high=ends[1],
+            mean=self.mean * factor + offset,
+            squares=self.squares * factor**2,
+            points=values,
+            weights=weights,
+            whole=is_whole,
+            codes=smallest(_codes_of_numbers(values, None)) if is_whole else np.empty(0),
+        )
+
     @property
     def held(self) -> int:
         """How many numbers there are."""
@@ -248,42 +281,48 @@ def added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
     return {**one, **{key: one[key] + value if key in one else value for key, value in other.items()}}
 
 
-def _dates_of_digits(
-    numbers: np.ndarray, counts: np.ndarray | None, all_kept: bool
-) -> dict[reading.First, NumberSummary]:
-    """Return the summary of numbers such as 20241231 as dates, whatever these begin with; nothing where one is none."""
-    days = reading.days_of_digits(numbers)
-    return {} if days is None else dict.fromkeys(reading.FIRSTS[:3], NumberSummary.of(days, counts, all_kept))
+def _dates_of_digits(numbers: np.ndarray, counts: np.ndarray | None, all_kept: bool) -> dict[First, NumberSummary]:
+    """Return the summary of numbers such as 20241231 as dates, whatever these begin with; nothing if one is no date."""
+    days = dates.days_of_digits(numbers)
+    return {} if days is None else dict.fromkeys(FIRSTS[:3], NumberSummary.of(days, counts, all_kept))
 
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """What is known of a column of which blocks were looked at; two add up.
+    """Summary of the blocks of a column that were read; two add up.
 
     Attributes
     ----------
-    name, kind, levels, is_category
+    name, kind, levels, is_category, zone
         As of `Column`.
     n, gaps : int
-        How many rows it has, and how many of them have no value.
+        Number of rows, and of rows without a value.
     example : str or None
         The beginning of one of its values.
     texts : mapping of str to int
-        How many rows have each level, as a text; of very many, the most frequent.
+        Number of rows of each level, as a text; of very many, the most frequent.
     counted : bool
-        Whether these are all, and their counts exact.
+        Whether these are all levels, and their counts exact.
     codes : ndarray
-        The `smallest` ones of texts.
+        The `smallest` codes of texts.
     words : int
         Spaces in all texts.
     day_places : frozenset of str
-        Where the day stands in its dates of two numbers and a year.
+        Position of the day in dates of two numbers and a year.
     numbers : mapping of Written to NumberSummary
         Of the values that are numbers with this unit next to them.
     limits : int
-        How many of these are limits of detection.
+        Number of limits of detection among these.
+    padded : int
+        Number of rows with an integer that has leading zeros.
+    widths : frozenset of int
+        Numbers of digits of the texts that are integers.
+    several : int
+        Number of rows with several numbers in one cell.
     dates : mapping of str to NumberSummary
-        By what dates begin with, of the values that are such dates, in days since 1970.
+        By the first part of dates, of the values that are such dates, in days since 1970 in UTC.
+    local_dates : mapping of str to NumberSummary
+        The same in the time zone of each row.
     has_codes : bool
         Whether there are whole numbers of more digits than float64 keeps.
     """
@@ -300,10 +339,15 @@ class ColumnSummary:
     codes: np.ndarray = field(default_factory=lambda: np.empty(0))
     words: int = 0
     day_places: frozenset[str] = frozenset()
-    numbers: Mapping[reading.Written, NumberSummary] = field(default_factory=dict)
+    numbers: Mapping[Written, NumberSummary] = field(default_factory=dict)
     limits: int = 0
-    dates: Mapping[reading.First, NumberSummary] = field(default_factory=dict)
+    padded: int = 0
+    widths: frozenset[int] = frozenset()
+    several: int = 0
+    dates: Mapping[First, NumberSummary] = field(default_factory=dict)
+    local_dates: Mapping[First, NumberSummary] = field(default_factory=dict)
     has_codes: bool = False
+    zone: str = ""
 
     @classmethod
     def of(cls, column: reading.Column, as_levels: bool = False, all_kept: bool = True) -> ColumnSummary:
@@ -311,74 +355,123 @@ class ColumnSummary:
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
-        held = column.values[~gaps]
-        example = str(held[0])[:40] if len(held) else None
-        about = column.name, column.kind, column.levels, column.is_category
-        found = cls(*about, len(gaps), int(gaps.sum()), example)
+        present = column.values[~gaps]
+        summary = cls(
+            name=column.name,
+            kind=column.kind,
+            levels=column.levels,
+            is_category=column.is_category,
+            n=len(gaps),
+            gaps=int(gaps.sum()),
+            example=str(present[0])[:40] if len(present) else None,
+            zone=column.zone,
+        )
         if column.kind == "date":
-            return replace(found, dates={"year": NumberSummary.of(reading.days_of(column.values), None, all_kept)})
+            return summary._with_moments(column, all_kept)
         if column.kind == "number":
-            numbers = NumberSummary.of(column.values, None, all_kept, column.exact)
-            found = replace(
-                found,
-                numbers={reading.POINT: numbers, reading.COMMA: numbers},
-                dates=_dates_of_digits(column.values, None, all_kept),
-                has_codes=column.exact is not None,
-            )
-            if not as_levels and not found.has_codes:
-                return found
+            summary = summary._with_numbers(column, all_kept)
+            if not as_levels and not summary.has_codes:
+                return summary
         counts = Counter(column.as_levels().tolist())
         del counts[None]
-        few = all_kept or len(counts) <= MOST_COUNTED
-        found = replace(
-            found,
-            texts=dict(counts if few else counts.most_common(KEPT)),
-            counted=few,
+        are_all_counted = all_kept or len(counts) <= MOST_COUNTED
+        summary = replace(
+            summary,
+            texts=dict(counts if are_all_counted else counts.most_common(KEPT)),
+            counted=are_all_counted,
             codes=smallest(reading.codes_of(list(counts))),
-            words=sum(text.count(" ") * n for text, n in counts.items()),
+            words=sum(text.count(" ") * rows for text, rows in counts.items()),
         )
-        return found if column.kind == "number" else found._as_other_kinds(Counter(held.tolist()), all_kept)
+        if column.kind == "number":
+            return summary
+        return summary._with_texts_read(Counter(present.tolist()), all_kept)
 
-    def _as_other_kinds(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
-        """Return the summary with the texts of a block parsed as numbers and as dates."""
-        texts = list(counts)
-        self = replace(
-            self, has_codes=any(len(text) > 15 and text.isdigit() and int(text) > reading.LARGEST for text in texts)
+    def _with_moments(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
+        """Return the summary with the moments of a block."""
+        moments = column.read_dates("year")
+        days = NumberSummary.of(dates.days_of(moments.instants), None, all_kept)
+        if column.local is None:
+            local_days = days
+        else:
+            local_days = NumberSummary.of(dates.days_of(moments.local), None, all_kept)
+        return replace(self, dates={"year": days}, local_dates={"year": local_days})
+
+    def _with_numbers(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
+        """Return the summary with the numbers of a block."""
+        numbers = NumberSummary.of(column.values, None, all_kept, column.exact)
+        days = _dates_of_digits(column.values, None, all_kept)
+        return replace(
+            self,
+            numbers={POINT: numbers, COMMA: numbers},
+            dates=days,
+            local_dates=days,
+            has_codes=column.exact is not None,
         )
-        times, digits = np.array(list(counts.values()), dtype=np.intp), np.array(texts, dtype=object)
-        if (plain := reading.plain_numbers(texts)) is not None and not any("." in text for text in texts):
-            one = NumberSummary.of(plain, times, all_kept, digits)
-            dates = _dates_of_digits(plain, times, all_kept)
-            return replace(self, numbers={reading.POINT: one, reading.COMMA: one} if texts else {}, dates=dates)
-        if (iso := reading.iso_dates(texts)) is not None:
-            day = NumberSummary.of(reading.days_of(iso), times, all_kept)
-            return replace(self, dates=dict.fromkeys(reading.FIRSTS[:3], day))
-        numbers, limits = dict[reading.Written, NumberSummary](), 0
-        for mark in get_args(reading.Mark):
-            reads = [reading.number_in(text, mark) for text in texts]
-            units = np.array([None if read is None else read.unit for read in reads], dtype=object)
+
+    def _with_texts_read(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
+        """Return the summary with the texts of a block read as numbers and as dates."""
+        texts = list(counts)
+        times = np.array(list(counts.values()), dtype=np.intp)
+        summary = replace(
+            self,
+            has_codes=any(len(text) > 15 and text.isdigit() and int(text) > reading.LARGEST for text in texts),
+            padded=sum(rows for text, rows in counts.items() if quantities.ZERO_PADDED.fullmatch(text)),
+            widths=frozenset(len(text) for text in texts if text.isdecimal()),
+        )
+        plain = quantities.plain_numbers(texts)
+        if plain is not None and not any("." in text for text in texts):
+            numbers = NumberSummary.of(plain, times, all_kept, np.array(texts, dtype=object))
+            days = _dates_of_digits(plain, times, all_kept)
+            by_mark = {POINT: numbers, COMMA: numbers} if texts else {}
+            return replace(summary, numbers=by_mark, dates=days, local_dates=days)
+        if (moments := dates.iso_dates(texts)) is not None:
+            by_order = dict.fromkeys(FIRSTS[:3], NumberSummary.of(dates.days_of(moments), times, all_kept))
+            return replace(summary, dates=by_order, local_dates=by_order)
+        summary = summary._with_quantities(texts, times, all_kept)
+        return summary if plain is not None else summary._with_dates(texts, times, all_kept)
+
+    def _with_quantities(self, texts: Sequence[str], times: np.ndarray, all_kept: bool) -> ColumnSummary:
+        """Return the summary with the texts that are numbers, by decimal mark and unit."""
+        digits = np.array(texts, dtype=object)
+        numbers, limits = dict[Written, NumberSummary](), 0
+        is_number = np.zeros(len(texts), dtype=bool)
+        for mark in get_args(quantities.Mark):
+            read = [quantities.quantity_in(text, mark) for text in texts]
+            is_number |= np.array([quantity is not None for quantity in read], dtype=bool)
+            units = np.array([None if quantity is None else quantity.unit for quantity in read], dtype=object)
             for unit in dict.fromkeys(units.tolist()):
-                if unit is not None:
-                    these = np.flatnonzero(units == unit)
-                    values = np.array([reads[i].value for i in these])  # type: ignore[union-attr]
-                    numbers[reading.Written(mark, unit)] = NumberSummary.of(
-                        values, times[these], all_kept, digits[these]
-                    )
-            limits = max(limits, sum(int(n) for read, n in zip(reads, times, strict=True) if read and read.limit))
-        if plain is not None:
-            return replace(self, numbers=numbers, limits=limits)
-        places = reading.day_places(texts)
-        column = reading.Column(self.name, "text", digits)
-        orders: tuple[reading.First, ...] = reading.FIRSTS if places else ("year", "time")
-        by_order = {first: reading.days_of(column.read_dates(first)) for first in orders}
-        found = {
-            first: NumberSummary.of(of[there], times[there], all_kept)
-            for first, of in by_order.items()
-            if (there := ~np.isnan(of)).any()
-        }
-        if "year" in found and not places:  # which alone are read in more than one way
-            found |= {"day": found["year"], "month": found["year"]}
-        return replace(self, numbers=numbers, limits=limits, day_places=places, dates=found)
+                if unit is None:
+                    continue
+                positions = np.flatnonzero(units == unit)
+                values = np.array([read[position].value for position in positions])  # type: ignore[union-attr]
+                numbers[Written(mark, unit)] = NumberSummary.of(values, times[positions], all_kept, digits[positions])
+            is_limit = np.array([quantity is not None and quantity.is_limit for quantity in read], dtype=bool)
+            limits = max(limits, int(times[is_limit].sum()))
+        several = sum(
+            int(times[position])
+            for position in np.flatnonzero(~is_number).tolist()
+            if quantities.SEVERAL_NUMBERS.fullmatch(texts[position])
+        )
+        return replace(self, numbers=numbers, limits=limits, several=several)
+
+    def _with_dates(self, texts: Sequence[str], times: np.ndarray, all_kept: bool) -> ColumnSummary:
+        """Return the summary with the texts that are dates or times, by the first part of dates."""
+        places = dates.day_places(texts)
+        column = reading.Column(self.name, "text", np.array(texts, dtype=object))
+        days, local_days = dict[First, NumberSummary](), dict[First, NumberSummary]()
+        for first in FIRSTS if places else ("year", "time"):
+            moments = column.read_dates(first)
+            is_date = ~np.isnat(moments.instants)
+            if not is_date.any():
+                continue
+            days[first] = NumberSummary.of(dates.days_of(moments.instants)[is_date], times[is_date], all_kept)
+            local_days[first] = days[first]
+            if moments.has_offset.any():
+                local_days[first] = NumberSummary.of(dates.days_of(moments.local)[is_date], times[is_date], all_kept)
+        if "year" in days and not places:  # these texts are the same dates in any order
+            days |= {"day": days["year"], "month": days["year"]}
+            local_days |= {"day": local_days["year"], "month": local_days["year"]}
+        return replace(self, day_places=places, dates=days, local_dates=local_days)
 
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
         said = self if self.example is not None else other  # of a block of gaps alone the kind says nothing
@@ -402,7 +495,11 @@ class ColumnSummary:
             day_places=self.day_places | other.day_places,
             numbers=added(self.numbers, other.numbers),
             limits=self.limits + other.limits,
+            padded=self.padded + other.padded,
+            widths=self.widths | other.widths,
+            several=self.several + other.several,
             dates=added(self.dates, other.dates),
+            local_dates=added(self.local_dates, other.local_dates),
             has_codes=self.has_codes or other.has_codes,
         )
 
@@ -432,40 +529,93 @@ class ColumnSummary:
         some = self.held > FEW_VALUES or least < NEARLY_ALL
         return read > 0 and (read == self.held or (some and read >= min(least * self.held, self.held - 1)))
 
-    def as_numbers(self, least: float = NEARLY_ALL) -> tuple[reading.Written, NumberSummary] | None:
-        """Return how its values are written as numbers, and what is known of these; None where too many are none."""
-        found: list[tuple[int, reading.Written, NumberSummary]] = []
-        for mark in get_args(reading.Mark):
-            of = {written.unit: numbers for written, numbers in self.numbers.items() if written.mark == mark}
-            unit = max((unit for unit in of if unit), key=lambda one: (of[one].held, one), default="")
-            if "" in of and unit and of[unit].held < of[""].held:
-                unit = ""  # such as "5more" among other numbers
-            parts = [of[one] for one in dict.fromkeys(("", unit)) if one in of]
-            if parts:
-                total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-                found.append((total.held, reading.Written(mark, unit), replace(total, n=self.n)))
-        if not found:
+    @property
+    def is_zero_padded(self) -> bool:
+        """Whether its integers are codes: many have leading zeros, or some have and all have equally many digits."""
+        return self.padded > (1 - NEARLY_ALL) * self.held or self.padded_width > 0
+
+    @property
+    def padded_width(self) -> int:
+        """Number of digits of all its integers, if it is the same and some have leading zeros; else zero."""
+        has_one = self.padded > 0 and len(self.widths) == 1 and max(self.widths) <= quantities.MOST_DIGITS
+        return max(self.widths) if has_one else 0
+
+    @property
+    def repeated_texts(self) -> dict[str, int]:
+        """Texts that many rows share, such as placeholders, and the number of rows of each."""
+        least = max(LEAST_REPEATED, REPEATED * self.held)
+        return {text: rows for text, rows in self.texts.items() if rows >= least}
+
+    def units(self) -> dict[str, int]:
+        """Return the number of rows of each unit, the most frequent first, if nearly all values are numbers."""
+        by_mark = []
+        for mark in get_args(quantities.Mark):
+            rows = {written.unit: numbers.held for written, numbers in self.numbers.items() if written.mark == mark}
+            by_mark.append(dict(sorted(rows.items(), key=lambda item: (-item[1], item[0]))))
+        units = max(by_mark, key=lambda rows: sum(rows.values()))
+        return units if self._suffices(sum(units.values()), NEARLY_ALL) else {}
+
+    @property
+    def has_several_numbers(self) -> bool:
+        """Whether nearly all cells hold several numbers."""
+        return self._suffices(self.several, NEARLY_ALL)
+
+    def as_numbers(self, least: float = NEARLY_ALL) -> tuple[Written, NumberSummary] | None:
+        """Return the notation of its numbers, and their summary; None if too many values are no numbers."""
+        readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
+        written, numbers = max(readings, key=lambda candidate: candidate[1].held)
+        if not numbers.held:
             return None
-        read, written, numbers = max(found, key=lambda one: one[0])
         texts = self.different - len(numbers.points)
-        words = (
-            self.counted and numbers.exact and self.n <= MOST_EXACT and texts <= 2
-        )  # the same however blocks are cut
-        words = words and len(numbers.points) >= MANY_NUMBERS and read >= MOSTLY * self.held
-        enough = (words or self._suffices(read, least)) and 2 * self.limits < max(1, read)
-        return (written, numbers) if enough else None
+        is_exact = self.counted and numbers.exact and self.n <= MOST_EXACT  # the same however blocks are cut
+        has_words = is_exact and texts <= 2 and len(numbers.points) >= MANY_NUMBERS
+        is_enough = (has_words and numbers.held >= MOSTLY * self.held) or self._suffices(numbers.held, least)
+        return (written, numbers) if is_enough and 2 * self.limits < max(1, numbers.held) else None
 
-    def as_dates(self, least: float = NEARLY_ALL) -> tuple[reading.First | None, NumberSummary] | None:
-        """Return what its dates begin with, None where day and month are ambiguous, and a summary of their days.
+    def _read_with(self, mark: quantities.Mark) -> tuple[Written, NumberSummary]:
+        """Return the summary of its numbers with a decimal mark, in the unit of most of them."""
+        by_unit = {written.unit: numbers for written, numbers in self.numbers.items() if written.mark == mark}
+        main_unit = _main_unit({unit: numbers.held for unit, numbers in by_unit.items()})
+        parts = []
+        for unit in sorted(by_unit, key=lambda unit: (unit != "", unit != main_unit, unit)):
+            conversion = Conversion(1.0) if unit == "" else conversion_between(unit, main_unit)
+            if conversion is not None:
+                parts.append(by_unit[unit].converted(conversion))
+        total = reduce(add, parts) if parts else NumberSummary.of(np.empty(0))
+        return Written(mark, main_unit), replace(total, n=self.n)
 
-        None where too many values are no dates.
+    def as_dates(self, least: float = NEARLY_ALL) -> tuple[First | None, NumberSummary] | None:
+        """Return the first part of its dates, None if day and month are ambiguous, and a summary of their days.
+
+        None if too many values are no dates.
         """
-        first = reading.first_of(self.day_places)
+        first = dates.first_of(self.day_places)
         for begin in (first or "day", "time"):
             days = self.dates.get(begin)
             if days is not None and self._suffices(days.held, least):
                 return (first if begin != "time" else "time"), replace(days, n=self.n)
         return None
+
+
+def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
+    """Return the unit that the numbers of a column are converted to, empty if most have none.
+
+    It is the most frequent unit of the quantity that most rows measure.
+    """
+    units = [unit for unit in rows_of_unit if unit]
+    if not units:
+        return ""
+
+    def rows_of_quantity(wanted: str) -> int:
+        return sum(rows_of_unit[unit] for unit in units if conversion_between(unit, wanted) is not None)
+
+    def rows_of_spellings(wanted: str) -> int:
+        return sum(rows_of_unit[unit] for unit in units if canonical_unit(unit) == canonical_unit(wanted))
+
+    main_unit = max(units, key=lambda unit: (rows_of_quantity(unit), rows_of_spellings(unit), rows_of_unit[unit], unit))
+    is_billions = main_unit == "B" and rows_of_quantity("B") == rows_of_unit["B"]
+    has_fewer = rows_of_quantity(main_unit) < rows_of_unit.get("", 0)  # such as 5more among other numbers
+    return "" if is_billions or has_fewer else main_unit
 
 
 def summarize_table(block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> dict[str, ColumnSummary]:

@@ -2,19 +2,23 @@
 
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from learnkernels import KernelLearningRegressor
 from learnkernels.kernels.tables import EncodingReport, TableEncoding, target_of
-from learnkernels.kernels.tables.reading import number_in, read_columns
+from learnkernels.kernels.tables.quantities import number_in
+from learnkernels.kernels.tables.reading import read_columns
 from tests.refusals import require_refusals
 
 N = 120
@@ -118,7 +122,7 @@ def test_codes_are_no_numbers():
 UNREAD = [
     (spoiled(NUMBERS, r7="-"), ("-", 7, 1), None),
     (spoiled(NUMBERS, r7="see note", r9="broken"), ("see note", 7, 2), None),
-    (spoiled([f"{x} kg" for x in NUMBERS], r3="155 lb"), ("155 lb", 3, 1), None),
+    (spoiled([f"{x} kg" for x in NUMBERS], r3="155 widgets"), ("155 widgets", 3, 1), None),
     (spoiled(NUMBERS, r2="<0.5", r5="<0.5", r8="> 9000"), None, ("<0.5", 2, 3)),
     (spoiled(NUMBERS, r2="1_0"), ("1_0", 2, 1), None),
 ]  # fmt: skip
@@ -149,9 +153,152 @@ def test_missing_values_are_the_same_in_features_and_targets_and_in_new_rows(tok
     encoding.encode(pd.DataFrame({"x": ["3", token], "beside": 0.0}), new)
     assert (new.gaps, new.unread) == ({"x": 1}, {})
     for of, kind in ((values, "f"), (spoiled(["yes", "no"] * 60, r7=token, r30=token), "O")):
-        target = target_of(read_columns(pd.DataFrame({"y": of}))["y"], None, EncodingReport())
+        target = target_of(read_columns(pd.DataFrame({"y": of}))["y"], None, EncodingReport(), is_typed=False)
         assert target.dtype.kind == kind
         assert np.flatnonzero(pd.isna(target)).tolist() == [7, 30]
+
+
+def alternating(*forms: str) -> list[str]:
+    """Numbers of which each row has another form; a form holds the factor of its unit."""
+    texts = []
+    for row, number in enumerate(NUMBERS):
+        form, _, factor = forms[row % len(forms)].partition("|")
+        texts.append(form.format(number / float(factor or 1)))
+    return texts
+
+
+UNITS = [
+    (alternating("{:.6f} cm", "{:.8f} m|100"), "number (m)", 0.01),
+    (alternating("{:.6f}cm", "{:.8f}m|100", "{:.8f} cm"), "number (cm)", 1.0),
+    (alternating("{:.6f} KB", "{:.9f} MB|1000", "{:.3f} B|0.001", "{:.6f} kB"), "number (kB)", 1.0),
+    (alternating("{:.6f} kg", "{:.6f} lbs|0.45359237", "{:.6f} kilograms"), "number (kilograms)", 1.0),
+    (alternating("{:.6f} minutes", "{:.6f} h|60", "{:.6f} min"), "number (minutes)", 1.0),
+    (alternating("{:.6f} mW", "{:.9f} W|1000", "{:.6f}mW"), "number (mW)", 1.0),
+    (alternating("{:.6f} €", "EUR {:.6f}", "{:.6f}€"), "number (€)", 1.0),
+    (alternating("{:.15f}B|1e9", "{:.12f}M|1e6", "{:.2f}"), "number", 1.0),
+    (alternating("{:.4f}° N|20", "{:.4f}°N|20", "{:.4f} °N|20"), "number (°N)", 1 / 20),
+    (alternating("{:.6f}° N|100", "{:.6f}° S|-100", "{:.6f}°N|100"), "number (°N)", 1 / 100),
+    (alternating("{:.6f} °C", "{:.6f} °C"), "number (°C)", 1.0),
+]
+
+
+@pytest.mark.parametrize(("texts", "described", "factor"), UNITS, ids=lambda value: str(value)[:24])
+def test_numbers_in_several_units_of_one_quantity_are_converted(texts: list[str], described: str, factor: float):
+    encoding, X, report = encoded(texts)
+    assert encoding.columns[0].describe() == described
+    np.testing.assert_allclose(X, encoded(NUMBERS * factor)[1], atol=1e-6)  # texts have six decimals or more
+    for sentence, cells in zip(report.sentences(), report.converted.values(), strict=True):
+        assert 0 < cells.rows < N
+        assert sentence.endswith(f"converted to {described.removeprefix('number (').rstrip(')')}")
+    read = TableEncoding.from_dict(encoding.to_dict())
+    np.testing.assert_array_equal(read.encode(pd.DataFrame({"x": texts, "beside": 0.5}))[:, 0], X[:, 0])
+
+
+def test_new_rows_in_another_unit_are_converted():
+    encoding, X, _ = encoded([f"{number:.2f} kg" for number in NUMBERS])
+    report = EncodingReport()
+    new = pd.DataFrame({"x": [f"{1000 * number:.0f} g" for number in NUMBERS], "beside": 0.0})
+    np.testing.assert_allclose(encoding.encode(new, report)[:, 0], X[:, 0], atol=1e-9)
+    assert report.sentences()[0].endswith("in row 0 (from 0) and 119 more rows; converted to kg")
+
+
+def test_fahrenheit_is_converted_with_its_offset():
+    texts = [f"{t:.1f} °C" if row % 3 else f"{1.8 * t + 32:.2f} °F" for row, t in enumerate(NUMBERS / 100)]
+    np.testing.assert_allclose(encoded(texts)[1], encoded(np.round(NUMBERS / 100, 1))[1], atol=2e-2)
+
+
+SECONDS = np.round(RNG.uniform(0, 200_000, N))
+
+
+def on_a_clock(seconds: float) -> str:
+    return f"{seconds // 3600:.0f}:{seconds // 60 % 60:02.0f}:{seconds % 60:02.0f}"
+
+
+DURATIONS = [
+    [on_a_clock(seconds) for seconds in SECONDS],
+    [str(pd.Timedelta(seconds=seconds)) for seconds in SECONDS],
+    [f"{seconds // 86400:.0f} day, {on_a_clock(seconds % 86400)}" for seconds in SECONDS],
+    [pd.Timedelta(seconds=seconds).isoformat() for seconds in SECONDS],
+    [f"{seconds // 3600:.0f}h {seconds // 60 % 60:.0f}m {seconds % 60:.0f}s" for seconds in SECONDS],
+    pd.to_timedelta(SECONDS, unit="s"),
+]
+
+
+@pytest.mark.parametrize("values", DURATIONS, ids=lambda values: str(values[0]))
+def test_durations_are_numbers(values: Any):
+    encoding, X, report = encoded(values)
+    assert encoding.columns[0].kind == "number"
+    np.testing.assert_allclose(X, encoded(SECONDS)[1], rtol=1e-9, atol=1e-12)
+    assert report.unread == {}
+
+
+def test_sums_of_parts_and_angles_are_numbers():
+    inches = RNG.integers(55, 80, N)
+    for form in ("{} ft {} in", "{}'{}\"", "{}ft, {}in"):
+        texts = [form.format(*divmod(total, 12)) for total in inches.tolist()]
+        np.testing.assert_allclose(encoded(texts)[1], encoded(inches)[1], atol=1e-9)
+    seconds = RNG.integers(0, 180 * 3600, N)
+    parts = [(total // 3600, total // 60 % 60, total % 60) for total in seconds.tolist()]
+    texts = ["{}°{:02d}'{:02d}\" E".format(*part) for part in parts]
+    np.testing.assert_allclose(encoded(texts)[1], encoded(seconds)[1], atol=1e-9)
+
+
+SEVERAL = [
+    (
+        [f"{'$€£'[row % 3]}{number:.2f}" for row, number in enumerate(NUMBERS)],
+        "$ in 40 rows, £ in 40 rows, € in 40 rows",
+    ),
+    ([f"{number:.2f} {('CHF', 'USD')[row % 2]}" for row, number in enumerate(NUMBERS)], "CHF in 60 rows, USD in 60"),
+    ([f"{number:.2f} {('kg', 'L')[row % 2]}" for row, number in enumerate(NUMBERS)], "L in 60 rows, kg in 60 rows"),
+    ([f"{number:.2f} {('bags', 'boxes')[row % 2]}" for row, number in enumerate(NUMBERS)], "bags in 60 rows"),
+    ([f"{row % 40} {('kg', 'L', 'kg')[row % 3]}" for row in range(N)], "kg in 80 rows, L in 40 rows"),
+]
+
+
+@pytest.mark.parametrize(("texts", "units"), SEVERAL)
+def test_numbers_in_several_units_are_named_and_no_identifiers(texts: list[str], units: str):
+    encoding = encoded(texts)[0]
+    assert encoding.left_out["x"].startswith(f"it holds numbers in several units ({units}")
+    assert "; write one unit, or the unit as a column of its own" in encoding.sentences()[0]
+
+
+def test_few_amounts_with_units_are_levels():
+    doses = ["5 mg", "10 ml", "2 tablets", "1 bag"]
+    assert encoded([doses[row % 4] for row in range(N)])[0].columns[0].describe() == "category of 4 levels"
+    seats = [f"{row % 16}{'ABCDEF'[row % 6]}" for row in range(N)]
+    assert encoded(seats)[0].columns[0].describe() == "category of 31 and more levels"
+
+
+@pytest.mark.parametrize(
+    "form", ["{:.4f}, {:.4f}", "({:.4f} {:.4f})", "{:.0f}/{:.0f}", "{:.1f} x {:.1f}", "{:.2f};{:.2f}"]
+)
+def test_several_numbers_in_one_cell_are_said(form: str):
+    texts = [form.format(number, 0.31 * number) for number in NUMBERS]
+    assert encoded(texts)[0].left_out == {"x": "it holds several numbers in one cell; write one column for each"}
+
+
+CODES = [
+    [f"{row % 25:03d}" for row in range(N)],
+    [f"{(37 * row) % 90 + 5:05d}" for row in range(N)],
+    [("01234", "10001", "00077", "99999")[row % 4] for row in range(N)],
+    [f"{1000 + row % 50}" if row else "0077" for row in range(N)],  # one in a hundred, of equally many digits
+]
+
+
+@pytest.mark.parametrize("texts", CODES, ids=lambda texts: texts[0])
+def test_codes_with_leading_zeros_are_categories(texts: list[str]):
+    encoding = encoded(texts)[0]
+    (column, _) = encoding.columns
+    assert column.describe().startswith("category of")
+    assert encoded(texts, {"x": "number"})[0].columns[0].describe() == "number"
+    as_numbers = pd.DataFrame({"x": [float(text) for text in texts], "beside": 0.5})  # as a spreadsheet reads them
+    as_texts = pd.DataFrame({"x": texts, "beside": 0.5})
+    np.testing.assert_array_equal(encoding.encode(as_numbers), encoding.encode(as_texts))
+
+
+def test_a_leading_zero_in_one_of_many_numbers_is_a_number():
+    values = spoiled(np.round(NUMBERS), r7="007.0", r9="042")
+    assert encoded([value.removesuffix(".0") for value in values])[0].columns[0].describe() == "number"
 
 
 def test_whole_numbers_and_decimals_lose_nothing():
@@ -189,10 +336,54 @@ def test_dates_in_common_forms_are_those_dates(form: str, described: str):
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%a, %d %b %Y %H:%M:%S "])
-def test_a_time_with_an_offset_is_the_moment_in_utc(form: str):
+def test_a_time_with_an_offset_is_the_moment_in_utc_and_the_hour_of_the_text(form: str):
     for zone, hours in (("+10:30", 10.5), ("-1130", -11.5)):
-        local = (DAYS + pd.Timedelta(hours=hours)).strftime(form) + zone
-        np.testing.assert_array_equal(encoded(local.tolist())[1], encoded(DAYS)[1])
+        local = DAYS + pd.Timedelta(hours=hours)
+        X = encoded((local.strftime(form) + zone).tolist())[1]
+        np.testing.assert_array_equal(X[:, 0], encoded(DAYS)[1][:, 0])
+        np.testing.assert_array_equal(X[:, 1:], encoded(local)[1][:, 1:])
+
+
+ZONES = ["America/New_York", "Europe/Berlin", "Asia/Kolkata", "Australia/Lord_Howe", "UTC", "UTC-05:00"]
+
+
+def in_pandas(moments: pd.DatetimeIndex) -> pd.DataFrame:
+    return pd.DataFrame({"x": moments})
+
+
+def in_arrow(moments: pd.DatetimeIndex) -> pa.Table:
+    zone = str(moments.tz).removeprefix("UTC") or "UTC"
+    return pa.table({"x": pa.array(moments.tz_convert(None).to_numpy()).cast(pa.timestamp("us", zone))})
+
+
+@pytest.mark.parametrize("library", [in_pandas, in_arrow])
+@pytest.mark.parametrize("zone", ZONES)
+def test_hour_weekday_and_month_are_those_of_the_time_zone(zone: str, library: Any):
+    instants = pd.date_range("2024-01-01 00:30", periods=400, freq="22h").tz_localize("UTC")
+    zoned = instants.tz_convert(zone)
+    table = library(zoned)
+    encoding = TableEncoding.of(table)
+    X = encoding.encode(table)
+    local = in_pandas(zoned.tz_localize(None))
+    np.testing.assert_array_equal(X[:, 1:], TableEncoding.of(local).encode(local)[:, 1:])
+    utc = in_pandas(instants.tz_localize(None))
+    np.testing.assert_array_equal(X[:, 0], TableEncoding.of(utc).encode(utc)[:, 0])
+    read = TableEncoding.from_dict(encoding.to_dict())
+    texts = pd.DataFrame({"x": zoned.map(lambda moment: moment.isoformat())})
+    for new in (texts, in_pandas(instants), in_arrow(instants.tz_convert("Asia/Tokyo"))):
+        np.testing.assert_array_equal(read.encode(new), X)
+    once = ~zoned.tz_localize(None).duplicated(keep=False)  # an hour of the autumn comes twice
+    np.testing.assert_allclose(read.encode(local)[once], X[once], atol=1e-12)
+    rows = pd.DataFrame(read.decode(X))  # an example of rows to predict
+    np.testing.assert_allclose(read.encode(rows)[:, 0], X[:, 0], atol=1e-9)
+
+
+def test_an_unknown_time_zone_is_refused_where_rows_must_be_converted():
+    data = TableEncoding.of(in_pandas(DAYS.tz_localize("Europe/Berlin"))).to_dict()
+    data["columns"][0]["zone"] = "Mars/Olympus"
+    encode = TableEncoding.from_dict(data).encode
+    said = "the time zone 'Mars/Olympus' is not known on this computer; install the package tzdata"
+    require_refusals([(partial(encode, in_pandas(DAYS)), said)])
 
 
 def test_eight_digits_that_all_are_dates_are_these():
@@ -263,6 +454,52 @@ def test_what_identifies_rows_is_left_out_with_a_word(name: str, values: Any, wh
     encoding = encoded(values, name=name)[0]
     assert encoding.left_out == {name: why}
     assert encoding.sentences() == [f"column {name!r} is left out, as {why}; say what it is with 'columns' to keep it"]
+
+
+def prose(row: int) -> str:
+    words = ("steel", "small", "late", "broken", "box", "order", "fine", "again")
+    return " ".join(words[int(digit, 8)] for digit in np.base_repr(8**9 + 7919 * row**2, 8))
+
+
+FREE_TEXTS = [
+    [prose(row) if row % 3 else "no comment was given by the customer" for row in range(N)],
+    [prose(row) if row % 3 else ("none given", "see the attached file", "n/a yet")[row % 9 // 3] for row in range(N)],
+    [prose(row // 2) for row in range(N)],  # each twice
+    [prose(row // 3) if row % 4 else "nothing" for row in range(N)],
+]
+
+
+@pytest.mark.parametrize("texts", FREE_TEXTS)
+def test_free_text_with_placeholders_or_repeated_texts_is_free_text(texts: list[str]):
+    assert encoded(texts)[0].left_out == {"x": "it is free text"}
+
+
+def test_long_names_of_levels_are_levels():
+    names = [f"bachelor of science in subject number {row % 40}" for row in range(4 * N)]
+    assert encoded(names)[0].columns[0].describe() == "category of 31 and more levels"
+
+
+@pytest.mark.parametrize("cell", [np.array, list, tuple, set, pd.Series, lambda values: dict(enumerate(values))])
+def test_cells_that_hold_several_values_are_left_out(cell: Any):
+    cells = pd.Series([cell(row) for row in RNG.normal(size=(N, 3)).tolist()], dtype=object)
+    for values in (cells, cells.where(np.arange(N) % 5 > 0, None)):
+        assert encoded(values)[0].left_out == {"x": "it holds lists, records or bytes"}
+
+
+def test_an_enum_of_polars_is_nominal_unless_an_order_is_said(tmp_path: Path):
+    levels = ["low", "mid", "high"]
+    frame = pl.DataFrame({"x": pl.Series([levels[row % 3] for row in range(N)], dtype=pl.Enum(levels))})
+    frame = frame.with_columns(beside=pl.Series(RNG.normal(size=N)))
+    frame.write_parquet(tmp_path / "t.parquet")
+    frame.write_ipc(tmp_path / "t.arrow")
+    tables = [frame, frame.to_arrow(), pa.parquet.read_table(tmp_path / "t.parquet")]
+    with pa.ipc.open_file(tmp_path / "t.arrow") as file:
+        tables.append(file.read_all())
+    for table in tables:
+        assert TableEncoding.of(table).columns[0].describe() == "category of 3 levels"
+        assert TableEncoding.of(table, {"x": levels}).columns[0].describe() == "order of 3 levels"
+    ordered = pa.DictionaryArray.from_arrays(pa.array(np.arange(N) % 3), levels, ordered=True)
+    assert TableEncoding.of(pa.table({"x": ordered})).columns[0].describe() == "order of 3 levels"
 
 
 def test_other_whole_numbers_are_numbers():
@@ -337,6 +574,6 @@ TARGETS = [
 @pytest.mark.parametrize(("values", "task", "expected"), TARGETS)
 def test_targets_follow_the_rules_of_columns(values: list[str], task: Any, expected: np.ndarray):
     report = EncodingReport()
-    found = target_of(read_columns(pd.DataFrame({"y": values}))["y"], task, report)
+    found = target_of(read_columns(pd.DataFrame({"y": values}))["y"], task, report, is_typed=False)
     np.testing.assert_array_equal(found, expected)
     assert len(report.unread) == ("-" in values and len(set(values)) > 2)

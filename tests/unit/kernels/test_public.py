@@ -74,7 +74,7 @@ FORBIDDEN_ATTRIBUTES = {"environ", "getenv", "seed", "set_printoptions"}
 
 # The format of model files reads and writes the one file that it is given.
 # What is compiled may have to be kept in a folder of this user's, which is looked at before anything there is trusted.
-EXCEPTIONS = {"kernel.py": {"import io"}, "reading.py": {"import datetime", "import narwhals"}}
+EXCEPTIONS = {"kernel.py": {"import io"}, "dates.py": {"import datetime"}, "reading.py": {"import narwhals"}}
 EXCEPTIONS |= {"compiled.py": {"import llvmlite", "import os"}, "workers.py": {"import os"}}
 EXCEPTIONS["supervised.py"] = {"import time", "print"}  # time_limit and verbose
 EXCEPTIONS["model.py"] = {"import pathlib"}  # save_model and load_model take paths

@@ -1,0 +1,323 @@
+"""Dates and times that texts hold, and the positions of moments in the cycles of the calendar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Literal, NamedTuple, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+First: TypeAlias = Literal["year", "day", "month", "time"]
+"""What dates begin with, those of ISO 8601 with the year; or "time" of times of day without a date."""
+
+FIRSTS: tuple[First, ...] = ("year", "day", "month", "time")
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+ABBREVIATED = {name[:3].lower(): place for place, name in enumerate(MONTHS, 1)}
+
+NAMED = "(?P<named>" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in MONTHS) + "|Sept)"
+
+CLOCK = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
+    r"(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
+)
+
+ZONE = r"(?:\s?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d{2}:?(?:\d{2})?))?"
+
+SEVERAL = r"(?:[ T,]+" + CLOCK + ZONE + ")?"
+
+BEFORE = "(?:(?:" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in WEEKDAYS) + r")\.?,? )?"
+
+FORMS = [
+    re.compile(BEFORE + form + SEVERAL, re.IGNORECASE | re.ASCII)
+    for form in (
+        r"(?P<year>\d{4})(?P<between>[/.-])(?P<month>\d{1,2})(?P=between)(?P<day>\d{1,2})",
+        r"(?P<one>\d{1,2})(?P<between>[/.-])(?P<two>\d{1,2})(?P=between)(?P<year>\d{4}|\d{2})",
+        rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\.?[ /-]?{NAMED}\.?,?[ /-]?(?P<year>\d{{4}}|\d{{2}})",
+        rf"{NAMED}\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})",
+        rf"(?P<year>\d{{4}})[ /-]{NAMED}[ /-](?P<day>\d{{1,2}})",
+    )
+]
+"""Dates with or without a time of day: the year first; two numbers first, whose order a column decides; month names."""
+
+CIVIL = FORMS[1]
+
+ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)?", re.ASCII)
+
+COMPACT = re.compile(
+    r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})(?:T(?P<hour>\d{2})(?P<minute>\d{2})(?P<second>\d{2})?Z?)?", re.ASCII
+)
+
+MONTH = re.compile(
+    rf"(?P<year>1[6-9]\d\d|2[0-3]\d\d)(?:-(?P<month>\d{{2}}))?|{NAMED}[ -](?P<later>\d{{4}})", re.IGNORECASE | re.ASCII
+)
+"""A month, or a year."""
+
+TIME = re.compile(CLOCK, re.ASCII)
+
+PIVOT = 69
+"""The least of two digits that is a year of the twentieth century, as POSIX has it."""
+
+NO_YEARS = (1, 9999)
+
+NO_DATE = re.compile(
+    r"(?:0000-00-00|0001-01-01|9999-12-31|(?:00/00/0000)|(?:31[./-]12|12[./-]31)[./-]9999)(?:[ T][0-9:.]+Z?)?", re.ASCII
+)
+"""What databases write in place of a missing date."""
+
+DAY = 86_400.0
+"""Seconds."""
+
+CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "year": lambda days: days / 365.2425 % 1.0,
+    "week": lambda days: np.floor(days) % 7.0 / 7.0,
+    "day": lambda days: days % 1.0,
+}
+"""Where in a cycle, from 0 to 1, some days since 1970 are."""
+
+CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
+    "month": ("year", MONTHS, lambda days: _whole(days).astype("datetime64[M]").astype(np.intp) % 12),
+    "weekday": ("week", WEEKDAYS, lambda days: (_whole(days).astype(np.intp) + 3) % 7),
+}
+"""Names of months and weekdays, the cycle that they divide, and which of them some days since 1970 are in."""
+
+
+def _whole(days: np.ndarray) -> np.ndarray:
+    return np.floor(days).astype("datetime64[D]")
+
+
+class Moment(NamedTuple):
+    """A moment that a text tells.
+
+    Attributes
+    ----------
+    instant : numpy.datetime64
+        In UTC if the text has an offset.
+    local : numpy.datetime64
+        Date and time of day as written.
+    has_offset : bool
+        Whether the text has an offset from UTC.
+    """
+
+    instant: np.datetime64
+    local: np.datetime64
+    has_offset: bool
+
+
+class Moments(NamedTuple):
+    """Moments of the rows of a column, NaT for missing ones, each an array of shape (n,).
+
+    Attributes
+    ----------
+    instants : ndarray of datetime64[us]
+        In UTC for rows with a time zone or an offset.
+    local : ndarray of datetime64[us]
+        Date and time of day in the time zone of each row.
+    has_offset : ndarray of bool
+        Whether a row has a time zone or an offset.
+    zone : str
+        Time zone of the column; empty if there is none, or offsets of single rows only.
+    """
+
+    instants: np.ndarray
+    local: np.ndarray
+    has_offset: np.ndarray
+    zone: str = ""
+
+    def in_zone(self, zone: str) -> Moments:
+        """Return the same moments in a time zone, in which rows without an offset are taken to be."""
+        if not zone or zone == self.zone:
+            return self
+        instants = np.where(self.has_offset, self.instants, instants_of(self.local, zone))
+        return Moments(instants, local_times(instants, zone), np.ones(len(instants), dtype=bool), zone)
+
+
+FIXED_OFFSET = re.compile(r"(?:UTC|GMT)?(?P<sign>[+-])(?P<hours>\d{2}):?(?P<minutes>\d{2})?", re.ASCII)
+
+OFFSET_MINUTES = 15
+"""Transitions of time zones lie at multiples of so many minutes in UTC."""
+
+
+def tzinfo_of(zone: str) -> tzinfo:
+    """Return the time zone of a name such as Europe/Berlin, or of an offset such as +02:00.
+
+    Raises
+    ------
+    ValueError
+        The time zone is not known on this computer.
+    """
+    match = FIXED_OFFSET.fullmatch(zone)
+    if match is not None:
+        offset = timedelta(hours=int(match["hours"]), minutes=int(match["minutes"] or 0))
+        return timezone(-offset if match["sign"] == "-" else offset)
+    try:
+        return ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            f"the time zone {zone!r} is not known on this computer; install the package tzdata, or convert the column "
+            "to UTC."
+        ) from None
+
+
+def local_times(instants: np.ndarray, zone: str) -> np.ndarray:
+    """Return the date and time of day in a time zone of moments in UTC, shape (n,)."""
+    place = tzinfo_of(zone)
+    return instants + _offsets(instants, lambda moment: moment.replace(tzinfo=UTC).astimezone(place))
+
+
+def instants_of(local: np.ndarray, zone: str) -> np.ndarray:
+    """Return the moments in UTC of dates and times of day in a time zone, shape (n,)."""
+    place = tzinfo_of(zone)
+    return local - _offsets(local, lambda moment: moment.replace(tzinfo=place))
+
+
+def _offsets(moments: np.ndarray, in_zone: Callable[[datetime], datetime]) -> np.ndarray:
+    """Return the offset from UTC at each moment, shape (n,); it is looked up once for each quarter of an hour."""
+    minutes = moments.astype("datetime64[m]").astype(np.int64)
+    quarters, quarter_of_row = np.unique(minutes // OFFSET_MINUTES, return_inverse=True)
+    offsets = np.zeros(len(quarters), dtype="timedelta64[us]")
+    for position, quarter in enumerate(quarters.tolist()):
+        moment = np.datetime64(quarter * OFFSET_MINUTES, "m").astype(object)
+        if isinstance(moment, datetime):  # not NaT, nor a year that datetime does not have
+            offsets[position] = in_zone(moment).utcoffset()
+    return offsets[quarter_of_row]
+
+
+def days_of(moments: np.ndarray) -> np.ndarray:
+    """Return moments as days since 1970, NaN for missing ones."""
+    days = moments.astype("datetime64[us]").astype(np.int64) / (1e6 * DAY)
+    return np.asarray(np.where(np.isnat(moments), np.nan, days))
+
+
+def without_placeholders(dates: np.ndarray) -> np.ndarray:
+    """Return moments with NaT where the year represents a missing date, such as 9999."""
+    years = dates.astype("datetime64[Y]").astype(np.int64) + 1970
+    return np.where(np.isin(years, NO_YEARS), np.datetime64("NaT", "us"), dates)
+
+
+def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
+    """Return texts as moments if all have the form of ISO 8601 without an offset, else None."""
+    try:
+        return np.array(texts, dtype="datetime64[us]") if texts and all(map(ISO.fullmatch, texts)) else None
+    except ValueError:  # no such day
+        return None
+
+
+def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
+    """Return numbers such as 20241231 as days since 1970, NaN for gaps; None where one is no such date."""
+    held = numbers[~np.isnan(numbers)]
+    if not len(held) or not ((held >= 1900_01_01) & (held <= 2100_12_31) & (held == np.round(held))).all():
+        return None
+    year, month, day = (held // 1e4 - 1970).astype(np.intp), (held // 100 % 100).astype(np.intp), held % 100
+    if not ((month >= 1) & (month <= 12) & (day >= 1)).all():
+        return None
+    months = (12 * year + month - 1).astype("datetime64[M]")
+    dates = months.astype("datetime64[D]") + (day - 1).astype(np.intp)
+    if not (dates.astype("datetime64[M]") == months).all():
+        return None
+    days = np.full(len(numbers), np.nan)
+    days[~np.isnan(numbers)] = dates.astype(np.int64)
+    return days
+
+
+def day_places(texts: Iterable[str]) -> frozenset[str]:
+    """Return how some texts of `CIVIL` show where the day stands: "first", "second", by "dots", or "open"."""
+    found = set[str]()
+    for match in filter(None, map(CIVIL.fullmatch, texts)):
+        if 12 < int(match["one"]) <= 31:
+            found.add("first")
+        elif 12 < int(match["two"]) <= 31:
+            found.add("second")
+        else:
+            found.add("dots" if match["between"] == "." else "open")
+    return frozenset(found)
+
+
+def first_of(places: frozenset[str]) -> First | None:
+    """Return what the dates of a column begin with, by `day_places`; None where it may be the day or the month.
+
+    A number above 12 is a day; between dots the day stands first, unless the second number is one. Where no date
+    is written so, it is the year.
+    """
+    if not places:
+        return "year"
+    if "first" in places:
+        return "day"
+    if "second" in places:
+        return "month"
+    return None if "open" in places else "day"
+
+
+def moment_of(text: str, first: First) -> Moment | None:
+    """Return the moment that a text tells; None if it is no date.
+
+    Texts with the year first, or with the name of a month, are read whatever dates begin with. A month or a year is
+    its first day. Times of day are those of the first day of 1970.
+    """
+    if not text[:1].isalnum() or not any(map(str.isdigit, text)):
+        return None
+    forms = [TIME] if first == "time" else [*FORMS, COMPACT, MONTH]
+    match = next((match for form in forms if (match := form.fullmatch(text))), None)
+    if match is None or (match.re is CIVIL and first == "year"):
+        return None
+    parts = match.groupdict()
+    offset = _offset(parts)
+    try:
+        local = datetime(*_date(parts, first), *_time_of_day(parts))
+        instant = local - (offset or timedelta(0))
+    except (ValueError, OverflowError):
+        return None
+    return Moment(np.datetime64(instant, "us"), np.datetime64(local, "us"), offset is not None)
+
+
+def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
+    """Return year, month and day of the parts of a date."""
+    if first == "time":
+        return 1970, 1, 1
+    year = _year(str(parts["year"] or parts.get("later")))
+    if parts.get("one"):
+        earlier, later = int(str(parts["one"])), int(str(parts["two"]))
+        return (year, later, earlier) if first == "day" else (year, earlier, later)
+    if parts.get("named"):
+        month = ABBREVIATED[str(parts["named"])[:3].lower()]
+    else:
+        month = int(parts.get("month") or 1)
+    return year, month, int(parts.get("day") or 1)
+
+
+def _time_of_day(parts: dict[str, str | None]) -> tuple[int, int, int, int]:
+    """Return hour, minute, second and microsecond of the parts of a date; ValueError for an hour such as 13 PM."""
+    hour = int(parts.get("hour") or 0)
+    if half := parts.get("half"):
+        if not 1 <= hour <= 12:
+            raise ValueError("no hour of half a day")
+        hour = hour % 12 + 12 * (half in "pP")
+    microsecond = int(((parts.get("part") or "") + "000000")[:6])
+    return hour, int(parts.get("minute") or 0), int(parts.get("second") or 0), microsecond
+
+
+def _offset(parts: dict[str, str | None]) -> timedelta | None:
+    """Return the offset from UTC that the parts of a date have; None if they have none."""
+    zone = parts.get("zone")
+    if not zone:
+        return None
+    digits = re.sub("UTC|GMT|Z|:", "", zone, flags=re.IGNORECASE)
+    if not digits:
+        return timedelta(0)
+    ahead = timedelta(hours=int(digits[1:3]), minutes=int(digits[3:] or 0))
+    return -ahead if digits[0] == "-" else ahead
+
+
+def _year(digits: str) -> int:
+    if len(digits) == 4:
+        return int(digits)
+    return int(digits) + (1900 if int(digits) >= PIVOT else 2000)

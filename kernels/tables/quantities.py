@@ -1,0 +1,164 @@
+"""Numbers that texts hold, in the notations that people use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from learnkernels.kernels.tables.units import CURRENCIES, degrees_in, seconds_in, sum_of_parts
+
+Mark: TypeAlias = Literal[".", ","]
+"""Decimal mark."""
+
+PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""A number as programs write it."""
+
+CANONICAL_NUMBER = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+"""Pattern of a number that has no other meaning: no sign +, no leading zero, not more digits than float64 keeps."""
+
+CANONICAL_INTEGER = r"-?(?:0|[1-9][0-9]{0,14})"
+
+BOOLEAN = r"[tT]rue|TRUE|[fF]alse|FALSE"
+
+ZERO_PADDED = re.compile(r"0[0-9]+")
+"""An integer with leading zeros. Codes are written so, and quantities are not."""
+
+MOST_DIGITS = 15
+"""Digits that every float64 keeps."""
+
+INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
+
+SPACES = " \u00a0\u2009\u202f"
+
+MULTIPLIERS = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9, "thousand": 3, "million": 6, "billion": 9}
+"""Words that may follow the digits, and the number of zeros that each adds. Without a currency, B is a unit."""
+
+WRITTEN = re.compile(
+    rf"(?P<open>\()?(?P<limit>[<>]=?|[≤≥])?[{SPACES}]?(?P<sign>[+\-−–])?(?P<before>{CURRENCIES})?[{SPACES}]?"
+    rf"(?P<inner>[+\-−–])?(?P<digits>[0-9.,][0-9.,'’{SPACES}]*?(?:[eE][+-]?[0-9]+)?)"
+    rf"(?:[{SPACES}]?(?P<multiplier>{'|'.join(MULTIPLIERS)})(?![A-Za-z/]))?"
+    rf"(?:[{SPACES}]?(?P<after>{CURRENCIES}|[%‰]|[°º][{SPACES}]?[NSEWO]|[°º]|['′’\"″”]|''"
+    r"|[°º]?[A-Za-zµμΩ][A-Za-zµμΩ²³°/·*^%. -]{0,14}[23]?))?(?P<behind>-)?(?P<close>\))?"
+)
+"""A number with a sign or parentheses, a limit of detection, a currency or a unit."""
+
+GROUPED = re.compile(rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?")
+"""Digits with thousands separators."""
+
+INDIAN = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]*)?")
+
+SEVERAL_NUMBERS = re.compile(
+    rf"[(\[]?(?P<first>[+-]?[0-9]+(?:\.[0-9]+)?)(?:[{SPACES}]*[,;/x×|][{SPACES}]*|[{SPACES}]+)"
+    rf"[+-]?[0-9]+(?:\.[0-9]+)?(?:(?:[{SPACES}]*[,;/x×|][{SPACES}]*|[{SPACES}]+)[+-]?[0-9]+(?:\.[0-9]+)?)*[)\]]?"
+)
+"""Several numbers in one cell, such as a latitude and a longitude, or a blood pressure."""
+
+SWAPPED_MARKS = str.maketrans(",.", ".,")
+
+BOOLEANS = {"false": 0.0, "true": 1.0}
+"""Texts of Booleans, in lower case."""
+
+NOT_PLAIN = re.compile("[^0-9.eE+-]")
+
+MAY_BEGIN_A_QUANTITY = frozenset("+-P0123456789")
+"""First characters of durations, angles and sums."""
+
+
+class Written(NamedTuple):
+    """Notation of the numbers of a column.
+
+    Attributes
+    ----------
+    mark : {".", ","}
+        Decimal mark.
+    unit : str
+        Currency or unit that may stand next to a number; empty if there is none.
+    """
+
+    mark: Mark = "."
+    unit: str = ""
+
+
+POINT, COMMA = Written("."), Written(",")
+
+
+class Quantity(NamedTuple):
+    """A number that a text holds.
+
+    Attributes
+    ----------
+    value : float
+    unit : str
+        The currency or unit next to it.
+    is_limit : bool
+        Whether the text says that the number is below, or above, `value`.
+    """
+
+    value: float
+    unit: str = ""
+    is_limit: bool = False
+
+
+def quantity_in(text: str, mark: Mark) -> Quantity | None:
+    """Return the number, duration or angle that a text holds; None if it holds none.
+
+    Durations are in seconds, angles in degrees, and sums such as 5 ft 7 in have the unit of their first part.
+    """
+    number = number_in(text, mark)
+    if number is not None or text[:1] not in MAY_BEGIN_A_QUANTITY:
+        return number
+    if (seconds := seconds_in(text)) is not None:
+        return Quantity(seconds, "s")
+    angle_or_sum = degrees_in(text) or sum_of_parts(text)
+    return None if angle_or_sum is None else Quantity(*angle_or_sum)
+
+
+def number_in(text: str, mark: Mark) -> Quantity | None:
+    """Return the number that a text holds; None if it holds none."""
+    if PLAIN.fullmatch(text) and (mark == "." or "." not in text):
+        return Quantity(float(text))
+    if (boolean := BOOLEANS.get(text.lower())) is not None:
+        return Quantity(boolean)
+    if INFINITE.fullmatch(text):
+        return Quantity(float(text))
+    match = WRITTEN.fullmatch(text)
+    if match is None or bool(match["open"]) != bool(match["close"]) or (match["before"] and match["after"]):
+        return None
+    currency_or_unit = match["before"] or match["after"] or ""
+    multiplier = match["multiplier"]
+    if multiplier == "B" and not currency_or_unit:  # billions, or bytes
+        currency_or_unit, multiplier = multiplier, None
+    magnitude = _magnitude(match["digits"], multiplier, mark)
+    signs = [sign for sign in (match["sign"], match["inner"], match["behind"], match["open"]) if sign]
+    if magnitude is None or len(signs) > 1:
+        return None
+    value = -magnitude if signs and signs[0] != "+" else magnitude
+    return Quantity(value, _unit(currency_or_unit), match["limit"] is not None)
+
+
+def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:
+    """Return the number of some digits with separators; None if these do not stand where a number has them."""
+    if mark == ",":
+        digits = digits.translate(SWAPPED_MARKS)
+    is_grouped = GROUPED.fullmatch(digits) or (mark == "." and INDIAN.fullmatch(digits))
+    if not (PLAIN.fullmatch(digits) or is_grouped):
+        return None
+    plain = NOT_PLAIN.sub("", digits)
+    zeros = MULTIPLIERS.get(multiplier or "", 0)
+    return float(f"{plain}e{zeros}" if zeros and "e" not in plain.lower() else plain)
+
+
+def _unit(text: str) -> str:
+    """Return a unit without spaces around it, and an angle's direction next to its sign."""
+    unit = text.strip()
+    if unit[:1] in ("°", "º"):
+        return "°" + unit[1:].strip()
+    return unit
+
+
+def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:
+    """Return texts as numbers if all of them are written as programs write them, else None."""
+    return np.array([float(text) for text in texts]) if all(map(PLAIN.fullmatch, texts)) else None
