@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,8 +25,10 @@ from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig, PrecomputedConfig
 from learnkernels.kernels.tables import EncodingReport, target_of
 from learnkernels.kernels.tables.encoding import DIFFERENT, DROPPED_BY_USER, FEW_ROWS, ColumnTypes
+from learnkernels.kernels.tables.quantities import BOOLEAN, CANONICAL_INTEGER
 from learnkernels.kernels.tables.reading import MISSING, column_of
-from learnkernels.kernels.targets import Target, all_whole, task_of
+from learnkernels.kernels.tables.summary import ColumnSummary
+from learnkernels.kernels.targets import FEW_VALUES, Target, all_whole, task_of
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location
 from learnkernels.tasks.data.openml import read_openml
@@ -47,6 +50,9 @@ from learnkernels.tasks.data.readers import (
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.tables import FORMATS, Table, joint_name, locations_of
 from learnkernels.tasks.naming import step
+
+WHOLE_LABEL = rf"{CANONICAL_INTEGER}(?:\.0*)?"
+"""Pattern of a label of a CSV file that is a whole number, also with the decimals that other programs add."""
 
 
 def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
@@ -146,7 +152,7 @@ def load_source(
         if config.folds is not None:
             folds = folds_of(str(Path(data_dir, config.folds)), len(y) if table is None else table.num_rows, where)
             sample_columns["folds"] = folds if kept is None else folds[kept]
-        y = _column_values(y, config, where, tell)
+        y = _column_values(y, config, source.is_typed, where, tell)
         known = _Known(config, where, seed, tell, y, sample_columns, _usable(y, sample_columns, config, where, tell))
         known.require_some(known.usable)
         if not columns and table is not None:  # base kernels are matrices
@@ -278,13 +284,17 @@ def _not_finite(X: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Source(NamedTuple):
-    """A table and the column to predict, or rows that are none; `y` where the target is no column."""
+    """A table and the column to predict, or rows that are no table; `y` if the target is no column.
+
+    Columns of a source that is not typed are text where they are not plainly numbers.
+    """
 
     table: Table | pa.Table | None
     name: str = ""
     target: str = ""
     y: Any = None
     matrix: tuple[Any, Sequence[str]] = (None, ())
+    is_typed: bool = True
 
 
 @contextmanager
@@ -312,7 +322,8 @@ def _opened(
         with Table(files, where) as table:
             for note in table.notes:
                 tell(f"{where}: {note}.")
-            yield _Source(table.in_memory(), joint_name(files), config.target)
+            in_memory = table.in_memory(as_text=[config.target])
+            yield _Source(in_memory, joint_name(files), config.target, is_typed=table.is_typed)
 
 
 def _usable(
@@ -373,35 +384,66 @@ def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
         return Target.of(values, task)
 
 
-def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[str], None]) -> np.ndarray:
-    """Return a target as numbers, NaN where one is missing, or as texts, None where one is missing."""
+def _column_values(
+    y: Any, config: DatasetConfig, is_typed: bool, where: str, tell: Callable[[str], None]
+) -> np.ndarray:
+    """Return a target as numbers, NaN for missing ones, or as labels, None for missing ones."""
     if not isinstance(y, pa.ChunkedArray | pa.Array):
         values = np.asarray(y)
     elif pa.types.is_integer(y.type) or pa.types.is_floating(y.type) or pa.types.is_boolean(y.type):
         values = np.asarray(y.to_numpy(zero_copy_only=False))
     elif pa.types.is_dictionary(y.type) and not pa.types.is_string(y.type.value_type):
-        return _column_values(y.dictionary_decode(), config, where, tell)
+        return _column_values(y.dictionary_decode(), config, is_typed, where, tell)
     else:
-        met, column = EncodingReport(), column_of(config.target, pa.chunked_array([y]))
-        with input_errors(where):
-            values = target_of(column, config.task, met)
-        for sentence in met.sentences():
-            tell(f"{where}: {sentence}.")
-        held = y.cast(pa.string()).unique().to_pylist() if pa.types.is_string(y.type) else []
-        if words := sorted(word.strip() for word in held if word and word.strip().lower() in MISSING - {""}):
-            tell(
-                f"{where}: {listed(words)} in the target {config.target!r} denotes a missing value; give a class of "
-                "that name another one."
-            )
-    present = _present(values)
+        values = _target_of_texts(y, config, is_typed, where, tell)
     if values.dtype.kind == "f" and (infinite := np.isinf(values)).any():
         raise InputError(
             f"{where}: target {config.target!r} is infinite in {infinite.sum()} of {len(values)} rows, at first in row "
             f"{int(infinite.argmax())} (the first is row 0); correct these, or leave them empty."
         )
-    if len(values) and not present.any():
+    if len(values) and not _present(values).any():
         raise InputError(f"{where}: target {config.target!r} has no value in any row; name another column.")
     return values
+
+
+def _target_of_texts(
+    y: Any, config: DatasetConfig, is_typed: bool, where: str, tell: Callable[[str], None]
+) -> np.ndarray:
+    """Return a target that is stored as text, decimals or dates as numbers or labels, and tell about odd cells."""
+    report = EncodingReport()
+    column = column_of(config.target, pa.chunked_array([y]))
+    with input_errors(where):
+        values = target_of(column, config.task, report, is_typed)
+    for sentence in report.sentences():
+        tell(f"{where}: {sentence}.")
+    texts = y.cast(pa.string()).unique().to_pylist() if pa.types.is_string(y.type) else []
+    if words := sorted(text.strip() for text in texts if text and text.strip().lower() in MISSING - {""}):
+        tell(
+            f"{where}: {listed(words)} in the target {config.target!r} denotes a missing value; give a class of "
+            "that name another one."
+        )
+    if values.dtype.kind != "O":
+        return values
+    if not is_typed:
+        return _labels_of_csv(values)
+    classes = len(set(values.tolist()) - {None})
+    if config.task is None and classes > FEW_VALUES and ColumnSummary.of(column).as_numbers() is not None:
+        tell(
+            f"{where}: target {config.target!r} is text, and its {classes:,} values are classes; set "
+            "'task: regression' to read them as numbers."
+        )
+    return values
+
+
+def _labels_of_csv(labels: np.ndarray) -> np.ndarray:
+    """Return labels of a CSV file as whole numbers or Booleans if all of them are plainly such, else as they are."""
+    texts = [label for label in labels.tolist() if label is not None]
+    if all(re.fullmatch(WHOLE_LABEL, text) for text in texts):
+        return np.array([np.nan if label is None else float(label) for label in labels.tolist()])
+    if not all(re.fullmatch(BOOLEAN, text) for text in texts):
+        return labels
+    booleans = np.array([None if label is None else label.lower() == "true" for label in labels.tolist()], dtype=object)
+    return booleans if len(texts) < len(labels) else booleans.astype(bool)
 
 
 def _present(values: np.ndarray) -> np.ndarray:

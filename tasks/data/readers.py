@@ -25,7 +25,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 from learnkernels.conf.errors import InputError, cut, did_you_mean, listed, one_line
 from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.schema import DatasetConfig, NgramsConfig
-from learnkernels.kernels.tables.reading import POINT, Column, as_texts, column_of, moment_of
+from learnkernels.kernels.tables.dates import moment_of
+from learnkernels.kernels.tables.quantities import POINT
+from learnkernels.kernels.tables.reading import Column, as_texts, column_of
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.tasks.data.locations import Location, transferring
 from learnkernels.tasks.data.tables import Table, held_texts, joint_name, locations_of
@@ -149,7 +151,7 @@ def _times(column: pa.Array, found: str) -> np.ndarray:
                 f"{found} has dates that may begin with the day or with the month, such as {texts.texts()[0]!r}; write "
                 "2026-01-31."
             )
-        column = pa.array(texts.read_dates(known[0]))
+        column = pa.array(texts.read_dates(known[0]).instants)
     if not (pa.types.is_temporal(column.type) or is_number(column.type)) or pa.types.is_boolean(column.type):
         raise InputError(f"{found} is {column.type}; name one of numbers, or of dates.")
     return _numbered(column, lambda held: pc.subtract(pc.rank(held, tiebreaker="dense"), 1))
@@ -159,7 +161,7 @@ def _weights(column: pa.Array, found: str) -> np.ndarray:
     """Return each weight, NaN where it is missing."""
     if _is_text(column.type):
         read = column_of("", pa.chunked_array([column]))
-        weights, _ = read.read_numbers(POINT)
+        weights = read.read_numbers(POINT).values
         if (none := np.isnan(weights) & ~read.gaps).any():
             row = int(none.argmax())
             raise InputError(

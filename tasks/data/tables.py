@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -26,6 +26,7 @@ import pyarrow.parquet
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import chosen, files_of, folder_of, is_pattern, is_remote, matching, told_by_folders
+from learnkernels.kernels.tables.quantities import BOOLEAN, CANONICAL_INTEGER, CANONICAL_NUMBER
 from learnkernels.kernels.tables.reading import MISSING
 from learnkernels.tasks.data.locations import Location, explained, locate, transferring
 
@@ -44,12 +45,12 @@ ENCODINGS = ["cp1251", "cp1253", "cp932", "gb18030", "big5", "euc_kr", "euc_jp"]
 MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf8"}
 """How a file is encoded that begins with some bytes."""
 
-NUMBER = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
-"""Numbers of a CSV of which the text says no more than the number."""
-
-WHOLE = "^-?(0|[1-9][0-9]{0,14})$"
-
-TRUTH = "^([tT]rue|TRUE|[fF]alse|FALSE)$"
+ARROW_TYPES = (
+    (f"^({CANONICAL_INTEGER})$", pa.int64()),
+    (f"^({CANONICAL_NUMBER})$", pa.float64()),
+    (f"^({BOOLEAN})$", pa.bool_()),
+)
+"""Patterns of the texts of a CSV file that say no more than a value of a type."""
 
 
 # Places --------------------------------------------------------------------------------------------------------------
@@ -369,13 +370,22 @@ class Table(AbstractContextManager["Table"]):
             self.close()
             raise
 
-    def in_memory(self) -> Table | pa.Table:
-        """Return the table with all its columns in memory where they are text, those of numbers alone as such."""
+    @property
+    def is_typed(self) -> bool:
+        """Whether the files have types of columns. Columns of a CSV file are text."""
+        return self._files[0].location.suffix != ".csv"
+
+    def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
+        """Return the table with all its columns in memory if they are text, and columns of numbers as numbers.
+
+        Columns of `as_text` stay text.
+        """
         names = self.schema.names
-        if self._files[0].location.suffix != ".csv" or len(set(names)) < len(names):
+        if self.is_typed or len(set(names)) < len(names):
             return self
-        held = self.select(names)
-        return pa.table([_typed(column) for column in held.columns], names=held.column_names)
+        texts = self.select(names)
+        columns = [texts[name] if name in as_text else _typed(texts[name]) for name in names]
+        return pa.table(columns, names=names)
 
     def _reading(self, location: Location) -> AbstractContextManager[None]:
         return transferring(location, called=f"{self._where}: {location.name}" if self._where else "")
@@ -476,7 +486,7 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     held = held_texts(column)
     if held.null_count == len(held):
         return text
-    for pattern, kind in ((WHOLE, pa.int64()), (NUMBER, pa.float64()), (TRUTH, pa.bool_())):
+    for pattern, kind in ARROW_TYPES:
         if pc.all(pc.match_substring_regex(held, pattern)).as_py():
             return held.cast(kind)
     return text

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -348,3 +349,30 @@ def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_p
     train(small(**keys, predictor="krr"), "scaled")
     decision = promote("scaled")
     assert (decision["challenger"], decision["p"] is None) == (2, False)  # two recipes, learned anew
+
+
+# Labels --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(15)
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_labels_pass_through_training_the_registry_pyfunc_and_scoring(working_folder: Path, ending: str):
+    labels = ["00077", "77", "1e3", "5 kg"]
+    place = np.arange(80) % 4
+    wave = np.sin(np.arange(80))
+    rows = pd.DataFrame({"a": 3.0 * place + 0.1 * wave, "b": wave, "y": np.array(labels, dtype=object)[place]})
+    file = f"rows{ending}"
+    if ending == ".csv":
+        rows.to_csv(file, index=False)
+    else:
+        rows.to_parquet(file)
+    done = train(recipe(Path(file), [0.5]), "codes")
+    assert done["new"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of MLflow, about its own type hints
+        from mlflow import pyfunc
+    served = pyfunc.load_model("models:/codes/1").predict(rows[["a", "b"]])
+    assert served["prediction"].tolist() == rows["y"].tolist()
+    assert [name for name in served if name.startswith("score ")] == [f"score {label}" for label in sorted(labels)]
+    predict("codes/1", file, "scored.parquet")
+    assert pq.read_table("scored.parquet")["prediction"].to_pylist() == rows["y"].tolist()
