@@ -39,7 +39,7 @@ from learnkernels.kernels.tables.columns import (
 from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, FIRSTS, First
 from learnkernels.kernels.tables.quantities import MOST_DIGITS, POINT, Written
 from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
-from learnkernels.kernels.tables.units import CURRENCIES, KNOWN_UNITS, canonical_unit
+from learnkernels.kernels.tables.units import is_unit
 from learnkernels.kernels.targets import FEW_VALUES
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
@@ -453,14 +453,15 @@ def _category(column: summary.ColumnSummary, scale: summary.Scale) -> ColumnEnco
         return CONSTANT
     if column.is_category or column.held < FEW_ROWS:
         return CategoryColumn.of(column, scale)
+    all_differ = column.different > DIFFERENT * column.held
+    has_many_levels = all_differ or column.different > MOST_LEVELS
+    if has_many_levels and column.has_several_numbers:
+        return SEVERAL_NUMBERS
     if _is_free_text(column):
         return FREE_TEXT
-    all_differ = column.different > DIFFERENT * column.held
-    if all_differ or column.different > MOST_LEVELS:
-        if column.has_several_numbers:
-            return SEVERAL_NUMBERS
-        if (units := column.units()) and _are_units(units, all_differ):
-            return _several_units(units)
+    units = column.units() if has_many_levels else {}
+    if _are_units(units, all_differ):
+        return _several_units(units)
     return IDENTIFIERS if all_differ else CategoryColumn.of(column, scale)
 
 
@@ -483,7 +484,7 @@ def _are_units(units: Mapping[str, int], all_differ: bool) -> bool:
         return False
     if all_differ:
         return len(units) <= MOST_UNITS
-    return all(not unit or canonical_unit(unit) in KNOWN_UNITS or re.fullmatch(CURRENCIES, unit) for unit in units)
+    return all(not unit or is_unit(unit) for unit in units)
 
 
 def _several_units(units: Mapping[str, int]) -> str:

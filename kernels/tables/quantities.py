@@ -50,9 +50,14 @@ GROUPED = re.compile(rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:['’{SPACES}][0
 
 INDIAN = re.compile(r"[1-9][0-9]{0,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]*)?")
 
+NUMBER_OF_SEVERAL = r"[+-]?[0-9]+(?:\.[0-9]+)?"
+
+UNIT_OF_SEVERAL = rf"(?:[{SPACES}]?[A-Za-zµμ°º²³'\"]{{1,6}})?"
+
 SEVERAL_NUMBERS = re.compile(
-    rf"[(\[]?(?P<first>[+-]?[0-9]+(?:\.[0-9]+)?)(?:[{SPACES}]*[,;/x×|][{SPACES}]*|[{SPACES}]+)"
-    rf"[+-]?[0-9]+(?:\.[0-9]+)?(?:(?:[{SPACES}]*[,;/x×|][{SPACES}]*|[{SPACES}]+)[+-]?[0-9]+(?:\.[0-9]+)?)*[)\]]?"
+    rf"(?:POINT ?)?[(\[]?{NUMBER_OF_SEVERAL}{UNIT_OF_SEVERAL}"
+    rf"(?:[{SPACES}]*[,;/x×|][{SPACES}]*{NUMBER_OF_SEVERAL}{UNIT_OF_SEVERAL})+[)\]]?"
+    rf"|(?:POINT ?)?[(\[]?[+-]?[0-9]+\.[0-9]+(?:[{SPACES}]+[+-]?[0-9]+\.[0-9]+)+[)\]]?"
 )
 """Several numbers in one cell, such as a latitude and a longitude, or a blood pressure."""
 
@@ -63,7 +68,7 @@ BOOLEANS = {"false": 0.0, "true": 1.0}
 
 NOT_PLAIN = re.compile("[^0-9.eE+-]")
 
-MAY_BEGIN_A_QUANTITY = frozenset("+-P0123456789")
+MAY_BEGIN_A_QUANTITY = frozenset("+-0123456789PNSEWO")
 """First characters of durations, angles and sums."""
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from learnkernels.kernels.tables import dates, quantities, reading
 from learnkernels.kernels.tables.dates import FIRSTS, First
 from learnkernels.kernels.tables.quantities import COMMA, POINT, Written
-from learnkernels.kernels.tables.units import Conversion, canonical_unit, conversion_between
+from learnkernels.kernels.tables.units import Conversion, canonical_unit, conversion_between, is_unit
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 """Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
@@ -614,8 +614,8 @@ def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
 
     main_unit = max(units, key=lambda unit: (rows_of_quantity(unit), rows_of_spellings(unit), rows_of_unit[unit], unit))
     is_billions = main_unit == "B" and rows_of_quantity("B") == rows_of_unit["B"]
-    has_fewer = rows_of_quantity(main_unit) < rows_of_unit.get("", 0)  # such as 5more among other numbers
-    return "" if is_billions or has_fewer else main_unit
+    is_rare_word = not is_unit(main_unit) and rows_of_quantity(main_unit) < rows_of_unit.get("", 0)  # such as 5more
+    return "" if is_billions or is_rare_word else main_unit
 
 
 def summarize_table(block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> dict[str, ColumnSummary]:

@@ -98,7 +98,7 @@ SPELLINGS = {
     "m²": "m2 m^2 sqm", "cm²": "cm2 cm^2", "mm²": "mm2 mm^2", "km²": "km2 km^2", "sqft": "ft² ft2 ft^2",
     "ha": "hectare", "acre": "ac",
     "µs": "us μs microsecond", "ms": "msec millisecond", "s": "sec second secs", "min": "minute mins mn",
-    "h": "hr hrs hour", "d": "day", "week": "wk wks w", "month": "mo mos mth", "y": "yr yrs year",
+    "h": "hr hrs hour std", "d": "day", "week": "wk wks w", "month": "mo mos mth", "y": "yr yrs year",
     "B": "byte", "KB": "kB kb", "MB": "mb", "GB": "gb", "TB": "tb", "KiB": "kib", "MiB": "mib", "GiB": "gib",
     "bit/s": "bps", "kbps": "Kbps", "Mbps": "mbps", "Gbps": "gbps",
     "km/h": "kmh kph kmph", "mph": "mi/h", "kn": "knot kt",
@@ -118,6 +118,11 @@ KNOWN_UNITS = frozenset(unit for units in CONVERSIONS.values() for unit in units
 def canonical_unit(unit: str) -> str:
     """Return the spelling of a unit that `CONVERSIONS` has; the unit itself if it has none."""
     return next((spelling for spelling in _spellings(unit) if spelling in KNOWN_UNITS), unit)
+
+
+def is_unit(text: str) -> bool:
+    """Return whether a text is a known unit or a currency."""
+    return canonical_unit(text) in KNOWN_UNITS or re.fullmatch(CURRENCIES, text) is not None
 
 
 def _spellings(unit: str) -> Iterator[str]:
@@ -162,11 +167,11 @@ def convert(value: float, unit: str, wanted: str) -> float | None:
 
 
 CLOCK_DURATION = re.compile(
-    r"(?P<sign>[+-])?(?:(?P<days>[+-]?\d+) ?d(?:ays?)?,? ?\+?)?"
-    r"(?P<hours>\d{1,6}):(?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d(?:[.,]\d+)?))?",
+    r"(?:(?P<days>[+-]?\d+) ?d(?:ays?)?,? ?\+?)?(?P<sign>[+-])?"
+    r"(?P<hours>\d{1,6})[:h](?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d(?:[.,]\d+)?))?",
     re.ASCII | re.IGNORECASE,
 )
-"""A duration as a clock shows it, such as 35:23:06 or 1 days 03:04:05."""
+"""A duration as a clock shows it, such as 35:23:06 or -1 days +23:00:00, in which the sign is that of the days."""
 
 ISO_DURATION = re.compile(
     r"(?P<sign>[+-])?P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
@@ -183,10 +188,12 @@ def seconds_in(text: str) -> float | None:
     parts = match.groupdict()
     if not any(parts[name] for name in ("days", "hours", "minutes", "seconds")):
         return None
-    days, hours, minutes = (int(parts[name] or 0) for name in ("days", "hours", "minutes"))
+    days = int(parts["days"] or 0)
     seconds = float((parts["seconds"] or "0").replace(",", "."))
-    total = 86_400.0 * days + 3600.0 * hours + 60.0 * minutes + seconds
-    return -total if parts["sign"] == "-" else total
+    within_days = 3600.0 * int(parts["hours"] or 0) + 60.0 * int(parts["minutes"] or 0) + seconds
+    if parts["sign"] != "-":
+        return 86_400.0 * days + within_days
+    return -(86_400.0 * days + within_days)
 
 
 DEGREES = re.compile(
@@ -196,9 +203,16 @@ DEGREES = re.compile(
 )
 """An angle in degrees, minutes and seconds, such as 48°56'33" N."""
 
+DIRECTION_FIRST = re.compile(
+    r"(?P<direction>[NSEWO]) ?(?P<degrees>\d{1,3}(?:\.\d+)?) ?[°º]|(?P<letter>[NSEWO]) (?P<decimals>\d{1,3}\.\d{3,})"
+)
+"""An angle after its direction, such as N 48.9426. Shorter ones without a sign of degrees are codes, such as E11.9."""
+
 
 def degrees_in(text: str) -> tuple[float, str] | None:
     """Return the degrees and the unit of an angle such as 48°56'33" N; None if the text is none."""
+    if match := DIRECTION_FIRST.fullmatch(text):
+        return float(match["degrees"] or match["decimals"]), f"°{match['direction'] or match['letter']}"
     match = DEGREES.fullmatch(text)
     if match is None:
         return None

@@ -1,5 +1,6 @@
 """Messy columns: what each is taken for, the same numbers as those of a clean column, and which cells are named."""
 
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -176,7 +177,8 @@ UNITS = [
     (alternating("{:.6f} mW", "{:.9f} W|1000", "{:.6f}mW"), "number (mW)", 1.0),
     (alternating("{:.6f} €", "EUR {:.6f}", "{:.6f}€"), "number (€)", 1.0),
     (alternating("{:.15f}B|1e9", "{:.12f}M|1e6", "{:.2f}"), "number", 1.0),
-    (alternating("{:.4f}° N|20", "{:.4f}°N|20", "{:.4f} °N|20"), "number (°N)", 1 / 20),
+    (alternating("{:.4f}° N|20", "{:.4f}°N|20", "N {:.4f}|20"), "number (°N)", 1 / 20),
+    (alternating("{:.2f}", "{:.2f}", "{:.2f} USD"), "number (USD)", 1.0),
     (alternating("{:.6f}° N|100", "{:.6f}° S|-100", "{:.6f}°N|100"), "number (°N)", 1 / 100),
     (alternating("{:.6f} °C", "{:.6f} °C"), "number (°C)", 1.0),
 ]
@@ -219,12 +221,20 @@ DURATIONS = [
     [str(pd.Timedelta(seconds=seconds)) for seconds in SECONDS],
     [f"{seconds // 86400:.0f} day, {on_a_clock(seconds % 86400)}" for seconds in SECONDS],
     [pd.Timedelta(seconds=seconds).isoformat() for seconds in SECONDS],
+    [f"{seconds // 3600:.0f}h{seconds // 60 % 60:02.0f}:{seconds % 60:02.0f}" for seconds in SECONDS],
     [f"{seconds // 3600:.0f}h {seconds // 60 % 60:.0f}m {seconds % 60:.0f}s" for seconds in SECONDS],
     pd.to_timedelta(SECONDS, unit="s"),
 ]
 
 
-@pytest.mark.parametrize("values", DURATIONS, ids=lambda values: str(values[0]))
+NEGATIVE = [
+    [str(pd.Timedelta(seconds=seconds)) for seconds in SECONDS - 100_000],
+    [str(timedelta(seconds=seconds)) for seconds in SECONDS - 100_000],
+    [f"{'-' * bool(seconds < 0)}{on_a_clock(abs(seconds))}" for seconds in SECONDS - 100_000],
+]
+
+
+@pytest.mark.parametrize("values", [*DURATIONS, *NEGATIVE], ids=lambda values: str(values[0]))
 def test_durations_are_numbers(values: Any):
     encoding, X, report = encoded(values)
     assert encoding.columns[0].kind == "number"
@@ -270,7 +280,11 @@ def test_few_amounts_with_units_are_levels():
 
 
 @pytest.mark.parametrize(
-    "form", ["{:.4f}, {:.4f}", "({:.4f} {:.4f})", "{:.0f}/{:.0f}", "{:.1f} x {:.1f}", "{:.2f};{:.2f}"]
+    "form",
+    [
+        *("{:.4f}, {:.4f}", "({:.4f} {:.4f})", "{:.0f}/{:.0f}", "{:.1f} x {:.1f}", "{:.2f};{:.2f}"),
+        *("{:.0f} x {:.0f} cm", "{:.1f} °C / {:.1f} °F", "POINT ({:.4f} {:.4f})"),
+    ],
 )
 def test_several_numbers_in_one_cell_are_said(form: str):
     texts = [form.format(number, 0.31 * number) for number in NUMBERS]
