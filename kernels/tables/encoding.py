@@ -102,11 +102,11 @@ class TableFeatures(tuple[str, ...]):
     Attributes
     ----------
     owners : tuple of str
-        Name of the column of each.
+        Name of the column of each feature.
     codes : tuple of int
-        Positions of those that are codes of levels.
+        Positions of the features that are codes of levels.
     scaled : bool
-        Whether they are in comparable units.
+        Whether the features are in comparable units.
     """
 
     owners: tuple[str, ...]
@@ -116,12 +116,16 @@ class TableFeatures(tuple[str, ...]):
     @classmethod
     def of(cls, columns: Sequence[ColumnEncoding], scaled: bool) -> Self:
         """Return the names of the features of some columns."""
-        told = [(name, view, column.name) for column in columns for name, view in column.features]
-        found = cls(distinct([name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name, _, _ in told]))
-        found.owners = tuple(owner for _, _, owner in told)
-        found.codes = tuple(place for place, (_, view, _) in enumerate(told) if view == "codes")
-        found.scaled = scaled
-        return found
+        features = [feature for column in columns for feature in column.features]
+        names = cls(distinct([_shortened(name) for name, _ in features]))
+        names.owners = tuple(column.name for column in columns for _ in column.features)
+        names.codes = tuple(position for position, (_, view) in enumerate(features) if view == "codes")
+        names.scaled = scaled
+        return names
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..."
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
@@ -140,21 +144,27 @@ class TableEncoding(Value):
     Attributes
     ----------
     columns : tuple of ColumnEncoding
-        Those that become features, in the table's order.
+        Columns that become features, in the table's order.
     left_out : mapping of str to str
-        Columns that do not, and why.
+        Columns that are dropped, with the reasons.
     scaled : bool
         Whether features are in comparable units.
 
     Notes
     -----
-    Rules, in this order; types in `columns` take precedence. A column without values or with a single one is left out.
-    Booleans and numbers are numbers, and so are texts that nearly all are numbers, in common notations: the others are
-    missing values. Whole numbers that nearly all differ are left out as identifiers where the name is one of these or
-    they count the rows. Texts that nearly all are dates are dates; where day and month cannot be distinguished, the day
-    stands first between dots, and other columns are left out, unless they are said to be dates. Other strings are a
-    category, but are left out where more than 90 % of them are different. Texts such as ``?``, ``NA`` and the empty one
-    are missing values.
+    The first matching rule applies; `column_types` take precedence. Texts such as ``?``, ``NA`` and the empty one are
+    missing values.
+
+    - A column without values, or with a single one, is dropped.
+    - Strings of digits, many with leading zeros, are codes: a category.
+    - Numbers, Booleans and strings that nearly all are numbers in common notations are numbers. Other strings among
+      them are missing values, and units of one quantity are converted.
+    - Whole numbers that nearly all differ are dropped if they count the rows or the name is that of an identifier.
+    - Strings that nearly all are dates are dates, in their own time zone. If day and month cannot be distinguished, the
+      day stands first between dots, and other columns are dropped.
+    - Free text, also with placeholders or repeated texts, is dropped.
+    - Many different numbers in several units, or several numbers in each cell, are dropped.
+    - Other strings are a category, and are dropped if more than 90 % of them are different.
     """
 
     columns: tuple[ColumnEncoding, ...]
@@ -162,17 +172,18 @@ class TableEncoding(Value):
     scaled: bool = False
 
     @classmethod
-    def of(cls, table: Any, said: ColumnTypes | None = None, scale: summary.Scale = "standard") -> Self:
-        """Find out what the columns of a table of training rows are.
+    def of(cls, table: Any, column_types: ColumnTypes | None = None, scale: summary.Scale = "standard") -> Self:
+        """Infer the column types of a table of training rows.
 
         Parameters
         ----------
         table : DataFrame or Arrow table of m rows, or its columns, or their summaries
-            Of pandas, polars, pyarrow or another library that narwhals knows, or what `read_columns` gave. Not
-            modified. Of a table that is nowhere as a whole, a mapping of names to `ColumnSummary`.
-        said : mapping of str to str or sequence of str, optional
-            What some columns are: "number", "categorical", "date", "drop"; "code" for a category of many levels, of
-            which only a code becomes a feature; or the levels of an ordered category from the lowest to the highest.
+            Of pandas, polars, pyarrow or another library that narwhals knows, or the result of `read_columns`. Of a
+            table that no process holds, a mapping of names to `ColumnSummary`. Not modified.
+        column_types : mapping of str to str or sequence of str, optional
+            Types that override the inferred ones: "number", "categorical", "date", "drop"; "code" for a category of
+            many levels, of which only a code becomes a feature; or the levels of an ordered category from the lowest
+            to the highest.
         scale : {"none", "unit", "max", "standard", "quantile"}, default "standard"
             Units of numbers: their own; from 0 to 1; a mean of zero and a standard deviation of one; or those of a
             normal distribution, by rank. With the last two features are in comparable units, those of categories too.
@@ -180,30 +191,24 @@ class TableEncoding(Value):
         Raises
         ------
         ValueError
-            A column that is said something of is not there or is none of that kind, a number is infinite, or no column
-            is left.
+            A column of `column_types` does not exist or has another type, a number is infinite, or no column is left.
         """
-        said = dict(said or {})
-        known = isinstance(table, Mapping) and all(isinstance(one, summary.ColumnSummary) for one in table.values())
-        held: Mapping[str, Any] = table if known else read_columns(table)
-        if unknown := [name for name in said if name not in held]:
-            meant = did_you_mean(unknown[0], map(str, held))
-            shown = ", ".join(list(held)[:12]) + (", ..." if len(held) > 12 else "")
-            raise ValueError(f"columns: {unknown[0]!r} is not a column of the table; {meant}it has {shown}.")
-        columns, left_out = list[ColumnEncoding](), {}
-        for name, values in held.items():
-            column = (
-                summary.ColumnSummary.of(values, as_levels(said.get(name))) if isinstance(values, Column) else values
-            )
-            taken = _as_said(column, said[name], scale) if name in said else _inferred(column, scale)
-            if isinstance(taken, str):
-                left_out[name] = taken
+        overrides = dict(column_types or {})
+        columns = _summaries(table, overrides)
+        encodings, left_out = list[ColumnEncoding](), dict[str, str]()
+        for name, column in columns.items():
+            if name in overrides:
+                encoding = _of_type(column, overrides[name], scale)
             else:
-                columns.append(taken)
-        if not columns:
-            reasons = "; ".join(f"{name!r}: {why}" for name, why in list(left_out.items())[:5])
+                encoding = _inferred(column, scale)
+            if isinstance(encoding, str):
+                left_out[name] = encoding
+            else:
+                encodings.append(encoding)
+        if not encodings:
+            reasons = "; ".join(f"{name!r}: {reason}" for name, reason in list(left_out.items())[:5])
             raise ValueError(f"the table leaves no column to learn from ({reasons}); add one, or say what they are.")
-        return cls(tuple(columns), left_out, scale in ("standard", "quantile"))
+        return cls(tuple(encodings), left_out, scale in ("standard", "quantile"))
 
     def learned_on(self, table: Any, scale: summary.Scale) -> Self:
         """Return the same columns and features with what fills gaps, and all units, from some rows alone.
@@ -320,6 +325,22 @@ class TableEncoding(Value):
         return cls(columns, left_out, fields.get("scaled", truth))
 
 
+def _summaries(table: Any, overrides: Mapping[str, Any]) -> dict[str, summary.ColumnSummary]:
+    """Return the summary of each column of a table; ValueError if a column of `overrides` does not exist."""
+    is_summarized = isinstance(table, Mapping) and all(
+        isinstance(column, summary.ColumnSummary) for column in table.values()
+    )
+    columns: Mapping[str, Any] = table if is_summarized else read_columns(table)
+    unknown = [name for name in overrides if name not in columns]
+    if unknown:
+        meant = did_you_mean(unknown[0], map(str, columns))
+        shown = ", ".join(list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
+        raise ValueError(f"columns: {unknown[0]!r} is not a column of the table; {meant}it has {shown}.")
+    if is_summarized:
+        return dict(columns)
+    return {name: summary.ColumnSummary.of(column, as_levels(overrides.get(name))) for name, column in columns.items()}
+
+
 def column_from_dict(data: object) -> ColumnEncoding:
     """Return the encoding that `ColumnEncoding.to_dict` was called on; raise ValueError for data of none."""
     fields = Fields(data, "a column")
@@ -364,29 +385,38 @@ def as_levels(said: str | Sequence[str] | None) -> bool:
     return said not in (None, "number", "date", "drop")
 
 
-def _as_said(column: summary.ColumnSummary, said: str | Sequence[str], scale: summary.Scale) -> ColumnEncoding | str:
-    """Return the encoding of a column whose kind is said, or why it is left out."""
-    if said == "drop":
+def _of_type(
+    column: summary.ColumnSummary, column_type: str | Sequence[str], scale: summary.Scale
+) -> ColumnEncoding | str:
+    """Return the encoding of a column of a type that the user has set, or why it is left out."""
+    if column_type == "drop":
         return DROPPED_BY_USER
     if column.kind == "other" or not column.held:
         return "it holds no values that could be used"
-    if said in ("categorical", "code"):
-        return CategoryColumn.of(column, scale, MOST_LEVELS if said == "categorical" else 0)
-    if said == "date" and (dates := column.as_dates(SAID)) is not None:
+    if column_type in ("categorical", "code"):
+        return CategoryColumn.of(column, scale, MOST_LEVELS if column_type == "categorical" else 0)
+    if column_type == "date" and (dates := column.as_dates(SAID)) is not None:
         first, days = dates
         return _as_date(column, first or "day", days, scale)
-    if said == "number" and (read := column.as_numbers(SAID)) is not None:
+    if column_type == "number" and (read := column.as_numbers(SAID)) is not None:
         return _as_number(column, read, scale)
-    if said in ("number", "date"):
-        raise ValueError(f"columns: {column.name!r} is said to be a {said}, but holds {column.example!r}; correct it.")
-    if isinstance(said, str) or len(set(said)) < 2:
+    if column_type in ("number", "date"):
+        raise ValueError(
+            f"columns: {column.name!r} is said to be a {column_type}, but holds {column.example!r}; correct it."
+        )
+    if isinstance(column_type, str) or len(set(column_type)) < 2:
         levels = " or a list of at least two ordered levels"
-        require_one_of(f"columns: {column.name!r}", said if isinstance(said, str) else [*said][:2], KINDS, levels)
-    if gaps := [level for level in map(str, said) if level.strip().lower() in MISSING]:
+        require_one_of(
+            f"columns: {column.name!r}",
+            column_type if isinstance(column_type, str) else [*column_type][:2],
+            KINDS,
+            levels,
+        )
+    if gaps := [level for level in map(str, column_type) if level.strip().lower() in MISSING]:
         raise ValueError(
             f"columns: {column.name!r} has the level {gaps[0]!r}, which denotes a missing value; rename it in the data."
         )
-    return _ordered(column, tuple(map(str, said)), scale)
+    return _ordered(column, tuple(map(str, column_type)), scale)
 
 
 def _ordered(column: summary.ColumnSummary, levels: tuple[str, ...], scale: summary.Scale) -> ColumnEncoding:
