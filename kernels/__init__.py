@@ -5,5 +5,5 @@ every union of folds; `learners` turn those into weights with `solvers`, or find
 use the learned kernel, `estimators` are all that behind scikit-learn's interface, `persistence` keeps it in files.
 """
 
-NUMERICS_VERSION = 8
+NUMERICS_VERSION = 9
 """Raised whenever a weight or score may move by more than rounding; stored results of another version are not used."""

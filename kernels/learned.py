@@ -181,6 +181,24 @@ class LearnedKernel(Value):
         return bool((self.weights < 0).any())
 
     @property
+    def gram_centering(self) -> Centering:
+        """Centering of the Gram matrix: that of base kernels, but for an offset or a power, which is not centered.
+
+        A predictor on such a matrix takes targets less their mean, as with `Centering.TARGET`.
+        """
+        if self.centering.subtracts and (self.degree != 1 or self.offset != 0):
+            return Centering.TARGET
+        return self.centering
+
+    @property
+    def is_weighted_sum(self) -> bool:
+        """Whether predictors may take the kernel as the weighted sum of its base kernels.
+
+        It is no power, and has no offset, or one that coefficients which sum to zero cancel.
+        """
+        return self.degree == 1 and (self.offset == 0 or self.centering.subtracts)
+
+    @property
     def relevance(self) -> np.ndarray | None:
         r"""How much each feature counts, shape (d,), as shares; None where base kernels have no sigma a feature.
 

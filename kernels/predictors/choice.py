@@ -132,8 +132,8 @@ class PredictionProblem:
     fits : float, default 1
         How often it is solved; each time on all rows, or for as much of the work as it takes on some.
     power, indefinite : bool, default False
-        Whether the kernel is a power of a sum, which exact predictors alone serve, or has negative weights, which
-        conjugate gradients do not.
+        Whether the kernel is a power of a sum, or has an offset that counts, which exact predictors alone serve, or has
+        negative weights, which conjugate gradients do not.
     """
 
     task: Task
@@ -171,7 +171,7 @@ class PredictionProblem:
             n_seeds=family.n_seeds,
             single=n_C == 1,
             fits=fits,
-            power=training.kernel.degree != 1,
+            power=not training.kernel.is_weighted_sum,
             indefinite=training.kernel.indefinite,
             suited=suited,
         )
@@ -324,7 +324,7 @@ def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> 
     X, weights = on.take()[0], kernel.sample_weight
     if squared:
         first, _, Y, weights = distinct_examples(X, target.Y, weights)
-        gram, centering = K[np.ix_(first, first)], kernel.centering
+        gram, centering = K[np.ix_(first, first)], kernel.gram_centering
         decided = target.task == "classification" and (getattr(predictor, "tolerance", None) or 0.0) >= ROUGH
         least = LEAST_DECIDED if decided else LEAST if predictor.by_rows else 0.0
         ridges = [ridge for ridge in RIDGES[::-1] if ridge >= least]

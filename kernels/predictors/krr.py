@@ -41,7 +41,7 @@ class KRR(ExactPredictor):
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
     ) -> RegularizationPath:
         """Fit on the matrix, or on the monomials that it is a product of."""
-        kernel, weights, centering = training.kernel, training.sample_weight, training.kernel.centering
+        kernel, weights, centering = training.kernel, training.sample_weight, training.kernel.gram_centering
         F = few_monomials(training)
         if F is not None:
             unit = 1.0
@@ -131,7 +131,7 @@ def ridge_path(
 
 def _fit_leaving_out(training: TrainingSet, target: Target, C: float) -> RegularizationPath | None:
     """Fit by a factor that scores of leave-one-out follow from as well; None for a ridge that rounding takes away."""
-    kernel, weights, centering = training.whole_kernel(), training.sample_weight, training.kernel.centering
+    kernel, weights, centering = training.whole_kernel(), training.sample_weight, training.kernel.gram_centering
     first, which, Y, w = distinct_examples(training.take()[0], target.Y, weights)
     K, new_rows = usable_gram(kernel)
     try:
@@ -172,15 +172,25 @@ def left_out_scores(
     .. math:: y_i - f^{(-i)}(x_i) = \frac{y_i - f(x_i)}{1 - h_i}, \qquad
               h = \operatorname{diag} F (F^\top F + \lambda I)^{-1} F^\top + \tfrac 1 m
 
-    for features that are centered, with weights as `ridge_path`; without an intercept the last term is missing.
-    O(m D^2).
+    for features that are centered, with weights as `ridge_path`; without an intercept the last term is missing. It is
+    missing as well for features that are not centered, and the residual of a row is then taken around the mean of the
+    other targets: see `LeaveOneOut`. O(m D^2).
     """
     w = np.ones(len(F)) if sample_weight is None else sample_weight
     root = np.sqrt(w)[:, None]
-    Z, y = root * F, root * (Y - centering.target_mean(Y, sample_weight))
+    Z, deviations = root * F, Y - centering.target_mean(Y, sample_weight)
     factor = ridge_factor(Z.T @ Z, ridge)
-    leverage = np.einsum("ij,ji->i", Z, cho_solve(factor, Z.T)) + w / w.sum() * centering.subtracts
-    residuals = (y - Z @ cho_solve(factor, Z.T @ y)) / root
+
+    def residuals_of(targets: np.ndarray) -> np.ndarray:
+        return np.asarray(targets - F @ cho_solve(factor, Z.T @ (root * targets)))
+
+    leverage = np.einsum("ij,ji->i", Z, cho_solve(factor, Z.T))
+    residuals = residuals_of(deviations)
+    if centering.subtracts:
+        leverage += w / w.sum()
+    elif centering.intercept:
+        others = w.sum() - w
+        residuals += residuals_of(np.ones((len(F), 1))) * deviations * (w / others)[:, None]
     return np.asarray(Y - residuals / (1.0 - leverage)[:, None])
 
 

@@ -87,8 +87,12 @@ class ConjugateGradients(Predictor):
         """
         self.check(target.task)
         kernel, m, q = training.kernel, training.n_rows, target.Y.shape[1]
-        if kernel.degree != 1 or kernel.indefinite:
-            what = "has negative weights" if kernel.indefinite else f"is a power of degree {kernel.degree}"
+        if kernel.indefinite or not kernel.is_weighted_sum:
+            what = f"is a power of degree {kernel.degree}"
+            if kernel.degree == 1:
+                what = f"has an offset of {kernel.offset:g}"
+            if kernel.indefinite:
+                what = "has negative weights"
             raise ValueError(
                 f"predictor krr-cg serves sums of base kernels, and this kernel {what}; use krr or nystrom."
             )

@@ -506,10 +506,10 @@ class Nystrom(Predictor):
         self, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float
     ) -> RegularizationPath:
         kernel, Y, memory, seed = training.kernel, target.Y, int(self.memory), self.seed or 0
-        if kernel.degree != 1:
+        if not kernel.is_weighted_sum:
             raise ValueError(
-                f"predictor nystrom serves sums of base kernels, got a kernel of degree {kernel.degree}; use "
-                "predictor krr."
+                f"predictor nystrom serves sums of base kernels, got a kernel of degree {kernel.degree} and offset "
+                f"{kernel.offset:g}; use predictor krr."
             )
         (m, q), rng, M = Y.shape, np.random.default_rng(seed), self.landmarks
         if M is None:

@@ -119,7 +119,7 @@ class LeftOut:
     ridge : float
         lambda.
     alpha : ndarray of shape (m, q)
-        Dual coefficients; with an intercept they sum to zero.
+        Dual coefficients; of a centered kernel they sum to zero.
     sample_weight : ndarray of shape (m,)
         w.
     """
@@ -129,6 +129,7 @@ class LeftOut:
     sample_weight: np.ndarray
     _factor: Factor
     _constant: float
+    _alpha_around_others: np.ndarray
 
     @cached_property
     def _inverse(self) -> np.ndarray:
@@ -142,7 +143,7 @@ class LeftOut:
         inverse = self._inverse  # the other triangle holds what the matrix had there
         diagonal = np.array([np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))])
         diagonal -= self._constant * self.sample_weight
-        return np.asarray(self.alpha / (self.sample_weight * diagonal)[:, None])
+        return np.asarray(self._alpha_around_others / (self.sample_weight * diagonal)[:, None])
 
     @property
     def loss(self) -> float:
@@ -167,7 +168,12 @@ class LeaveOneOut:
               G = (K_c + \lambda W^{-1})^{-1} - \frac{w w^\top}{\lambda \, \mathbf 1^\top w}, \qquad
               y_i - f^{(-i)}(x_i) = \frac{\alpha_i}{G_{ii}}
 
-    where W is the diagonal matrix of the rows' weights w. Without intercept G has no second term.
+    where W is the diagonal matrix of the rows' weights w. Without intercept G has no second term. A matrix that is not
+    centered has none either, and an intercept that is the mean :math:`\bar y` of the targets gives
+
+    .. math:: \alpha = G (Y - \bar y), \qquad
+              y_i - f^{(-i)}(x_i) = \frac{1}{G_{ii}} \Bigl( \alpha_i
+              + \frac{w_i (y_i - \bar y)}{\mathbf 1^\top w - w_i} \, (G \mathbf 1)_i \Bigr)
 
     Parameters
     ----------
@@ -179,8 +185,9 @@ class LeaveOneOut:
         Weights of the rows: the squared residual of a row counts as often, and the row is left out with all its weight.
         By default each counts once. Not modified.
     centering : Centering, default "center"
-        With none, K is not centered and there is no intercept. With target, K is not centered either, and the
-        intercept is the mean of all targets, that of the row included.
+        That of K, not of the base kernels: see `LearnedKernel.gram_centering`. With none, K is not centered and there
+        is no intercept. With target, K is not centered either, and the intercept is the mean of the targets: of a row
+        that is left out the mean of the other targets.
 
     Notes
     -----
@@ -190,6 +197,9 @@ class LeaveOneOut:
     the matrix is factorized, so that no digits are lost in the difference above.
     A ridge takes a Cholesky factor, m^3 / 3 flops, its residuals the inverse of this, as many, and O(m^2 q). Only the
     centering of K is that of all rows, which changes no prediction of a regression with an intercept.
+
+    Around the mean of the other targets a left-out row has the coefficient in the large brackets, as coefficients are
+    linear in the targets and that mean differs from the mean of all by the fraction there.
 
     References
     ----------
@@ -212,6 +222,7 @@ class LeaveOneOut:
             self._matrix += np.outer(roots * (self._eigenvalue / self._weights.sum()), roots)
         self._roots = roots[:, None]
         self._targets = self._roots * (Y - centering.target_mean(Y, sample_weight))
+        self._mean_of_others = centering.intercept and not centering.subtracts
 
     def at(self, ridge: float) -> LeftOut:
         """Return the regression for a ridge, positive; ValueError for one that rounding takes away."""
@@ -221,8 +232,14 @@ class LeaveOneOut:
         if factor is None:
             raise ValueError(f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge.")
         solved = cho_solve(factor, self._targets, check_finite=False)
+        alpha = self._roots * solved
         constant = 0.0 if self._eigenvalue is None else 1.0 / (self._weights.sum() * (self._eigenvalue + ridge))
-        return LeftOut(ridge, self._roots * solved, self._weights, factor, constant)
+        around_others = alpha
+        if self._mean_of_others:
+            of_ones = self._roots * cho_solve(factor, self._roots, check_finite=False)
+            others = self._weights.sum() - self._weights
+            around_others = alpha + of_ones * (self._roots * self._targets) / others[:, None]
+        return LeftOut(ridge, alpha, self._weights, factor, constant, around_others)
 
     def best(
         self,

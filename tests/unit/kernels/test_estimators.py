@@ -26,8 +26,8 @@ from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.estimators import base, chunk_rows_for, default_family, supervised
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.families.base import distinct_rows
-from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, NKRR, learn_path
-from learnkernels.kernels.predictors import Auto, ConjugateGradients, Nystrom, as_predictor, svm
+from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, LEARNERS, NKRR, as_learner, learn_path
+from learnkernels.kernels.predictors import KRR, Auto, ConjugateGradients, Nystrom, as_predictor, svm
 from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
@@ -193,6 +193,97 @@ def test_an_estimator_predicts_what_a_comparison_predicts(learner, predictor):
     # Machines of a comparison stop at a tolerance of 1e-3, and ties of votes go to the first class there.
     agreeing = np.mean(model.predict(X_NEW) == np.array(target.classes)[compared])
     assert agreeing >= (0.95 if predictor == "svm" else 1.0)
+
+
+# Ridge regression on every learned kernel ----------------------------------------------------------------------------
+
+
+POWERS = [
+    (NKRR(degree=degree, offset=offset), family, centering)
+    for degree in (1, 2, 3, 4)
+    for offset in (0.0, 0.7)
+    for centering in ("center", "target", "none")
+    for family in (FAMILY, FeatureFamily(2))
+]
+SUMS = [
+    (name, FAMILY if learner.takes_family else None, "center")
+    for name, learner in LEARNERS.items()
+    if learner.learns_kernel and not learner.signed
+]
+SUMS += [(name, FAMILY, "target") for name in ("unif", "l2-krr")] + [("align", FAMILY, "none")]
+KINDS = ("numbers", "two classes", "three classes")
+RIDGES = [(*case, KINDS[number % 3]) for number, case in enumerate(POWERS + SUMS)]
+RIDGES += [("lp-svm", FAMILY, "center", "two classes"), ("easymkl", FAMILY, "center", "three classes")]
+RIDGES = [
+    (*case, kind)
+    for *case, kind in RIDGES
+    if {"numbers": "regression"}.get(kind, "classification") in as_learner(case[0]).tasks
+]
+
+
+def ridge_problem(kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows of which some are there twice, their target, and its columns as a ridge regression takes them."""
+    X = rows(40, 2, seed=4)[np.r_[:40, 3, 3, 5]]
+    signal = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + np.random.default_rng(7).normal(scale=0.3, size=43)
+    if kind == "numbers":
+        return X, signal + 3.0, signal[:, None] + 3.0
+    y = np.digitize(signal, [1.5] if kind == "two classes" else [0.0, 1.5])
+    return X, y, np.where(y, 1.0, -1.0)[:, None] if kind == "two classes" else np.eye(3)[y]
+
+
+def ridge_estimator(learner, family, centering: str, kind: str):
+    """Return an estimator by ridge regression, with a ridge of one half."""
+    options = {"family": family, "learner": learner, "centering": centering, "predictor": "krr"}
+    if kind == "numbers":
+        return KernelLearningRegressor(alpha=0.5, **options)
+    return KernelLearningClassifier(C=2.0, probability=False, **options)
+
+
+def weights_for(learner, X: np.ndarray) -> np.ndarray | None:
+    """Return weights of rows for a learner that takes some."""
+    return np.random.default_rng(3).uniform(0.5, 3.0, len(X)) if as_learner(learner).takes_weights else None
+
+
+@pytest.mark.parametrize(("learner", "family", "centering", "kind"), RIDGES, ids=str)
+def test_an_estimator_is_the_ridge_regression_on_its_kernel(learner, family, centering, kind):
+    X, y, Y = ridge_problem(kind)
+    X_new = rows(9, 2, seed=5)
+    w = weights_for(learner, X)
+    model = ridge_estimator(learner, family, centering, kind).fit(X, y, sample_weight=w)
+    kernel = model.kernel_
+    np.testing.assert_array_equal(kernel.rows, np.arange(len(X)))
+    w = np.ones(len(X)) if w is None else w
+    unit = np.average(np.diag(kernel.gram()), weights=w) if kernel.C is None else 1.0
+    mean = np.zeros(Y.shape[1]) if centering == "none" else np.average(Y, axis=0, weights=w)
+    dual = np.linalg.solve(kernel.gram() / unit + 0.5 * np.diag(1 / w), Y - mean)
+    expected = kernel.cross_gram(X_new) / unit @ dual + mean
+    scores = model.predict(X_new) if kind == "numbers" else model.decision_function(X_new)
+    # Entries of the fourth powers reach 1e3 times the ridge.
+    np.testing.assert_allclose(scores.reshape(expected.shape), expected, rtol=0, atol=SOLVES * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("learner", "family", "centering", "kind"), RIDGES, ids=str)
+def test_left_out_scores_are_those_of_fits_without_the_row_and_its_copies(learner, family, centering, kind):
+    X, y, Y = ridge_problem(kind)
+    w = weights_for(learner, X)
+    kernel = ridge_estimator(learner, family, centering, kind).fit(X, y, sample_weight=w).kernel_
+    training = TrainingSet.of(kernel, X, np.arange(len(X)))
+    target = Target.of(y, "regression" if kind == "numbers" else "classification")
+    positions, scores = KRR().fit(training, target, [2.0], fine=True).held_out()
+    np.testing.assert_array_equal(positions, np.arange(len(X)))
+    w = np.ones(len(X)) if w is None else w
+    K = kernel.gram() / (np.average(np.diag(kernel.gram()), weights=w) if kernel.C is None else 1.0)
+    centered = centering == "center" and kernel.degree == 1 and not kernel.offset
+    expected = np.empty(Y.shape)
+    for row in range(len(X)):
+        others = np.flatnonzero((X[row] != X).any(axis=1))
+        among, across = K[np.ix_(others, others)], K[[row]][:, others]
+        if centered:  # as a fit on the other rows would be, which changes nothing but the centering
+            among, across = center_gram(among, w[others]), center_cross_gram(across, among, w[others])
+        mean = np.zeros(Y.shape[1]) if centering == "none" else np.average(Y[others], axis=0, weights=w[others])
+        dual = np.linalg.solve(among + 0.5 * np.diag(1 / w[others]), Y[others] - mean)
+        expected[row] = (across @ dual + mean)[0]
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=SOLVES * np.abs(expected).max())
 
 
 # Chunks --------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """C and alpha that are left to the data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -7,9 +9,11 @@ from sklearn.datasets import make_moons
 from sklearn.metrics import log_loss
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, learn_kernel
-from learnkernels.kernels.predictors import ConjugateGradients, choice
+from learnkernels.kernels.learners import NKRR
+from learnkernels.kernels.predictors import KRR, ConjugateGradients, TrainingSet, choice
 from learnkernels.kernels.predictors.calibration import calibrated_log_loss, fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import GRID, RIDGES, ROUGH, best_on_grid
+from learnkernels.kernels.targets import Target
 from tests.reference import bordered
 
 FAMILY = GaussianFamily([0.25, 1.0, 4.0])
@@ -46,6 +50,27 @@ def test_alpha_has_the_least_leave_one_out_residuals():
     same = KernelLearningRegressor(FAMILY, alpha=alpha).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), same.predict(X))
     assert same.C_ == model.C_
+
+
+def test_the_ridge_of_a_power_has_the_least_residuals_around_the_means_of_the_other_targets():
+    X, y = waves(60)
+    kernel = replace(learn_kernel(NKRR(degree=2, offset=1.0), FAMILY, X, y, C=1.0), C=None)
+    K = kernel.gram() / (np.trace(kernel.gram()) / 60)
+
+    def error(ridge: float) -> float:
+        residuals = np.empty(60)
+        for row in range(60):
+            others = np.delete(np.arange(60), row)
+            mean = y[others].mean()
+            dual = np.linalg.solve(K[np.ix_(others, others)] + ridge * np.eye(59), y[others] - mean)
+            residuals[row] = y[row] - K[row, others] @ dual - mean
+        return float(np.square(residuals).sum())
+
+    chosen = choice.best_C(TrainingSet.of(kernel, None, np.arange(60)), Target.of(y, "regression"), KRR(), 0)
+    position = RIDGES.index(1 / chosen)
+    assert 0 < position < len(RIDGES) - 1
+    errors = [error(RIDGES[position + step]) for step in (-1, 0, 1)]
+    assert errors[1] == min(errors)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -292,11 +292,16 @@ def test_a_kernel_learned_on_some_rows_serves_all():
 def test_kernels_that_are_no_positive_sums_and_options_out_of_range_are_refused():
     _, X, target, _ = problem(m=100)
     power = learn_kernel(learners.NKRR(degree=2), GaussianFamily([0.1, 1.0]), X, target.values)
+    shifted = learn_kernel(
+        learners.NKRR(degree=1, offset=2.0), GaussianFamily([0.1, 1.0]), X, target.values, centering="target"
+    )
     kernel = learn_kernel("align", FAMILY, X, target.values)
     negative = replace(kernel, weights=kernel.weights * np.array([1, 1, 1, 1, 1, 1, -0.1]))
     table = [
         (power, "krr-cg", "predictor krr-cg serves .*degree 2"),
         (power, "nystrom", "predictor nystrom serves .*degree 2"),
+        (shifted, "krr-cg", "this kernel has an offset of 2; use krr"),
+        (shifted, "nystrom", "got a kernel of degree 1 and offset 2; use predictor krr"),
         (negative, "krr-cg", "negative weights; use krr"),
         (kernel, Nystrom(landmarks=1), "landmarks must be a whole number of at least 2, got 1"),
         (kernel, Nystrom(tolerance=0.0), "tolerance must be between 0 and 1, got 0.0"),
