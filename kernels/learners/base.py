@@ -17,7 +17,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.parameters import Parameterized, Value, renamed
 from learnkernels.kernels.registry import LEARNERS, UNCENTERED
-from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.solvers.certificate import Certificate, indefinite_kernels
 from learnkernels.kernels.statistics.gram import AlignmentStatistics, Normalization, NormalizedProducts, gram_statistics
 from learnkernels.kernels.targets import Target, Task
 
@@ -437,10 +437,22 @@ class JointLearner(Learner):
                 centering=problem.centering,
             )
             for value in problem.grid:
-                solution = self.solve(grams, training, value, start)
+                solution = self._solve_naming_indefinite(grams, training, value, start)
                 kernels.append(problem.kernel(self.name, solution, scales, value))
                 start = solution.weights
         return tuple(kernels)
+
+    def _solve_naming_indefinite(
+        self, grams: GramOperator, target: Target, C: float, start: np.ndarray | None
+    ) -> Solution:
+        """Return what `solve` does; ValueError that names a base kernel which is not positive semi-definite."""
+        try:
+            return self.solve(grams, target, C, start)
+        except ArithmeticError:
+            indefinite = indefinite_kernels(grams)
+            if not indefinite:
+                raise
+            raise ValueError(f"{indefinite}.") from None
 
 
 class KernelSearchLearner(Learner):

@@ -103,7 +103,7 @@ class EasyMKL(JointLearner):
         if not squared_distances.sum() > 0:
             raise ValueError("no base kernel separates the classes (all distances are zero); try other base kernels.")
         certificate = Certificate("duality gap", residual, self.tolerance, svms, (values,))
-        certificate.warn_unless_converged("easymkl", "use a larger tradeoff")
+        certificate.warn_unless_converged("easymkl", "use a larger tradeoff", grams)
         return Solution(squared_distances / squared_distances.sum(), certificate)
 
 
@@ -134,6 +134,11 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     svms : int
         Number of SVMs solved.
 
+    Raises
+    ------
+    ArithmeticError
+        Q is far from positive semi-definite.
+
     Notes
     -----
     The coefficients of a hard-margin SVM are gamma times two over the minimum. Uniform gamma bounds the minimum
@@ -141,7 +146,10 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     slack is made more expensive.
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
-    cost = FIRST_COST * 2 / _duality_gap(Q, y, uniform)[1]
+    squared_distance = _duality_gap(Q, y, uniform)[1]
+    if not squared_distance > 0:
+        raise ArithmeticError("a squared distance between the means of classes is not positive.")
+    cost = FIRST_COST * 2 / squared_distance
     a, svms = solve_svm(Q, y, cost)[0], 1
     while a.max() >= cost and svms < MOST_COSTS:
         cost *= DEARER

@@ -12,7 +12,7 @@ from scipy.linalg import cho_solve
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
 from learnkernels.kernels.learners.base import JointLearner, Solution, center_weights
 from learnkernels.kernels.parameters import positive, whole_number
-from learnkernels.kernels.solvers.certificate import TOLERANCE
+from learnkernels.kernels.solvers.certificate import TOLERANCE, indefinite_kernels
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
 from learnkernels.kernels.solvers.projected_gradient import Iterate, ProjectedGradient, minimize_linear
@@ -78,6 +78,8 @@ class PolynomialRidge:
         K += self.offset
         factor = factored_with_ridge(entrywise_power(K, self.degree), self.ridge)
         if factor is None:
+            if indefinite := indefinite_kernels(self.grams):
+                raise ValueError(f"{indefinite}.")
             raise not_definite(self.degree, self.ridge, float(np.abs(K).max()) ** self.degree)
         alpha = cho_solve(factor, self.Y, check_finite=False)
 

@@ -1,5 +1,6 @@
 """One-stage learners: weights and predictor in one convex problem, against generic solvers and known special cases."""
 
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -12,9 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from learnkernels import center_gram, centered_alignment
+from learnkernels import center_gram, centered_alignment, learn_kernel
 from learnkernels.kernels import learners
 from learnkernels.kernels.engine.operators import StackedGrams
+from learnkernels.kernels.families import PrecomputedFamily
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LEARNERS, JointLearner, LpKRR, LpSVM, SingleStage
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import Ball, InnerSolution
@@ -320,6 +322,38 @@ def test_kernels_that_are_not_positive_semi_definite_are_named(learner):
         learner.solve(with_one, target, 0.1)
     with pytest.raises(ValueError, match=named):  # there is no factor
         learner.solve(with_one, target, 1.0)
+
+
+INDEFINITE = ("a gap below zero", "no sign", "the negative of a kernel")
+
+
+@pytest.mark.parametrize("kind", INDEFINITE)
+@pytest.mark.parametrize("normalize", ["trace", "frobenius"])
+@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if issubclass(learner, JointLearner)])
+def test_one_stage_learners_solve_or_name_a_matrix_that_is_not_positive_semi_definite(name, normalize, kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=60) > 0, "a", "b")
+    squares = ((X[:, None] - X) ** 2).sum(axis=2)
+    A = rng.normal(size=(60, 60))
+    matrix = {
+        "a gap below zero": np.exp(-0.5 * squares) - 0.02 * np.eye(60),
+        "no sign": A + A.T,
+        "the negative of a kernel": -np.exp(-0.5 * squares),
+    }[kind]
+    family = PrecomputedFamily(np.stack([np.exp(-0.1 * squares), matrix, X @ X.T]))
+    learn = partial(learn_kernel, name, family, family.X, y, C=1.0, normalize=normalize)
+    named = "base kernel 2 of 3 is not positive semi-definite; leave it out."
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "(?!.*base kernel 2 of 3 is not positive semi-definite)")
+            warnings.filterwarnings("ignore", ".*base kernel 2 of 3 is not positive semi-definite")
+            weights = learn().weights
+    except ValueError as error:
+        assert str(error) == named
+    else:
+        assert np.isfinite(weights).all()
+        assert kind != "no sign" or name not in ("easymkl", "l1-svm", "nkrr")  # no weights solve these problems
 
 
 def test_a_hessian_that_rounding_made_indefinite_gives_a_candidate_all_the_same():
