@@ -24,6 +24,12 @@ BLOCK_ROWS = 8192
 PERMUTED_BYTES = 2**28
 """Bytes of the permuted targets that one pass multiplies by the base kernels."""
 
+MOST_GROUPS, GROUP_ROWS = 20, 4
+"""Groups of rows that a jackknife leaves out by default, at most, and rows of a group, at least."""
+
+LEAST_ROWS = 2 * GROUP_ROWS
+"""Rows of an alignment test, at least: two groups."""
+
 ROUNDING = 1e-12
 """Share of its magnitude up to which a statistic of permuted rows equals that of the rows in their order."""
 
@@ -200,7 +206,7 @@ def alignment_test(
     *,
     task: Task | None = None,
     n_permutations: int = 999,
-    n_groups: int = 20,
+    n_groups: int | None = None,
     level: float = 0.95,
     random_state: int = 0,
 ) -> AlignmentTest:
@@ -218,8 +224,8 @@ def alignment_test(
         By default what the target looks like.
     n_permutations : int, default 999
         Permutations of the target; the least p-value is one over one more than these.
-    n_groups : int, default 20
-        Groups of rows that the jackknife leaves out in turn.
+    n_groups : int, optional
+        Groups of rows that the jackknife leaves out in turn; by default 20, or a quarter of fewer than 80 rows.
     level : float, default 0.95
         Coverage of the intervals.
     random_state : int, default 0
@@ -232,7 +238,7 @@ def alignment_test(
     Raises
     ------
     ValueError
-        As `gram_statistics`; fewer rows than four a group, or a base kernel that is constant.
+        As `gram_statistics`; fewer than eight rows or than four a group, or a base kernel that is constant.
 
     Notes
     -----
@@ -248,7 +254,11 @@ def alignment_test(
     """
     X, Y = as_rows(X), Target.of(y, task).Y
     m, rng = X.shape[0], np.random.default_rng(random_state)
-    if not 2 <= n_groups <= m // 4:
+    if m < LEAST_ROWS:
+        raise ValueError(f"alignment_test takes at least {LEAST_ROWS} rows, got {m}; give more rows.")
+    if n_groups is None:
+        n_groups = min(MOST_GROUPS, m // GROUP_ROWS)
+    if not 2 <= n_groups <= m // GROUP_ROWS:
         raise ValueError(f"n_groups must be from 2 to a quarter of the rows, got {n_groups} for {m} rows.")
     if n_permutations < 1 or not 0 < level < 1:
         raise ValueError(

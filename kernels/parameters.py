@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from importlib import import_module
-from inspect import Parameter, isabstract, signature
+from inspect import Parameter, currentframe, isabstract, signature
 from numbers import Integral, Real
 from typing import Any, NoReturn, Self, TypeVar, cast
 
@@ -22,6 +22,9 @@ ADVICE = "what was saved is damaged or not of this program; save it again"
 
 NAMED = 5
 """How many names a sentence lists before it only counts."""
+
+PASSED_OVER = ("learnkernels", "sklearn", "joblib", "importlib")
+"""Packages that warnings do not point to: this one, those that call its estimators, and that of imports."""
 
 NOT_FINITE = ("inf", "-inf", "nan")
 """Numbers that JSON does not have, written as texts."""
@@ -338,16 +341,31 @@ def old_names(names: Mapping[str, str]) -> Callable[[Renaming], Renaming]:
     return decorate
 
 
-def new_name(old: str, names: Mapping[str, str], level: int = 3) -> str:
-    """Return what an old name is now, with a FutureWarning for the caller at that level of the stack."""
-    warnings.warn(f"{old!r} is now {names[old]!r}; version 0.4 removes the old name.", FutureWarning, stacklevel=level)
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the caller's code: that of the first frame outside of this package and scikit-learn."""
+    frame = currentframe()
+    while frame is not None and frame.f_back is not None:
+        package, _, _ = frame.f_globals.get("__name__", "").partition(".")
+        if package not in PASSED_OVER:
+            break
+        frame = frame.f_back
+    if frame is None:  # of a Python that has no frames
+        warnings.warn(message, category, stacklevel=2)
+        return
+    module, registry = frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
+
+
+def new_name(old: str, names: Mapping[str, str]) -> str:
+    """Return what an old name is now, with a FutureWarning for the caller."""
+    warn_caller(f"{old!r} is now {names[old]!r}; version 0.4 removes the old name.", FutureWarning)
     return names[old]
 
 
 def renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return arguments under their new names; warn of each old one."""
     for old in names.keys() & given.keys():
-        new_name(old, names, level=4)
+        new_name(old, names)
     return {names.get(name, name): value for name, value in given.items()}
 
 

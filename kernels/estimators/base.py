@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
@@ -30,7 +29,7 @@ from learnkernels.kernels.learners import (
     learn_from_statistics,
     learn_kernel,
 )
-from learnkernels.kernels.parameters import old_attribute, renamed, require_one_of
+from learnkernels.kernels.parameters import old_attribute, renamed, require_one_of, warn_caller
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.statistics.gram import Normalization, require_normalization
 from learnkernels.kernels.statistics.sampled import require_sample, sample_statistics
@@ -104,6 +103,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     random_state: Any = 0
     n_jobs: int | None = None
 
+    learner_reason_: str = field(init=False)
     kernel_: LearnedKernel = field(init=False)
     weights_: np.ndarray = field(init=False)
     alignment_: float = field(init=False)
@@ -118,12 +118,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def learner_(self) -> str:
         """Name of the learner."""
         return self.kernel_.learner
-
-    @property
-    def learner_reason_(self) -> str:
-        """Reason for the automatic choice of `learner_`; empty where the learner was named."""
-        learner, why = default_learner(self.family, self.kernel_.X)
-        return why if self.learner == AUTO and learner == self.learner_ else ""
 
     @property
     def relevance_(self) -> dict[str, float]:
@@ -211,15 +205,19 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         # A learner that is chosen is one that takes these rows.
         return "csr" if getattr(self.family, "takes_sparse", True) else False
 
-    @property
-    def _seed(self) -> int:
-        """Of all that is drawn."""
+    def _draw_seed(self) -> int:
+        """Return the seed of everything that one fit draws: `random_state`, or one number drawn from it."""
         state = check_random_state(self.random_state)
-        return int(self.random_state) if isinstance(self.random_state, Integral) else int(state.randint(2**31 - 1))
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(state.randint(2**31 - 1))
 
-    def _learn(self, X: Rows, target: Target, C: float, sample_weight: np.ndarray | None = None) -> LearnedKernel:
+    def _learn(
+        self, X: Rows, target: Target, C: float, seed: int, sample_weight: np.ndarray | None = None
+    ) -> LearnedKernel:
         """Return the kernel learned from rows or a sample of them."""
         learner, centering = self._checked_learner(X, target.task), Centering.of(self.centering)
+        self.learner_reason_ = learner_reason(self.learner, self.family, X, learner.name)
         given = copy(self.family)  # which a search may change
         family = default_family(X) if given is None and learner.takes_family else given
         learner.check(family, sample_weight, centering)
@@ -235,12 +233,12 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             )
         if isinstance(learner, KernelSearchLearner):
             require_sample(sample)
-            rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, self._seed)
+            rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, seed)
             return learner.learn_from_rows(X, target, [C], rows)[0]
         assert family is not None  # checked
         family.check_rows(X)
         keep_origin = not learner.centered or not centering.subtracts
-        statistics = sample_statistics(family, X, target.Y, sample=sample, seed=self._seed, keep_origin=keep_origin)
+        statistics = sample_statistics(family, X, target.Y, sample=sample, seed=seed, keep_origin=keep_origin)
         return learn_from_statistics(learner, family, X, statistics, target=target, **options)
 
     def _checked_sample(self, learner: Learner, m: int, weighted: bool) -> Literal["auto"] | int | None:
@@ -320,12 +318,12 @@ def require_precision(precision: Any) -> Precision:
 def warn_of_cells(sentences: Sequence[str]) -> None:
     """Warn of columns that are left out, and of cells that are not what their column holds."""
     for sentence in sentences:
-        warnings.warn(f"{sentence}.", UserWarning, stacklevel=6)
+        warn_caller(f"{sentence}.")
 
 
 def warn_of_rows(m: int, what: str) -> None:
     """Warn of many rows, and of the sample that is drawn."""
-    warnings.warn(f"X has {m:,} rows, more than {MOST_ROWS:,}: {what}.", UserWarning, stacklevel=2)
+    warn_caller(f"X has {m:,} rows, more than {MOST_ROWS:,}: {what}.")
 
 
 def chunk_rows_for(m: int) -> int:
@@ -436,3 +434,9 @@ def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
     if sparse.issparse(X):
         return "alignf", "rows are sparse, and gradients, from which rfm learns metrics, are dense"
     return "rfm", "no base kernels are given, and rfm finds them in metrics that it learns"
+
+
+def learner_reason(learner: str | Learner, family: KernelFamily | None, X: Rows, learned_by: str) -> str:
+    """Return why a kernel was learned by that learner where the choice was automatic; nothing where it was named."""
+    default, why = default_learner(family, X)
+    return why if learner == AUTO and default == learned_by else ""

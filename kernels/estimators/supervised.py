@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from copy import copy
@@ -23,13 +22,14 @@ from learnkernels.kernels.estimators.base import (
     KernelLearner,
     Precision,
     default_family,
+    learner_reason,
     require_precision,
     within_n_jobs,
 )
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import as_learner, learn_kernel
-from learnkernels.kernels.parameters import old_attribute, old_names, positive
+from learnkernels.kernels.parameters import old_attribute, old_names, positive, warn_caller
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import MOST_ROWS, PredictionProblem, best_C, given
@@ -141,7 +141,9 @@ class SupervisedLearner(KernelLearner):
             del self.feature_names_in_
         self.n_features_in_, self.n_samples_fit_ = d, len(rows)
         self.take_table(None)
-        return self._fit_predictor(TrainingSet.of(kernel, X, rows, workers, progress), y)
+        seed = self._draw_seed()
+        self.learner_reason_ = learner_reason(self.learner, self.family, kernel.X, kernel.learner)
+        return self._fit_predictor(TrainingSet.of(kernel, X, rows, workers, progress), y, seed)
 
     def _check_options(self, task: Task) -> None:
         """Raise ValueError for a precision or a predictor that is none, before any work."""
@@ -162,7 +164,7 @@ class SupervisedLearner(KernelLearner):
     ) -> None:
         """Keep what follows from scores of rows that the predictor has not seen."""
 
-    def _fit(self, X: Rows, y: np.ndarray, weights: np.ndarray | None) -> Self:
+    def _fit(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Self:
         """Fit on all rows, or with a `time_limit` on growing samples of them while the next fit is expected to end.
 
         The seconds of a fit are taken to grow with the square of its rows, which is more than most do.
@@ -170,25 +172,23 @@ class SupervisedLearner(KernelLearner):
         m, n, started = len(y), len(y), time.perf_counter()
         if self.time_limit is not None:
             limit, n = positive("time_limit", self.time_limit), min(m, FIRST_ROWS)
-            order = nested_samples(self._encoded(y), self._seed)
+            order = nested_samples(self._encoded(y), seed)
         while n < m:
             rows, begun = np.sort(order[:n]), time.perf_counter()
-            self._fit_rows(X[rows], y[rows], None if weights is None else weights[rows], m)
+            self._fit_rows(X[rows], y[rows], None if weights is None else weights[rows], m, seed)
             ended = time.perf_counter()
             following = min(m, int(n * np.sqrt(max(0.0, started + limit - ended) / (ended - begun))))
             if following < min(WORTH * n, m):
                 kernel = replace(self.kernel_, rows=rows[self.kernel_.rows])
                 self.take_coefficients(kernel, self.dual_coef_, self.intercept_)
-                warnings.warn(
-                    f"time_limit={self.time_limit:g}: fitted on a sample of {n:,} of {m:,} rows; allow more seconds.",
-                    UserWarning,
-                    stacklevel=4,
+                warn_caller(
+                    f"time_limit={self.time_limit:g}: fitted on a sample of {n:,} of {m:,} rows; allow more seconds."
                 )
                 return self
             n = following
-        return self._fit_rows(X, y, weights, m)
+        return self._fit_rows(X, y, weights, m, seed)
 
-    def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, of: int) -> Self:
+    def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, of: int, seed: int) -> Self:
         """Learn the kernel, then the predictor, on all or some `of` the rows."""
         begun, target, value = time.perf_counter(), self._encoded(y), self._C()
 
@@ -204,21 +204,21 @@ class SupervisedLearner(KernelLearner):
         if value == "auto":
             value, own = 1.0, self._checked_learner(X, target.task).predictor
             if own is not None:  # what suits base kernels of equal weights
-                some = drawn_rows(len(y), MOST_ROWS, self._seed)
+                some = drawn_rows(len(y), MOST_ROWS, seed)
                 family = default_family(X[some]) if self.family is None else self.family
                 options: dict[str, Any] = {"normalize": self.normalize, "centering": self.centering}
                 unif = learn_kernel("unif", family, X[some], target.values[some], task=target.task, **options)
                 training = TrainingSet.of(unif, None, np.arange(len(some)))
-                value = best_C(training, target.take(some), as_predictor(own), self._seed)
-        kernel = self._learn(X, target, value, weights)
+                value = best_C(training, target.take(some), as_predictor(own), seed)
+        kernel = self._learn(X, target, value, seed, weights)
         say(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
         self.n_samples_fit_ = len(y)
         training = TrainingSet.of(kernel, X, np.arange(len(y)), None, progress if self.verbose else None)
-        self._fit_predictor(training, y)
+        self._fit_predictor(training, y, seed)
         say(f"{self.predictor_} is fitted")
         return self
 
-    def _fit_predictor(self, training: TrainingSet, y: np.ndarray) -> Self:
+    def _fit_predictor(self, training: TrainingSet, y: np.ndarray, seed: int) -> Self:
         """Choose and fit the predictor on a learned kernel, and its C where that is left to the data."""
         target, kernel, value = self._encoded(y), training.kernel, self._C()
         learned_for = kernel.C
@@ -231,7 +231,7 @@ class SupervisedLearner(KernelLearner):
             )
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "seed", 0) is None:
-            predictor = as_predictor(predictor, seed=self._seed)
+            predictor = as_predictor(predictor, seed=seed)
         learner, holds_out = as_learner(kernel.learner), bool(getattr(self, self.held_out_for))
         fits = 1.0 + WORK_OF_HELD_OUT * holds_out
         choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
@@ -240,7 +240,7 @@ class SupervisedLearner(KernelLearner):
         with blas_threads_for(len(target)):
             if value == "auto":
                 with blas_threads_for(min(len(target), MOST_ROWS)):
-                    value = best_C(training, target, predictor, self._seed)
+                    value = best_C(training, target, predictor, seed)
             self.C_ = float(value)
             path = predictor.fit(training, target, [self.C_], fine=True)
             assert path.kernel is not None
@@ -445,6 +445,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             A parameter is out of its range, there is one class, or the kernel cannot be learned from these rows.
         """
         given("C", self.C)
+        seed = self._draw_seed()
         X, y = self._validated(X, y)
         check_classification_targets(y)
         X, y, weights = with_weight(X, y, sample_weight)
@@ -452,7 +453,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             of_classes = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
             X, y, weights = with_weight(X, y, of_classes)
         self._check_options(self._encoded(y).task)
-        return self._fit(X, y, weights)
+        return self._fit(X, y, weights, seed)
 
     def _C(self) -> float | Literal["auto"]:
         return given("C", self.C)
@@ -706,13 +707,15 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
             not used.
         """
         self._C()
+        seed = self._draw_seed()
         X, y = self._validated(X, y, multi_output=True, y_numeric=True)
         X, y, weights = with_weight(X, np.asarray(y, dtype=np.float64), sample_weight)
         self._check_options("regression")
         if (y != y[0]).any():
-            return self._fit(X, y, weights)
-        warnings.warn("y is constant, so no kernel is learned and this value is predicted.", UserWarning, stacklevel=3)
-        some = drawn_rows(X.shape[0], FEW_ROWS, self._seed)
+            return self._fit(X, y, weights, seed)
+        warn_caller("y is constant, so no kernel is learned and this value is predicted.")
+        self.learner_reason_ = ""
+        some = drawn_rows(X.shape[0], FEW_ROWS, seed)
         family = default_family(X[some]) if self.family is None else self.family
         kernel = learn_kernel("unif", family, X[some], np.arange(len(some)) * 1.0, task="regression")
         first = np.atleast_1d(y[0])

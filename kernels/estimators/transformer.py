@@ -163,8 +163,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         n = whole_number("n_components", self.n_components, 1)
         require_one_of("method", self.method, get_args(Method))
+        seed = self._draw_seed()
         X, y = self._validated(X, y, multi_output=True)
-        kernel = self._learn(X, self._target(np.asarray(y)), positive("C", self.C))
+        kernel = self._learn(X, self._target(np.asarray(y)), positive("C", self.C), seed)
         m = kernel.X.shape[0]
         most = min(n, m)
         with blas_threads_for(m):
@@ -177,7 +178,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
                 self.landmarks_, self.components_ = np.arange(m), U * (signs / np.sqrt(values))
                 self._take_landmarks(kernel)
             else:
-                drawn = check_random_state(self.random_state).permutation(m)[:most] if most < m else np.arange(m)
+                drawn = check_random_state(seed).permutation(m)[:most] if most < m else np.arange(m)
                 self.landmarks_ = np.sort(drawn)
                 some = np.ix_(self.landmarks_, self.landmarks_)
                 on = kernel.over(self.landmarks_) if kernel.degree == 1 and most < m else kernel

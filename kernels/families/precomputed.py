@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from copy import copy
 from typing import Any, TypeAlias
@@ -11,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.parameters import warn_caller
 
 SAMPLE = 32
 """Rows of the sample on which the matrices must be symmetric."""
@@ -62,10 +62,8 @@ class PrecomputedFamily(KernelFamily):
     ) -> None:
         given = matrices if blocks is None else blocks
         if blocks is not None or (not isinstance(given, np.ndarray) and len(given) and given[0].ndim == 3):
-            warnings.warn(
-                "blocks of rows are deprecated since version 0.3 and go in version 0.5; give matrices.",
-                FutureWarning,
-                stacklevel=2,
+            warn_caller(
+                "blocks of rows are deprecated since version 0.3 and go in version 0.5; give matrices.", FutureWarning
             )
             given = given if isinstance(given, np.ndarray) else np.concatenate(given, axis=1)
         self.matrices = given

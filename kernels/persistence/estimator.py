@@ -55,6 +55,7 @@ def estimator_to_data(estimator: Any) -> dict[str, Any]:
     return {
         "task": task,
         "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
+        "learner_reason": estimator.learner_reason_,
         "predictor": estimator.predictor_,
         "predictor_reason": estimator.predictor_reason_,
         **{name: value for name, (at, _) in FITTED.items() if (value := getattr(estimator, at, None)) is not None},
@@ -79,6 +80,7 @@ def estimator_to_arrays(estimator: Estimator) -> dict[str, np.ndarray]:
 def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     """Return the fitted estimator of some data and arrays, or raise ValueError about what is wrong with them."""
     from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+    from learnkernels.kernels.estimators.base import learner_reason
 
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
     task = fields.get("task", one_of(tuple(kinds)))
@@ -97,6 +99,10 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
         estimator._vector = fields.get("vector", truth)
     kernel = {name.removeprefix(KERNEL): array for name, array in arrays.items() if name.startswith(KERNEL)}
     estimator.take_coefficients(kernel_from_arrays(kernel), take(arrays, "dual_coef"), take(arrays, "intercept"))
+    reason = fields.get("learner_reason", optional(text))
+    if reason is None:  # as files of an earlier release are
+        reason = learner_reason(estimator.learner, estimator.family, estimator.kernel_.X, estimator.learner_)
+    estimator.learner_reason_ = reason
     estimator.n_features_in_ = int(estimator.kernel_.X.shape[1])
     if (table := fields.get("table", optional(TableEncoding.from_dict))) is not None and (
         len(table.features) != estimator.n_features_in_

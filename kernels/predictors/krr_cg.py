@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ import numpy as np
 from learnkernels.kernels.centering import mean_over, subtract_means
 from learnkernels.kernels.engine.combination import CombinedGram
 from learnkernels.kernels.families.base import distinct_rows
+from learnkernels.kernels.parameters import warn_caller
 from learnkernels.kernels.predictors.base import Predictor, RegularizationPath, TrainingSet
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
 from learnkernels.kernels.targets import Target
@@ -193,5 +193,5 @@ def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
         f"C = {values[worst]:g}, above the tolerance of {solutions.tolerance:g}; use a smaller C, or a "
         "larger tolerance."
     )
-    warnings.warn(text, ConvergenceWarning, stacklevel=4)
+    warn_caller(text, ConvergenceWarning)
     return text

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.parameters import warn_caller
 from learnkernels.kernels.predictors.base import ExactPredictor, RegularizationPath
 from learnkernels.kernels.solvers.svm import AT_BOUND, solve_svm
 from learnkernels.kernels.targets import Target, class_pairs
@@ -161,11 +162,10 @@ def _fit(
         if svm.n_iter_[0] >= most:
             if sample_weight is None:
                 return _fit_exactly(K, labels, C)
-            warnings.warn(
+            warn_caller(
                 f"the support vector machine with sample weights ended after {most} iterations, before its tolerance "
                 f"of {tolerance:g}; use a smaller C, or predictor krr.",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         dual[rows[svm.support_], j], intercepts[j] = svm.dual_coef_[0], svm.intercept_[0]
     return _PairwiseSVM(C, dual, intercepts, exact=False)

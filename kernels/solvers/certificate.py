@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator, has_room
-from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.parameters import Value, warn_caller
 
 TOLERANCE = 1e-6
 """Relative residual that iterative learners reach by default."""
@@ -58,11 +57,10 @@ class Certificate(Value):
             from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
 
             advice = (indefinite_kernels(grams) if grams is not None else "") or advice
-            warnings.warn(
+            warn_caller(
                 f"{learner} stopped after {self.iterations} iterations at a relative {self.measure} of "
                 f"{self.residual:.1e}, above the tolerance of {self.tolerance:.0e}; {advice}.",
                 ConvergenceWarning,
-                stacklevel=3,
             )
         return self
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -17,7 +16,7 @@ from learnkernels.kernels.engine.passes import RowBlocks, block_rows_of, choose_
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.parameters import Value, require_one_of
+from learnkernels.kernels.parameters import Value, require_one_of, warn_caller
 
 Normalization = Literal["trace", "frobenius", "none"]
 
@@ -89,7 +88,7 @@ class AlignmentStatistics(Value, ABC):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         method, centered = RENAMED[name]
         call = f"{method}({'' if centered else 'centered=False'})"
-        warnings.warn(f"{name} is {call} since 0.3, and goes in 0.4.", FutureWarning, stacklevel=2)
+        warn_caller(f"{name} is {call} since 0.3, and goes in 0.4.", FutureWarning)
         return getattr(self, method)(centered)
 
     @property

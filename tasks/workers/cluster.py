@@ -42,6 +42,7 @@ from learnkernels.conf.errors import InputError, cut
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.parameters import warn_caller
 from learnkernels.tasks.data import parts as in_parts
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.store import LIBRARIES, store_path, temporary_folder
@@ -381,7 +382,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         results = self.recovering(by_workers, "a job")
         for _, caught in results:
             for category, text in caught:
-                warnings.warn(text, category, stacklevel=2)
+                warn_caller(text, category)
         return [result for result, _ in results]
 
     def sent(self, values: list[Any]) -> list[Future]:

@@ -40,6 +40,15 @@ def debiased(K: np.ndarray, L: np.ndarray) -> float:
     return hsic(K, L) / np.sqrt(hsic(K, K) * hsic(L, L))
 
 
+@pytest.mark.parametrize(("m", "n_groups"), [(8, 2), (48, 12), (79, 19), (80, 20), (100, 20)])
+def test_rows_make_as_many_groups_as_they_allow_up_to_twenty(m: int, n_groups: int):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(m, 2))
+    test = partial(alignment_test, LinearFamily(), X, X[:, 0] + rng.normal(size=m), n_permutations=1)
+    for bound in ("low", "high"):
+        np.testing.assert_array_equal(getattr(test(), bound), getattr(test(n_groups=n_groups), bound))
+
+
 def test_debiased_alignments_are_those_of_the_printed_estimator_however_kernels_are_given():
     X, Y = dependent()
     K, L = X @ X.T, Y @ Y.T
@@ -148,6 +157,7 @@ def test_bad_input_gets_one_sentence():
         (partial(linear_cka, X, np.full((40, 2), 0.1)), "Y is the same in all rows"),
         (partial(linear_cka, np.where(X > 3, np.nan, X), Y), "X must be finite"),
         (partial(alignment_test, LinearFamily(), X, Y, n_groups=11), "n_groups must be from 2 to a quarter"),
+        (partial(alignment_test, LinearFamily(), X[:7], Y[:7]), "takes at least 8 rows, got 7; give more rows"),
         (partial(alignment_test, LinearFamily(), X, Y, n_groups=4, level=1.0), "level between 0 and 1"),
         (partial(alignment_test, LinearFamily(), X, np.ones(40), task="regression", n_groups=4), "must vary"),
         (partial(independence_test, K, eye), "same samples"),

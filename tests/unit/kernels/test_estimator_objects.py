@@ -1,22 +1,30 @@
 """Learners, predictors and families as parameters of the estimators, and what is said of many rows."""
 
+import copy
+import json
 import re
 import threading
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 
 import learnkernels.kernels.estimators.base
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
+from learnkernels.kernels import learners
 from learnkernels.kernels.centering import center_cross_gram, center_gram
-from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
-from learnkernels.kernels.learners import LpKRR, Lq, learn_from_statistics
+from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PrecomputedFamily
+from learnkernels.kernels.learners import NKRR, LpKRR, Lq, learn_from_statistics
+from learnkernels.kernels.parameters import Fields
+from learnkernels.kernels.persistence.estimator import estimator_from, estimator_to_arrays, estimator_to_data
 from learnkernels.kernels.predictors import Auto, Nystrom
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
@@ -194,6 +202,131 @@ def test_what_an_automatic_learner_stands_for_is_said():
         again = KernelLearningRegressor(family).fit_kernel(model.kernel_, NUMBERS)
         for same in (named, again):
             np.testing.assert_array_equal(same.predict(given), model.predict(given))
+
+
+def test_the_reason_for_a_learner_is_that_of_the_fit_whatever_is_set_since():
+    automatic, named = KernelLearningRegressor(FAMILY).fit(X, NUMBERS), KernelLearningRegressor(FAMILY, "lq")
+    named.fit(X, NUMBERS)
+    arrays = estimator_to_arrays(automatic)
+    data = json.loads(json.dumps(estimator_to_data(automatic)))
+    for model in (automatic, copy.copy(automatic), estimator_from(Fields(data, "a model"), arrays)):
+        model.set_params(family=None, learner="lq")
+        assert (model.learner_, model.learner_reason_[:22]) == ("alignf", "base kernels are given")
+    named.set_params(learner="auto")
+    assert (named.learner_, named.learner_reason_) == ("lq", "")
+    del data["learner_reason"]  # as files of an earlier release are
+    assert estimator_from(Fields(data, "a model"), arrays).learner_reason_ == automatic.learner_reason_
+    constant = KernelLearningRegressor(FAMILY)
+    with pytest.warns(UserWarning, match="y is constant"):
+        assert constant.fit(X, np.ones(len(X))).learner_reason_ == ""
+
+
+# Seeds ---------------------------------------------------------------------------------------------------------------
+
+
+DRAWN = [
+    KernelLearningRegressor(FAMILY, sample=256, predictor=Nystrom(landmarks=20)),
+    KernelLearningClassifier(FAMILY, "l1-svm", predictor="nystrom", time_limit=1e6),
+    KernelLearningRegressor(learner="ca", sample=300, predictor="krr-cg"),
+    LearnedKernelTransformer(FAMILY, n_components=20),
+]
+
+
+def state_of(source: np.random.RandomState) -> tuple[str, bytes, int, int, float]:
+    """Return where a source of random numbers is."""
+    kind, keys, *position = source.get_state()
+    return kind, keys.tobytes(), *position
+
+
+@pytest.mark.parametrize("model", DRAWN, ids=str)
+def test_a_fit_draws_one_seed_and_the_next_fit_another(model):
+    y = labels(MANY) if isinstance(model, KernelLearningClassifier) else numbers(MANY)
+    source, expected = np.random.RandomState(0), np.random.RandomState(0)
+    seeds = [int(expected.randint(2**31 - 1)) for _ in range(2)]
+    drawing = clone(model)
+    drawing.random_state = source  # a clone would get a copy
+
+    def features_of(fitted) -> np.ndarray:
+        return fitted.transform(X_NEW) if hasattr(fitted, "transform") else fitted._scores(X_NEW)
+
+    fits = [features_of(drawing.fit(MANY, y)) for _ in seeds]
+    assert state_of(source) == state_of(expected)
+    for seed, values in zip(seeds, fits, strict=True):
+        np.testing.assert_array_equal(values, features_of(clone(model).set_params(random_state=seed).fit(MANY, y)))
+    assert not np.array_equal(*fits)
+    again = clone(model).set_params(random_state=np.random.RandomState(0)).fit(MANY, y)
+    np.testing.assert_array_equal(features_of(again), fits[0])
+
+
+def test_without_a_seed_a_fit_draws_one_from_numpy():
+    source, expected = check_random_state(None), np.random.RandomState(3)
+    before = source.get_state()
+    try:
+        source.set_state(expected.get_state())
+        clone(DRAWN[0]).set_params(random_state=None).fit(MANY, numbers(MANY))
+        expected.randint(2**31 - 1)
+        assert state_of(source) == state_of(expected)
+    finally:
+        source.set_state(before)
+
+
+# Warnings ------------------------------------------------------------------------------------------------------------
+
+
+TABLE = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "id": [f"key {i}" for i in range(60)], "city": ["Rom", "Ulm"] * 30})
+NEVER = NKRR(max_iterations=1, tolerance=1e-15)
+
+
+def fit_in_a_pipeline(model, X, y):
+    return make_pipeline(StandardScaler(), model).fit(X, y)
+
+
+def fit_in_a_search(model, X, y):
+    return GridSearchCV(model, {"precision": ["float64"]}, cv=2, error_score="raise").fit(X, y)
+
+
+@pytest.mark.parametrize("fit", [type(DRAWN[0]).fit, fit_in_a_pipeline, fit_in_a_search])
+@pytest.mark.parametrize(
+    ("model", "y", "said"),
+    [
+        (KernelLearningRegressor(FAMILY, NEVER), NUMBERS, "nkrr stopped"),
+        (KernelLearningRegressor(FAMILY), np.ones(60), "y is constant"),
+        (KernelLearningRegressor(FAMILY), NUMBERS, "more than 20"),
+        (KernelLearningRegressor(FAMILY, sample="all", time_limit=1e-9), NUMBERS, "time_limit=1e-09"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_warnings_of_a_fit_point_to_the_caller(fit, model, y, said, monkeypatch):
+    monkeypatch.setattr(learnkernels.kernels.estimators.supervised, "FIRST_ROWS", 20)
+    if said == "more than 20":
+        monkeypatch.setattr(learnkernels.kernels.estimators.base, "MOST_ROWS", 20)
+        model = clone(model).set_params(family=FamilyUnion([FeatureFamily(3), FAMILY]), sample=None)
+    with pytest.warns((UserWarning, ConvergenceWarning), match=said) as caught:
+        fit(clone(model), X, y)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_warnings_of_cells_and_old_names_point_to_the_caller():
+    model, statistics = KernelLearningRegressor(FAMILY), gram_statistics(FAMILY, X, NUMBERS)
+    for act, said in (
+        (lambda: model.fit(TABLE, NUMBERS), "'id' is left out"),
+        (lambda: model.predict(TABLE.assign(a=["<0.5", *["0.5"] * 59])), "column 'a' holds the limit '<0.5'"),
+        (lambda: model.regularisation_, "'regularisation_' is now"),
+        (lambda: model.set_params(normalise="trace"), "'normalise' is now"),
+        (lambda: KernelLearningRegressor(FAMILY, normalise="trace"), "'normalise' is now"),
+        (lambda: statistics.frobenius, "frobenius is products"),
+        (lambda: learners.OneStageLearner, "'OneStageLearner' is now"),
+        (lambda: PrecomputedFamily(blocks=np.eye(4)[None]), "blocks of rows are deprecated"),
+    ):
+        with pytest.warns(Warning, match=said) as caught:
+            act()
+        assert {warning.filename for warning in caught} == {__file__}
+    with pytest.warns(FutureWarning, match="'TwoStageLearner' is now") as caught:
+        from learnkernels.kernels.learners import TwoStageLearner  # noqa: F401
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+# Learners ------------------------------------------------------------------------------------------------------------
 
 
 def test_learners_of_weights_and_predictor_take_what_suits_equal_weights():
