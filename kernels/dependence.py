@@ -278,7 +278,8 @@ def alignment_test(
     )
     error = np.sqrt((n_groups - 1) / n_groups * ((loo - loo.mean(axis=0)) ** 2).sum(axis=0))
     margin = stdtrit(n_groups - 1, (1 + level) / 2) * error
-    grams = gram_operator(family, moved, shift=statistics.shift, scales=np.ones(family.n_kernels))
+    scales = statistics.multiplied(np.ones(family.n_kernels))  # as the target products are
+    grams = gram_operator(family, moved, shift=statistics.shift, scales=scales)
     Y = Y - Y.mean(axis=0)
     _, p_values = permutation_test(
         lambda orders: grams.quadratic_forms(Y[orders.T]),
@@ -303,7 +304,7 @@ def _debiased(statistics: AlignmentStatistics, diagonals: np.ndarray) -> np.ndar
     p = statistics.n_kernels
     means = statistics.combined_row_means(np.eye(p))
     Y = statistics.targets - statistics.targets.mean(axis=0)
-    centered = centered_diagonals(diagonals[:, statistics.rows], means)
+    centered = statistics.divided(centered_diagonals(diagonals[:, statistics.rows], means))
     M = np.empty((p + 1, p + 1))
     M[:p, :p], M[p, p] = statistics.products(), statistics.target_norm() ** 2
     M[p, :p] = M[:p, p] = statistics.target_products()

@@ -35,6 +35,7 @@ from learnkernels.kernels.engine.weighing import (
 )
 from learnkernels.kernels.engine.workers import BlockResults, RowSource, Threads, Workers, over_tiles, spans
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
+from learnkernels.kernels.families.composed import DividedFamily, divisors_for
 from learnkernels.kernels.families.distances import GaussianFamily
 from learnkernels.kernels.families.feature import FeatureFamily
 
@@ -92,7 +93,11 @@ class Combination:
         family, at = self.family.subset(active.tolist()).completed_grid()
         coefficients, shift = np.zeros(family.n_kernels), np.zeros(family.n_kernels)
         coefficients[at], shift[at] = self.coefficients[active], self.shift[active]
-        return family, coefficients, shift
+        divisors = divisors_for(coefficients)
+        if divisors is None or isinstance(family, FeatureFamily):
+            return family, coefficients, shift
+        # Values as extreme as their coefficients have no room in float32.
+        return DividedFamily(family, 1.0 / divisors), coefficients / divisors, shift * divisors
 
     @cached_property
     def plan(self) -> TilePlan:

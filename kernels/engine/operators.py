@@ -22,6 +22,7 @@ from learnkernels.kernels.engine.combination import Combination, CombinedGram
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
 from learnkernels.kernels.engine.workers import BlockResults, Threads, over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.composed import DividedFamily, divisors_for
 from learnkernels.kernels.families.feature import FeatureFamily
 
 IN_MEMORY = 2**30
@@ -195,13 +196,16 @@ class TiledGrams:
     def kernel_products(self) -> np.ndarray:
         """Return the Frobenius products; one pass over all tiles, as in `GramStatistics`."""
         m = self.n_rows
-        blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_of(self.family, self.X))
-        products, _, _, row_sums = pass_over_tiles(self.family, self.X, np.zeros((m, 1)), blocks, self.shift, Threads())
+        family, shift, scales = self.family, self.shift, self.scales
+        if (divisors := divisors_for(scales)) is not None:
+            family, shift, scales = DividedFamily(family, divisors), shift / divisors, scales / divisors
+        blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_of(family, self.X))
+        products, _, _, row_sums = pass_over_tiles(family, self.X, np.zeros((m, 1)), blocks, shift, Threads())
         M, r = products[0, 0], row_sums[0]
         s = r.sum(axis=1)
         if self.centering.subtracts:
             M = M - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2
-        return np.asarray(M / np.outer(self.scales, self.scales))
+        return np.asarray(M / np.outer(scales, scales))
 
 
 @dataclass(frozen=True)

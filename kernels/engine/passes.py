@@ -108,6 +108,11 @@ class RowBlocks:
                 yield [(i, j) for i in first for j in second if i <= j]
 
 
+def sample_rows(X: Rows) -> Rows:
+    """Return a few rows spread over `X`, whose kernels show the size of all."""
+    return X[np.unique(np.linspace(0, X.shape[0] - 1, SHIFT_SAMPLE).astype(np.intp))]
+
+
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     """Return the constant to subtract from each base kernel, from its values over a few rows spread over `X`.
 
@@ -115,7 +120,7 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
     kernel's mean where that is much better: where a nearly constant kernel would lose its digits to the cancellations
     of the centering identities. Around one, Gaussians are formed without any rounding of their own.
     """
-    sample = X[np.unique(np.linspace(0, X.shape[0] - 1, SHIFT_SAMPLE).astype(np.intp))]
+    sample = sample_rows(X)
     less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
     mean = less_one.mean(axis=(1, 2))
     spread = less_one.var(axis=(1, 2))

@@ -19,6 +19,9 @@ from learnkernels.kernels.parameters import Fields, Unfit, list_of, number, opti
 KNOTS = 129
 """Most values of a feature at which its normal scores are kept; between two they are interpolated."""
 
+ORDINARY = 200
+"""Exponents of two up to which products of kernels are formed of their values as they are."""
+
 RowMap: TypeAlias = Callable[[Rows], Rows]
 """New features of rows, of their dtype; ValueError for other rows than these."""
 
@@ -504,3 +507,55 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
         kept = np.unique(np.searchsorted(ranks, np.linspace(ranks[0], ranks[-1], KNOTS)).clip(max=len(values) - 1))
         values, ranks = values[kept], ranks[kept]
     return np.column_stack([values, ndtri(ranks)])
+
+
+class DividedFamily(KernelFamily):
+    """Base kernels of extreme values divided by powers of two, so that squares of them neither overflow nor vanish.
+
+    Parameters
+    ----------
+    family : KernelFamily
+        p base kernels.
+    divisors : ndarray of shape (p,)
+        Powers of two, by which division is exact.
+    """
+
+    def __init__(self, family: KernelFamily, divisors: np.ndarray) -> None:
+        self.family, self.divisors = family, divisors
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.family.names
+
+    @property
+    def translation_invariant(self) -> bool:
+        return self.family.translation_invariant
+
+    @property
+    def translates(self) -> bool:
+        return self.family.translates
+
+    @property
+    def takes_sparse(self) -> bool:
+        return self.family.takes_sparse
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        K = self.family.tile(A, B, None if shift is None else shift * self.divisors)
+        return np.asarray(K / self.divisors[:, None, None])
+
+    def diag(self, A: Rows) -> np.ndarray:
+        return self.family.diag(A) / self.divisors[:, None]
+
+    def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
+        family, mapped = self.family.mapped_once(X)
+        return DividedFamily(family, self.divisors), mapped
+
+    def subset(self, kernels: Sequence[int]) -> DividedFamily:
+        return DividedFamily(self.family.subset(kernels), self.divisors[list(kernels)])
+
+
+def divisors_for(sizes: np.ndarray) -> np.ndarray | None:
+    """Return the power of two next to each size beyond `ORDINARY`, and one for others; None where there is none."""
+    exponents = np.frexp(sizes)[1]
+    exponents[np.abs(exponents) <= ORDINARY] = 0
+    return np.ldexp(1.0, exponents) if exponents.any() else None

@@ -12,9 +12,10 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import as_sample_weight, mean_over, subtract_means
-from learnkernels.kernels.engine.passes import RowBlocks, block_rows_of, choose_shift, pass_over_tiles
+from learnkernels.kernels.engine.passes import RowBlocks, block_rows_of, choose_shift, pass_over_tiles, sample_rows
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
+from learnkernels.kernels.families.composed import DividedFamily, divisors_for
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.parameters import Value, require_one_of, warn_caller
 
@@ -22,6 +23,12 @@ Normalization = Literal["trace", "frobenius", "none"]
 
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 """What base kernels may be divided by before a learner sees them: their traces, their norms, or nothing."""
+
+LARGEST_RATIO = 2.0**500
+"""Largest ratio of sizes of base kernels that are not normalized."""
+
+LARGEST_VALUE, LEAST_VALUE = 2.0**1020, 2.0**-1000
+"""Of a kernel: the sum of its diagonal must be a number, and its values must have digits."""
 
 RENAMED = {
     "frobenius": ("products", True),
@@ -69,6 +76,9 @@ class AlignmentStatistics(Value, ABC):
         Constant subtracted from each base kernel.
     sample_weight : ndarray of shape (m,) or None
         w, the weight of each row; None where each counts once.
+    divisors : ndarray of shape (p,) or None
+        Powers of two; products and squared norms are of base kernels divided by these. None where all are one: only
+        values beyond 2^200 or below 2^-200 are divided, as their products overflow or vanish.
     """
 
     refuses_constant: ClassVar[bool] = True  # rank-one features may be constant among others
@@ -82,6 +92,7 @@ class AlignmentStatistics(Value, ABC):
     origin: np.ndarray
     shift: np.ndarray
     sample_weight: np.ndarray | None = field(default=None, kw_only=True)
+    divisors: np.ndarray | None = field(default=None, kw_only=True)
 
     def __getattr__(self, name: str) -> Any:
         if name not in RENAMED:
@@ -115,6 +126,18 @@ class AlignmentStatistics(Value, ABC):
             return values
         factors = (self.sample_weight**power)[:, None]
         return values.multiply(factors).tocsr() if sparse.issparse(values) else values * factors
+
+    def divided(self, values: np.ndarray) -> np.ndarray:
+        """Return values of the base kernels, shape (p, ...), as they are of the kernels divided by `divisors`."""
+        if self.divisors is None:
+            return values
+        return values / self.divisors.reshape(-1, *[1] * (values.ndim - 1))
+
+    def multiplied(self, values: np.ndarray) -> np.ndarray:
+        """Return values of the base kernels divided by `divisors`, shape (p, ...), as they are of the kernels."""
+        if self.divisors is None:
+            return values
+        return values * self.divisors.reshape(-1, *[1] * (values.ndim - 1))
 
     # Products and traces ---------------------------------------------------------------------------------------------
 
@@ -207,15 +230,36 @@ class AlignmentStatistics(Value, ABC):
         mu = np.asarray(mu, dtype=np.float64)
         if self.constant[mu != 0].all():
             return 0.0
+        if self.divisors is not None:  # the length of the weights does not count
+            mu = self.multiplied(mu)
+            mu = mu / np.abs(mu).max()
         return float(mu @ self.target_products() / (np.sqrt(self._squared_norm(mu)) * self.target_norm()))
 
     # What learners ask -----------------------------------------------------------------------------------------------
 
     def scales(self, normalize: Normalization, centered: bool = True) -> np.ndarray:
-        """Return what each base kernel is divided by before a learner sees it, shape (p,)."""
-        if normalize == "none":
+        """Return what each base kernel is divided by before a learner sees it, shape (p,).
+
+        With "none" that is one, or one power of two for all base kernels where some have extreme values.
+
+        Raises
+        ------
+        ValueError
+            With "none", base kernels differ in size by so much that the products of the small ones vanish.
+        """
+        if normalize == "trace":
+            return self.traces(centered)
+        if normalize == "frobenius":
+            return self.multiplied(np.sqrt(self.squared_norms(centered)))
+        if self.divisors is None:
             return np.ones(self.n_kernels)
-        return self.traces(centered) if normalize == "trace" else np.sqrt(self.squared_norms(centered))
+        largest, smallest = int(self.divisors.argmax()), int(self.divisors.argmin())
+        if self.divisors[largest] / LARGEST_RATIO > self.divisors[smallest]:
+            raise ValueError(
+                f"base kernels {self.names[largest]} and {self.names[smallest]} differ in size by more than "
+                f"{LARGEST_RATIO:.0e}, got normalize='none'; use 'trace' or 'frobenius'."
+            )
+        return np.full(self.n_kernels, self.divisors[largest])
 
     def vanishing(self, centered: bool = True) -> np.ndarray:
         """Return whether each base kernel is zero, so that it can carry no weight, shape (p,)."""
@@ -320,17 +364,23 @@ class NormalizedProducts:
     @property
     def target(self) -> np.ndarray:
         """The products with the target kernel, shape (k,)."""
-        return np.asarray(self.statistics.target_products(self.centered)[self.kernels] / self.scales)
+        return np.asarray(self.statistics.target_products(self.centered)[self.kernels] / self._scales)
+
+    @property
+    def _scales(self) -> np.ndarray:
+        """What each base kernel, divided by its divisor, is divided by."""
+        divisors = self.statistics.divisors
+        return self.scales if divisors is None else self.scales / divisors[self.kernels]
 
     def diagonal(self) -> np.ndarray:
         """Return the diagonal, shape (k,)."""
-        return np.asarray(self.statistics.squared_norms(self.centered)[self.kernels] / self.scales**2)
+        return np.asarray(self.statistics.squared_norms(self.centered)[self.kernels] / self._scales**2)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         M = self.statistics.products(self.centered)
         if len(self.kernels) < self.statistics.n_kernels:
             M = M[np.ix_(self.kernels, self.kernels)]
-        normalized = np.outer(self.scales, self.scales)
+        normalized = np.outer(self._scales, self._scales)
         return np.asarray(np.divide(M, normalized, out=normalized), dtype=dtype)
 
 
@@ -370,7 +420,8 @@ class GramStatistics(AlignmentStatistics):
     raw : bool
         Whether `origin` changed no kernel, so that the uncentered statistics can be had.
     block_products, block_targets, block_traces, row_sums : ndarray
-        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as `pass_over_tiles` returns them.
+        Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as `pass_over_tiles` returns them for base kernels
+        divided by `divisors`.
 
     References
     ----------
@@ -391,10 +442,12 @@ class GramStatistics(AlignmentStatistics):
     @property
     def row_means(self) -> np.ndarray:
         """Mean of each row of each base kernel less `shift`, over the rows held, shape (p, m)."""
-        return np.asarray(self.row_sums.sum(axis=0) / self.total_weight)
+        return np.asarray(self.multiplied(self.row_sums.sum(axis=0)) / self.total_weight)
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,)."""
+        if self.divisors is not None:
+            coefficients = coefficients * self.divisors
         sums = np.tensordot(coefficients, self.row_sums, axes=(-1, 1)).sum(axis=-2)
         return np.asarray(sums / self.total_weight)
 
@@ -407,7 +460,8 @@ class GramStatistics(AlignmentStatistics):
             M = G - (2 / W) * (r @ Dr.T) + np.outer(s, s) / W**2
             return (M + M.T) / 2
         self._require_raw()
-        shifts = np.outer(self.shift, self._weighted_sums.sum(axis=1) + W**2 * self.shift / 2)
+        shift = self.divided(self.shift)
+        shifts = np.outer(shift, self._weighted_sums.sum(axis=1) + W**2 * shift / 2)
         return (G + G.T) / 2 + (shifts + shifts.T)
 
     def target_products(self, centered: bool = True) -> np.ndarray:
@@ -419,14 +473,15 @@ class GramStatistics(AlignmentStatistics):
         self._require_raw()
         mean, total = self.target_mean, self._weighted(self._targets(False)).sum(axis=0)
         of_shifted = given + 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
-        return of_shifted + self.shift * (total @ total)
+        return of_shifted + self.divided(self.shift) * (total @ total)
 
     def traces(self, centered: bool = True) -> np.ndarray:
         """Return the trace of each base kernel, shape (p,)."""
         if centered:
-            return self.block_traces.sum(axis=0) - self._weighted_sums.sum(axis=1) / self.total_weight
+            divided = self.block_traces.sum(axis=0) - self._weighted_sums.sum(axis=1) / self.total_weight
+            return self.multiplied(divided)
         self._require_raw()
-        return np.asarray(self.block_traces.sum(axis=0) + self.total_weight * self.shift)
+        return np.asarray(self.multiplied(self.block_traces.sum(axis=0)) + self.total_weight * self.shift)
 
     @cached_property
     def constant(self) -> np.ndarray:
@@ -434,7 +489,7 @@ class GramStatistics(AlignmentStatistics):
         centered = self.squared_norms()
         around_shift = np.einsum("ghkk->k", self.block_products)
         # A kernel that is constant equals its shift up to rounding, and both norms are zero or rounding.
-        whole = around_shift + (self.total_weight * self.shift) ** 2
+        whole = around_shift + (self.total_weight * self.divided(self.shift)) ** 2
         return (centered <= CONSTANT * around_shift) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * whole)
 
     def _require_raw(self) -> None:
@@ -559,19 +614,45 @@ def gram_statistics(
     X_sorted = X[blocks.order]
     if origin.any():
         X_sorted -= origin
-    shift = choose_shift(family, X_sorted)
+    divisors = extreme_divisors(family, X_sorted)
+    summed = family if divisors is None else DividedFamily(family, divisors)
+    shift = choose_shift(summed, X_sorted)
     products, target_products, traces, row_sums = pass_over_tiles(
-        family, X_sorted.astype(dtype, copy=False), attributes["targets"], blocks, shift, workers or Threads(n_threads)
+        summed, X_sorted.astype(dtype, copy=False), attributes["targets"], blocks, shift, workers or Threads(n_threads)
     )
     return GramStatistics(
         **attributes,
-        shift=shift,
+        divisors=divisors,
+        shift=shift if divisors is None else shift * divisors,
         raw=family.translation_invariant or not origin.any(),
         block_products=products,
         block_targets=target_products,
         block_traces=traces,
         row_sums=row_sums,
     )
+
+
+def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
+    """Return powers of two next to the largest values of base kernels over a few rows, where some are extreme.
+
+    Raises
+    ------
+    ValueError
+        Values are so large that a trace of them overflows, or so small that they have lost digits.
+    """
+    sample = sample_rows(X)
+    sizes = np.abs(family.tile(sample, sample)).max(axis=(1, 2)).astype(np.float64)
+    divisors = divisors_for(sizes)
+    if divisors is None:
+        return None
+    beyond = (divisors != 1) & ((sizes > LARGEST_VALUE / X.shape[0]) | (sizes < LEAST_VALUE))
+    if beyond.any():
+        k = int(beyond.argmax())
+        raise ValueError(
+            f"base kernel {family.names[k]} has values of up to {sizes[k]:.0e}, beyond what can be summed; multiply it "
+            "by a number."
+        )
+    return divisors
 
 
 def paired(m: int, Y: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

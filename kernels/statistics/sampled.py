@@ -116,10 +116,10 @@ class SampledStatistics(AlignmentStatistics):
         return float(alpha), float(beta), float(gamma)
 
     def _diagonals(self, centered: bool) -> np.ndarray:
-        """Return the diagonal of each base kernel, centered on the sample or as given, shape (p, n)."""
+        """Return diagonals of base kernels over their divisors, centered on the sample or as given, shape (p, n)."""
         if not centered:
-            return self.diagonals + self.shift[:, None]
-        return centered_diagonals(self.diagonals, self.sample.row_means)
+            return self.divided(self.diagonals + self.shift[:, None])
+        return self.divided(centered_diagonals(self.diagonals, self.sample.row_means))
 
     def _target_diagonal(self, centered: bool) -> np.ndarray:
         Y = self._targets(centered)

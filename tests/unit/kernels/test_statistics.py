@@ -11,10 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_statistics
+from learnkernels import (
+    FamilyUnion,
+    FeatureFamily,
+    GaussianFamily,
+    KernelLearningClassifier,
+    LinearFamily,
+    PolynomialFamily,
+    alignment_test,
+    gram_statistics,
+    learn_kernel,
+)
+from learnkernels.kernels.engine.operators import gram_operator
 from learnkernels.kernels.engine.passes import RowBlocks, TilePass, choose_shift
 from learnkernels.kernels.engine.workers import BlockResults, Threads
+from learnkernels.kernels.families import PrecomputedFamily
+from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.statistics import gram, sampled
+from learnkernels.kernels.statistics.gram import AlignmentStatistics
 from tests import reference
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES, assert_same_statistics
@@ -332,3 +346,126 @@ def test_data_that_do_not_fit_together_are_refused():
     restrict = gram_statistics(family, *random_rows(9), np.arange(9) % 3).restrict
     said = r"groups must be some of \[0, 1, 2\], got \["
     require_refusals((partial(restrict, kept), said) for kept in ([], [7], [0, 7]))
+
+
+# Matrices of extreme scale -------------------------------------------------------------------------------------------
+
+
+EXTREMES = [2.0**996, 2.0**-996, 1e300, 1e-300]
+WEIGHING = [name for name, learner in LEARNERS.items() if learner.learns_kernel and learner.takes_family]
+
+
+def three_matrices() -> tuple[np.ndarray, np.ndarray]:
+    """Return matrices without values near zero, which have fewer digits where they are multiplied, and classes."""
+    X, noise = np.random.default_rng(0).normal(size=(60, 3)), np.random.default_rng(1).normal(size=60)
+    grams = np.concatenate([GaussianFamily([0.05, 0.3]).tile(X, X), LinearFamily().tile(X, X) + 0.1])
+    return grams, np.where(X[:, 0] + 0.5 * noise > 0, "a", "b")
+
+
+def fitted_on(matrices: np.ndarray, learner: str, normalize: str, y: np.ndarray):
+    family = PrecomputedFamily(matrices)
+    return KernelLearningClassifier(family, learner, C=1.0, normalize=normalize).fit(family.X[:40], y[:40])
+
+
+@pytest.mark.parametrize("normalize", gram.NORMALIZATIONS)
+@pytest.mark.parametrize("learner", WEIGHING)
+def test_no_learner_depends_on_an_extreme_scale_of_matrices(learner, normalize):
+    matrices, y = three_matrices()
+    positions = np.arange(60.0)[:, None]
+    model = fitted_on(matrices, learner, normalize, y)
+    for factor in EXTREMES:
+        # Without normalization the scale of one matrix among others counts, but not that of all.
+        factors = np.full(3, factor) if normalize == "none" else np.array([1.0, factor, 1.0])
+        scaled = fitted_on(matrices * factors[:, None, None], learner, normalize, y)
+        np.testing.assert_allclose(scaled.weights_, model.weights_, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(scaled.kernel_.alignments, model.kernel_.alignments, rtol=0, atol=1e-9)
+        assert scaled.alignment_ == pytest.approx(model.alignment_, abs=1e-9)
+        # Weights and machines within their tolerances; a decimal factor rounds the matrices.
+        for precision, tolerance in (("float64", 1e-6), ("float32", 1e-4)):
+            scores = scaled.set_params(precision=precision).decision_function(positions)
+            expected = model.set_params(precision="float64").decision_function(positions)
+            np.testing.assert_allclose(scores, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("factor", EXTREMES[:2])
+def test_statistics_of_extreme_matrices_are_those_of_the_matrices_but_for_a_power_of_two(factor, tmp_path):
+    matrices, y = three_matrices()
+    np.save(tmp_path / "matrices.npy", matrices * factor)
+    mapped = np.load(tmp_path / "matrices.npy", mmap_mode="r")
+    Y, groups, w = np.where(y == "a", 1.0, -1.0), np.arange(60) % 3, np.random.default_rng(2).uniform(0.5, 2.0, 60)
+    ordinary, extreme = PrecomputedFamily(matrices), PrecomputedFamily(mapped)
+    for options in ({}, {"sample_weight": w}, {"block_rows": 7, "n_threads": 2}):
+        one = gram_statistics(ordinary, ordinary.X, Y, groups, **options)
+        other = gram_statistics(extreme, extreme.X, Y, groups, **options)
+        assert one.divisors is None
+        for of in (lambda s: s, lambda s: s.restrict([0, 2])):
+            require_scaled(of(one), of(other), factor)
+        again = sampled.statistics_from_arrays(other.to_arrays())
+        assert again == other
+    sample = {"sample": 30, "seed": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampled, "FEWEST", 10)
+        one = sampled.sample_statistics(ordinary, ordinary.X, Y, **sample)
+        other = sampled.sample_statistics(extreme, extreme.X, Y, **sample)
+    require_scaled(one, other, factor)
+
+
+def cosines(statistics: AlignmentStatistics, centered: bool) -> np.ndarray:
+    norms = np.sqrt(statistics.squared_norms(centered))
+    return statistics.products(centered) / np.outer(norms, norms)
+
+
+def require_scaled(one: AlignmentStatistics, other: AlignmentStatistics, factor: float) -> None:
+    """Require statistics of base kernels, and the same of these multiplied by a factor."""
+    mu = np.array([0.3, 0.5, 0.2])
+    for centered in (True, False):
+        for normalize in ("trace", "frobenius"):
+            expected = one.scales(normalize, centered) * factor
+            np.testing.assert_allclose(other.scales(normalize, centered), expected, rtol=REGROUPED)
+        np.testing.assert_allclose(other.traces(centered), one.traces(centered) * factor, rtol=REGROUPED)
+        np.testing.assert_allclose(cosines(other, centered), cosines(one, centered), rtol=1e-9)
+    np.testing.assert_allclose(other.alignments, one.alignments, rtol=1e-9)
+    np.testing.assert_allclose(other.uncentered_alignments, one.uncentered_alignments, rtol=1e-9)
+    assert other.alignment(mu / factor) == pytest.approx(one.alignment(mu), rel=1e-9)
+    assert other.alignment(mu) == pytest.approx(one.alignment(mu), rel=1e-9)
+    np.testing.assert_array_equal(other.constant, one.constant)
+    W = one.total_weight
+    # Another constant may be subtracted of the multiplied kernels.
+    means = one.combined_row_means(mu) + mu @ one.shift
+    other_means = other.combined_row_means(mu / factor) + mu @ (other.shift / factor)
+    np.testing.assert_allclose(other_means, means, rtol=0, atol=1e-9 * W)
+
+
+@pytest.mark.parametrize("factor", EXTREMES)
+def test_operators_and_tests_of_extreme_matrices_are_those_of_the_matrices(factor):
+    matrices, y = three_matrices()
+    Y = np.where(y == "a", 1.0, -1.0)
+    ordinary, extreme = PrecomputedFamily(matrices), PrecomputedFamily(matrices * factor)
+    one, other = (alignment_test(family, family.X, Y, n_permutations=19) for family in (ordinary, extreme))
+    for name in ("alignments", "debiased", "low", "high"):
+        np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(other.p_values, one.p_values)
+    scales = gram_statistics(ordinary, ordinary.X, Y).traces()
+    options = {"shift": np.zeros(3), "in_memory": 0}
+    products = gram_operator(ordinary, ordinary.X, scales=scales, **options).kernel_products()
+    scaled = gram_operator(extreme, extreme.X, scales=scales * factor, **options).kernel_products()
+    np.testing.assert_allclose(scaled, products, rtol=1e-9)
+
+
+def test_matrices_beyond_all_scales_are_refused():
+    matrices, y = three_matrices()
+    learn = partial(learn_kernel, "unif", X=np.arange(60.0)[:, None], y=y)
+    mixed = PrecomputedFamily(matrices * np.array([1.0, 1e200, 1e-100])[:, None, None])
+    require_refusals(
+        [
+            (partial(learn, family=mixed, normalize="none"), "matrix 1 and matrix 2 differ in size by more than 3e"),
+            (
+                partial(learn, family=PrecomputedFamily(matrices * 1e307)),
+                "matrix 0 has values of up to 1e\\+307, beyond",
+            ),
+            (
+                partial(learn, family=PrecomputedFamily(matrices * 1e-307)),
+                "matrix 0 has values of up to 1e-307, beyond",
+            ),
+        ]
+    )
