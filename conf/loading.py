@@ -28,19 +28,6 @@ MOST_NODES = 100_000
 MOST_BYTES = 4 << 20
 """How long the file of a configuration may be."""
 
-ALSO_CALLED = {
-    "average": "unif",
-    "dot": "linear",
-    "kernel-ridge": "krr",
-    "poly": "polynomial",
-    "rbf": "gaussian",
-    "ridge": "krr",
-    "squared-exponential": "gaussian",
-    "svc": "svm",
-    "svr": "svm",
-}
-"""What others call what a configuration has another name for."""
-
 WORDS = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
@@ -225,8 +212,7 @@ def describe(error: ValidationError, data: Any) -> str:
     elif first["type"] in ("literal_error", "union_tag_invalid"):
         valid = str(context.get("expected") or context.get("expected_tags"))
         given = context.get("tag") or first["input"]
-        meant = ALSO_CALLED.get(short(given, str).lower().replace("_", "-"), given)
-        close = did_you_mean(meant, valid.replace("'", "").replace(" or ", ", ").split(", "))
+        close = did_you_mean(given, valid.replace("'", "").replace(" or ", ", ").split(", "))
         what = f"{short(given)} is not valid{f', {close}' if close else '; '}expected {valid}"
     elif first["type"] == "missing":
         what = "is required and missing"

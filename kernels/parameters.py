@@ -329,9 +329,15 @@ def old_names(names: Mapping[str, str]) -> Callable[[Renaming], Renaming]:
     def decorate(given: Renaming) -> Renaming:
         function: Callable[..., Any] = given.__init__ if isinstance(given, type) else given  # type: ignore[misc]
 
+        known = [*signature(function).parameters]
+
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **renamed(kwargs, names))
+            arguments = renamed(kwargs, names)
+            unknown = [name for name in arguments if name not in known]
+            if unknown:
+                raise TypeError(no_parameter(given.__name__, unknown[0], [name for name in known if name != "self"]))
+            return function(*args, **arguments)
 
         if isinstance(given, type):
             given.__init__ = call  # type: ignore[misc]
@@ -415,7 +421,7 @@ def _changed(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) 
     for key, value in changes.items():
         name, _, inner = key.partition("__")
         if name not in params:
-            require_one_of(f"parameters of {owner}", name, params)
+            raise ValueError(no_parameter(owner, name, params))
         if inner:
             nested.setdefault(name, {})[inner] = value
         else:
@@ -428,6 +434,23 @@ def _changed(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) 
         entries = _entries(value) if isinstance(value, list | tuple) else {}  # of which there is none by that name
         changed[name] = type(value)(_changed(entries, inner_changes, f"{name} of {owner}").values())
     return changed
+
+
+INVERSE = {"C": "alpha", "alpha": "C"}
+"""Parameters of regularization that are one over the other."""
+
+
+def no_parameter(owner: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence about a parameter that an object or a function does not have."""
+    names = [*known]
+    if not names:
+        return f"{owner} takes no parameters, got {name!r}."
+    inverse = INVERSE.get(name)
+    if inverse in names:
+        return f"{owner} has no parameter {name!r}. Use {inverse}, which is 1 / {name}."
+    question = did_you_mean(name, names)
+    meant = f"{question[0].upper()}{question[1:]}" if question else ""
+    return f"{owner} has no parameter {name!r}. {meant}Its parameters are {', '.join(names)}."
 
 
 def imported(name: str, base: Class, what: str) -> Class:
@@ -486,6 +509,8 @@ def as_object(
             given = class_of(given)()
         except TypeError as error:
             raise ValueError(f"{what} {given} cannot be made ({error}); give each parameter a default.") from None
+    if isinstance(given, type):
+        raise ValueError(f"{what} must be {example}, got the class {given.__name__}.")
     if not isinstance(given, base):
         raise ValueError(f"{what} must be {example}, got {type(given).__name__}.")
     made: Made = given
@@ -506,15 +531,45 @@ def positive(name: str, value: Any) -> float:
     raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")
 
 
-def positive_numbers(name: str, values: Iterable[float]) -> tuple[float, ...]:
+def entries_of(name: str, values: Any, kind: str) -> list[Any]:
+    """Return the entries of a parameter that must be a sequence; `kind` names them, for the sentence of an error.
+
+    Raises
+    ------
+    ValueError
+        It is a single number, a text or another object that is no sequence.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) != 1:
+        raise ValueError(f"{name} must be a sequence of {kind}, got {values!r:.60}.")
+    return list(values)
+
+
+def numbers_of(name: str, values: Any, kind: str) -> list[Any]:
+    """Return the entries of a parameter that must be a sequence of numbers; see `entries_of`."""
+    if isinstance(values, Real):
+        raise ValueError(f"{name} must be a sequence of {kind}, got {values}; write [{values}].")
+    return entries_of(name, values, kind)
+
+
+def positive_numbers(name: str, values: Any) -> tuple[float, ...]:
     """Return the numbers of a parameter; ValueError where there is none, or one is not positive and finite."""
-    numbers = tuple(float(value) for value in values)
-    if not numbers:
+    entries = numbers_of(name, values, "positive, finite numbers")
+    if not entries:
         raise ValueError(f"{name} must hold at least one number, got an empty list.")
-    for number in numbers:
-        if not 0.0 < number < np.inf:
-            raise ValueError(f"{name} must be positive and finite, got {number:g}; leave it out or correct it.")
-    return numbers
+    for entry in entries:
+        if not isinstance(entry, Real) or isinstance(entry, bool):
+            raise ValueError(f"{name} must be positive, finite numbers, got {entry!r:.60}.")
+        if not 0 < float(entry) < np.inf:
+            raise ValueError(f"{name} must be positive and finite, got {float(entry):g}.")
+    return tuple(float(entry) for entry in entries)
+
+
+def as_numbers(name: str, values: Any) -> np.ndarray:
+    """Return a new array of float64; ValueError for values that are no numbers."""
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold numbers, got {values!r:.60}.") from None
 
 
 def whole_number(name: str, value: Any, least: int) -> int:

@@ -54,6 +54,9 @@ PREDICTORS: dict[str, tuple[str, ...]] = {
 }
 """The predictors by name, and the options of each that a configuration sets; auto hands them on to what it chooses."""
 
+CLASSIFIERS = ("svm",)
+"""Predictors of classes alone."""
+
 Measured = Literal["predictions", "scores", "probabilities"]
 """What an error is measured on: predictions, scores of two classes that rank the rows, or a probability per class."""
 
@@ -92,7 +95,60 @@ METRICS: dict[str, Measured] = {
 """Metrics by scikit-learn's names, and what each is measured on."""
 
 
+OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    # scales of features
+    "unit": ("minmax", "min-max", "minmaxscaler", "min-max-scaler"),
+    "max": ("maxabs", "max-abs", "maxabsscaler", "max-abs-scaler"),
+    "standard": ("zscore", "z-score", "standardize", "standardise", "standardscaler", "standard-scaler"),
+    "quantile": ("rank", "normal-scores", "quantiletransformer", "quantile-transformer"),
+    # base kernels
+    "gaussian": ("rbf", "squared-exponential"),
+    "linear": ("dot", "dot-product"),
+    "polynomial": ("poly",),
+    # learners
+    "alignf": ("mkl", "two-stage"),
+    "unif": ("average", "mean", "sum", "uniform"),
+    "single": ("best",),
+    "l1-svm": ("svm", "simplemkl"),
+    "l2-krr": ("krr", "ridge", "kernel-ridge"),
+    # predictors
+    "krr": ("ridge", "kernel-ridge", "svr"),
+    "svm": ("svc",),
+    "nystrom": ("nystroem",),
+    "nystroem": ("nystrom",),
+    # metrics
+    "accuracy": ("acc", "error", "error-rate", "misclassification", "zero-one-loss"),
+    "average_precision": ("ap", "auprc", "pr-auc"),
+    "f1": ("f1-score",),
+    "matthews_corrcoef": ("mcc",),
+    "neg_brier_score": ("brier", "brier-score"),
+    "neg_log_loss": ("logloss", "log-loss", "cross-entropy"),
+    "neg_mean_absolute_error": ("mae",),
+    "neg_mean_absolute_percentage_error": ("mape",),
+    "neg_mean_squared_error": ("mse",),
+    "neg_root_mean_squared_error": ("rmse",),
+    "roc_auc": ("auc", "auroc"),
+    # parameters
+    "norm": ("p", "q"),
+    "q": ("p", "norm"),
+    "gammas": ("gamma",),
+    "degrees": ("degree",),
+}
+"""Names that a user may know from elsewhere, by the name here: in lower case, with dashes."""
+
+
 def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """Return a question that offers the known name nearest to a given one, and a space; nothing if none is near."""
-    close = difflib.get_close_matches(given[:100], [*known], n=1) if isinstance(given, str) else []
-    return f"did you mean {str(close[0])!r}? " if close else ""
+    """Return a question that offers the known name meant by a given one, and a space; nothing if none is near.
+
+    Another name of the same thing goes before a similar spelling, which may be the name of another thing.
+    """
+    if not isinstance(given, str):
+        return ""
+    names = [str(name) for name in known]
+    name = given[:100].lower()
+    elsewhere = name.replace("_", "-").replace(" ", "-")
+    meant = [here for here, others in OTHER_NAMES.items() if elsewhere in others and here in names]
+    if not meant:
+        by_lower_case = {known_name.lower(): known_name for known_name in names}
+        meant = [by_lower_case[close] for close in difflib.get_close_matches(name, by_lower_case, n=1)]
+    return f"did you mean {meant[0]!r}? " if meant else ""

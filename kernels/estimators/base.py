@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.workers import at_most_threads
@@ -29,7 +29,15 @@ from learnkernels.kernels.learners import (
     learn_from_statistics,
     learn_kernel,
 )
-from learnkernels.kernels.parameters import old_attribute, renamed, require_one_of, warn_caller
+from learnkernels.kernels.parameters import (
+    NAMED,
+    listed,
+    no_parameter,
+    old_attribute,
+    renamed,
+    require_one_of,
+    warn_caller,
+)
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.statistics.gram import Normalization, require_normalization
 from learnkernels.kernels.statistics.sampled import require_sample, sample_statistics
@@ -125,7 +133,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         counts = self.kernel_.relevance
         if counts is None:
             raise AttributeError(
-                f"{type(self).__name__} has relevance_ where its learner weights features, as rfm does."
+                f"relevance_ is only available for a learner that weights features, such as rfm; {self.learner_} "
+                "weights base kernels."
             )
         if self.table_ is not None:
             names: Sequence[str] = self.table_.features
@@ -158,7 +167,12 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 params[name] = make(value, **{key.removeprefix(f"{name}__"): one for key, one in inner.items()})
             else:
                 params |= inner
-        super().set_params(**renamed(params, {"normalise": "normalize", "regularisation": "C"}))
+        params = renamed(params, {"normalise": "normalize", "regularisation": "C"})
+        known = self.get_params(deep=False)
+        for name in params:
+            if name.partition("__")[0] not in known:
+                raise ValueError(no_parameter(type(self).__name__, name, known))
+        super().set_params(**params)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -186,7 +200,13 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 "it out."
             )
         formats = self._sparse_formats()
-        X, y = validate_data(self, X, y, accept_sparse=formats, dtype=np.float64, ensure_min_samples=2, **checks)
+        if sparse.issparse(X) and not formats:
+            raise TypeError(self._sentence_on_sparse_rows())
+        try:
+            X, y = validate_data(self, X, y, accept_sparse=formats, dtype=np.float64, ensure_min_samples=2, **checks)
+        except ValueError as error:
+            missing = "Pass a DataFrame, whose missing values are imputed, or impute them first"
+            raise error_of_rows(X, error, missing) from None
         self.take_table(table)
         return X, y
 
@@ -204,6 +224,12 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             return "csr" if as_learner(self.learner).takes_sparse(self.family) else False
         # A learner that is chosen is one that takes these rows.
         return "csr" if getattr(self.family, "takes_sparse", True) else False
+
+    def _sentence_on_sparse_rows(self) -> str:
+        if not getattr(self.family, "takes_sparse", True):
+            return f"{type(self.family).__name__} needs dense rows, got sparse ones. Use X.toarray()."
+        name = as_learner(self.learner).name
+        return f"learner={name!r} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'."
 
     def _draw_seed(self) -> int:
         """Return the seed of everything that one fit draws: `random_state`, or one number drawn from it."""
@@ -274,8 +300,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         fitting = sorted(name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks)
         if not learner.learns_kernel:
             raise ValueError(
-                f"{learner.name} learns hypotheses and not a kernel, so it is no learner of this estimator; use one of "
-                f"{', '.join(fitting)}."
+                f"learner={learner.name!r} combines predictors and learns no kernel, so it is only available in "
+                f"comparisons. Use one of {', '.join(fitting)}."
             )
         if task not in learner.tasks:
             raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(fitting)}.")
@@ -306,7 +332,66 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             warn_of_cells(report.sentences())
             return features
         formats = "csr" if self.kernel_.family.takes_sparse else False
-        return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
+        try:
+            return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
+        except ValueError as error:
+            missing = "Impute them, or fit the model on a DataFrame, whose missing values are imputed"
+            raise error_of_rows(X, error, missing) from None
+
+
+def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
+    """Return an error that says which rows cannot be used; the given one if it is about something else.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix
+        Rows that scikit-learn refused.
+    error : ValueError
+        The reason that it gave.
+    missing : str
+        What to do about missing values.
+    """
+    if str(error).startswith("Input X contains"):
+        return ValueError(sentence_on_values(X, missing))
+    text = first_text(X)
+    if text is None:
+        return error
+    return ValueError(
+        f"X holds text, such as {text!r:.60}, and an array must hold numbers. Pass a DataFrame, whose columns of text "
+        "become categories."
+    )
+
+
+def sentence_on_values(X: Any, missing: str) -> str:
+    """Return the sentence about NaN or infinity in rows: in how many of them, and in which columns."""
+    values = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+    cells = sparse.coo_array(values)
+    is_missing = np.isnan(cells.data)
+    is_wrong = is_missing if is_missing.any() else np.isinf(cells.data)
+    n_rows = len(np.unique(cells.coords[0][is_wrong]))
+    positions = np.unique(cells.coords[1][is_wrong]).tolist()
+    if hasattr(X, "columns"):
+        columns = listed([X.columns[position] for position in positions])
+    else:
+        columns = ", ".join(map(str, positions[:NAMED])) + (", ..." if len(positions) > NAMED else "")
+    where = f"{n_rows} of {values.shape[0]} rows ({'column' if len(positions) == 1 else 'columns'} {columns})"
+    if is_missing.any():
+        return f"Input X contains NaN in {where}. {missing}."
+    return f"Input X contains infinity in {where}. Replace these values."
+
+
+def first_text(X: Any) -> str | None:
+    """Return the first text in rows that is no number; None where there is none."""
+    if sparse.issparse(X) or np.asarray(X).dtype.kind not in "OUS":
+        return None
+    for value in np.asarray(X, dtype=object).flat:
+        try:
+            float(value)
+        except ValueError:
+            return str(value)
+        except TypeError:
+            continue
+    return None
 
 
 def require_precision(precision: Any) -> Precision:

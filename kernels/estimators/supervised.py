@@ -92,7 +92,7 @@ class SupervisedLearner(KernelLearner):
     def landmarks_(self) -> np.ndarray:
         """Positions of the landmarks among the training rows that have a weight, shape (M,), where there are some."""
         if not PREDICTORS[getattr(self, "predictor_", "auto")].on_landmarks:
-            raise AttributeError(f"{type(self).__name__} has landmarks_ once it is fitted with predictor nystrom.")
+            raise AttributeError("landmarks_ is only available after a fit with predictor='nystrom'.")
         return self.kernel_.rows
 
     @within_n_jobs
@@ -268,6 +268,18 @@ class SupervisedLearner(KernelLearner):
         estimator = copy(self)
         estimator.take_coefficients(some.kernel, some.dual, some.intercept)
         return estimator
+
+
+def _has_probabilities(estimator: KernelLearningClassifier) -> bool:
+    if not estimator.probability:
+        raise AttributeError("predict_proba is only available with probability=True, before fit.")
+    return True
+
+
+def _has_intervals(estimator: KernelLearningRegressor) -> bool:
+    if not estimator.intervals:
+        raise AttributeError("predict_interval is only available with intervals=True, before fit.")
+    return True
 
 
 @old_names({"normalise": "normalize"})
@@ -517,7 +529,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
-    @available_if(lambda self: self.probability)  # type: ignore[untyped-decorator]
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each class, with ``probability=True``.
 
@@ -758,7 +770,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         scores = self._scores(X)
         return scores[:, 0] if self._vector else scores
 
-    @available_if(lambda self: self.intervals)  # type: ignore[untyped-decorator]
+    @available_if(_has_intervals)  # type: ignore[untyped-decorator]
     def predict_interval(self, X: Any, alpha: float = 0.1) -> np.ndarray:
         r"""Return an interval for each new row that holds its target with probability ``1 - alpha``.
 

@@ -403,6 +403,14 @@ def less(K: np.ndarray, shift: np.ndarray | None) -> np.ndarray:
     return K
 
 
+def require_base_kernels(name: str, family: object) -> None:
+    """Raise ValueError for a parameter that is no family of base kernels."""
+    if not isinstance(family, KernelFamily):
+        raise ValueError(
+            f"{name} must be a family of base kernels, such as GaussianFamily([0.1, 1.0]), got {family!r:.60}."
+        )
+
+
 def family_from_dict(data: object) -> KernelFamily:
     """Return the family that `KernelFamily.to_dict` was called on.
 

@@ -13,8 +13,26 @@ import numpy as np
 from scipy import sparse
 from scipy.special import ndtri
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict, seeded_tile
-from learnkernels.kernels.parameters import Fields, Unfit, list_of, number, optional, text, whole
+from learnkernels.kernels.families.base import (
+    KernelFamily,
+    Rows,
+    TilePlan,
+    distinct,
+    family_from_dict,
+    require_base_kernels,
+    seeded_tile,
+)
+from learnkernels.kernels.parameters import (
+    Fields,
+    Unfit,
+    as_numbers,
+    entries_of,
+    list_of,
+    number,
+    optional,
+    text,
+    whole,
+)
 
 KNOTS = 129
 """Most values of a feature at which its normal scores are kept; between two they are interpolated."""
@@ -139,14 +157,18 @@ class FamilyUnion(ComposedFamily):
         columns: Sequence[Sequence[int] | np.ndarray | None] | None = None,
         views: Sequence[str | None] | None = None,
     ) -> None:
-        self.families = tuple(families)
-        given = [None] * len(self.families) if columns is None else list(columns)
+        self.families = tuple(entries_of("families", families, "families of base kernels"))
+        for position, family in enumerate(self.families):
+            require_base_kernels(f"families[{position}]", family)
+        given = [None] * len(self.families) if columns is None else entries_of("columns", columns, "lists of positions")
         if not self.families:
             raise ValueError("families must hold at least one kernel family, got an empty list.")
         if len(given) != len(self.families):
             raise ValueError(f"columns must have one entry per family, got {len(given)} for {len(self.families)}.")
-        self.columns = tuple(None if view is None else np.asarray(view, dtype=np.intp) for view in given)
-        self.views = tuple(views) if views is not None else tuple(map(_positions, self.columns))
+        self.columns = tuple(_checked_columns(view) for view in given)
+        self.views = (
+            tuple(entries_of("views", views, "names")) if views is not None else tuple(map(_positions, self.columns))
+        )
         if len(self.views) != len(self.families):
             raise ValueError(f"views must have one entry per family, got {len(self.views)} for {len(self.families)}.")
 
@@ -160,6 +182,15 @@ class FamilyUnion(ComposedFamily):
 
     def _resolved(self) -> dict[str, Any]:
         return {"families": self.families, "columns": self.columns, "views": self.views}
+
+    def check_rows(self, X: Rows) -> None:
+        for position, columns in enumerate(self.columns):
+            if columns is not None and len(columns) and columns.max() >= X.shape[1]:
+                raise ValueError(
+                    f"columns[{position}] must be positions of the {X.shape[1]} features of X, 0 to {X.shape[1] - 1}, "
+                    f"got {columns.max()}."
+                )
+        super().check_rows(X)
 
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
         return [(one, partial(_view, columns)) for one, columns in zip(self.families, self.columns, strict=True)]
@@ -187,6 +218,18 @@ class FamilyUnion(ComposedFamily):
         runs = [(f, [k for _, k in run]) for f, run in by_family]
         families = [self.families[f].subset(ks) for f, ks in runs]
         return FamilyUnion(families, [self.columns[f] for f, _ in runs], [self.views[f] for f, _ in runs])
+
+
+def _checked_columns(view: Any) -> np.ndarray | None:
+    """Return the positions of the features that a family sees; None for all of them."""
+    if view is None:
+        return None
+    columns = np.asarray(view)
+    if columns.ndim != 1 or (len(columns) and columns.dtype.kind not in "iu"):
+        raise ValueError(
+            f"columns must hold for each family None or positions of features, such as [0, 2], got {view!r:.60}."
+        )
+    return columns.astype(np.intp)
 
 
 def _view(columns: np.ndarray | None, A: Rows) -> Rows:
@@ -256,8 +299,9 @@ class MetricFamily(MappedFamily):
     kind = "metric"
 
     def __init__(self, base: KernelFamily, map: np.ndarray | Sequence[Any], label: str = "metric") -> None:
+        require_base_kernels("base", base)
         self.base = base
-        self.map = np.array(map, dtype=np.float64)
+        self.map = as_numbers("map", map)
         self.label = label
         if self.map.ndim not in (1, 2) or not np.isfinite(self.map).all() or not self.map.any():
             raise ValueError(
@@ -340,8 +384,9 @@ class ScaledFamily(ComposedFamily):
     def __init__(
         self, base: KernelFamily, scales: np.ndarray | Sequence[Sequence[float]], names: Sequence[str] | None = None
     ) -> None:
+        require_base_kernels("base", base)
         self.base = base
-        self.scales = np.array(scales, dtype=np.float64)
+        self.scales = as_numbers("scales", scales)
         if base.n_kernels != 1:
             raise ValueError(f"base must hold exactly one kernel, got {base.n_kernels}; give one family for each.")
         if self.scales.ndim != 2 or not self.scales.size:
@@ -353,7 +398,7 @@ class ScaledFamily(ComposedFamily):
                 f"scales must be positive and finite, got {self.scales[k, c]:g} for feature {c} of kernel {k}; leave a "
                 "feature out by choosing columns."
             )
-        names = self._ranges() if names is None else names
+        names = self._ranges() if names is None else entries_of("names", names, "names")
         if len(names) != len(self.scales):
             raise ValueError(f"names must have one entry per kernel, got {len(names)} for {len(self.scales)}.")
         self._names = distinct(names)
@@ -451,8 +496,10 @@ class NormalScoresFamily(MappedFamily):
     takes_sparse = False
 
     def __init__(self, base: KernelFamily, knots: Sequence[Any]) -> None:
+        require_base_kernels("base", base)
         self.base = base
-        self.knots = tuple(None if one is None else np.array(one, dtype=np.float64) for one in knots)
+        pairs = entries_of("knots", knots, "arrays of values and their scores, or None")
+        self.knots = tuple(None if one is None else as_numbers("knots", one) for one in pairs)
         for j, one in enumerate(self.knots):
             fits = one is None or (one.ndim == 2 and one.shape[1] == 2 and len(one) > 1 and np.isfinite(one).all())
             if not fits or (one is not None and not (np.diff(one[:, 0]) > 0).all()):

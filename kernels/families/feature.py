@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct, less
-from learnkernels.kernels.parameters import list_of, text, whole
+from learnkernels.kernels.parameters import entries_of, list_of, text, whole
 
 CONSTANT = -1
 """Column of the feature that is one on every row."""
@@ -56,7 +57,7 @@ class FeatureFamily(KernelFamily):
     saved: ClassVar = {"features": list_of(text), "columns": list_of(whole)}
 
     def __init__(self, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> None:
-        self._names = _numbered(features) if isinstance(features, int | np.integer) else tuple(map(str, features))
+        self._names = _names_of(features)
         self.columns = np.arange(len(self._names)) if columns is None else np.asarray(columns, dtype=np.intp)
         if not self._names:
             raise ValueError("features must name at least one feature, got none.")
@@ -157,6 +158,17 @@ class FeatureFamily(KernelFamily):
         for i in range(0, A.shape[0], COMBINED_ROWS):
             K[i : i + COMBINED_ROWS] = (weighted[i : i + COMBINED_ROWS] @ right).toarray()
         return K
+
+
+def _names_of(features: Any) -> tuple[str, ...]:
+    """Return the name of each feature, of which the number, the names or the only name is given."""
+    if isinstance(features, int | np.integer):
+        return _numbered(features)
+    if isinstance(features, str):
+        return (features,)
+    if isinstance(features, Real):
+        raise ValueError(f"features must be a number of features or a sequence of names, got {features}.")
+    return tuple(map(str, entries_of("features", features, "names")))
 
 
 def _numbered(p: int | np.integer) -> tuple[str, ...]:

@@ -155,6 +155,9 @@ class PrecomputedFamily(KernelFamily):
             K -= shift[:, None, None]
         return K
 
+    def check_rows(self, X: Rows) -> None:
+        self._positions(X)
+
     def diag(self, A: Rows) -> np.ndarray:
         rows = self._positions(A)
         K = np.array([self.matrices[kernel][rows, rows] for kernel in self.kernels], dtype=np.float64)

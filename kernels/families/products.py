@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations_with_replacement, pairwise, product
+from numbers import Real
 from typing import ClassVar, Self
 
 import numpy as np
@@ -17,10 +18,11 @@ from learnkernels.kernels.families.base import (
     inner_products,
     less,
     mean_row,
+    require_base_kernels,
     squared_norms,
 )
 from learnkernels.kernels.families.composed import FamilyUnion
-from learnkernels.kernels.parameters import list_of, number, positive, positive_numbers, whole
+from learnkernels.kernels.parameters import as_numbers, list_of, number, numbers_of, positive, positive_numbers, whole
 
 LARGEST_EXPONENT = 700.0
 """Natural logarithm of the largest kernel value; that of the largest double is 709."""
@@ -166,15 +168,16 @@ class PolynomialFamily(KernelFamily):
     saved: ClassVar = {"degrees": list_of(whole), "gamma": number, "coef0": number}
 
     def __init__(self, degrees: Sequence[int], gamma: float = 1.0, coef0: float = 1.0) -> None:
-        self.degrees = tuple(int(degree) for degree in degrees)
+        entries = numbers_of("degrees", degrees, "whole numbers of at least 1")
+        if not entries:
+            raise ValueError("degrees must name at least one degree, got an empty list.")
+        if not all(map(_is_degree, entries)):
+            raise ValueError(f"degrees must be whole numbers of at least 1, got {entries}.")
+        if not isinstance(coef0, Real) or not 0.0 <= float(coef0) < np.inf:
+            raise ValueError(f"coef0 must be finite and not negative, got {coef0!r}.")
+        self.degrees = tuple(int(degree) for degree in entries)
         self.gamma = positive("gamma", gamma)
         self.coef0 = float(coef0)
-        if not self.degrees:
-            raise ValueError("degrees must name at least one degree, got an empty list.")
-        if min(self.degrees) < 1 or any(r != given for r, given in zip(self.degrees, degrees, strict=True)):
-            raise ValueError(f"degrees must be whole numbers of at least 1, got {list(degrees)}.")
-        if not (0.0 <= self.coef0 < np.inf):
-            raise ValueError(f"coef0 must be finite and not negative, got {coef0:g}.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -192,6 +195,10 @@ class PolynomialFamily(KernelFamily):
 
     def subset(self, kernels: Sequence[int]) -> Self:
         return self._with(degrees=[self.degrees[k] for k in kernels])
+
+
+def _is_degree(value: object) -> bool:
+    return isinstance(value, Real) and value >= 1 and float(value).is_integer()
 
 
 class DirichletFamily(KernelFamily):
@@ -234,9 +241,9 @@ class DirichletFamily(KernelFamily):
 
     def __init__(self, frequencies: Sequence[float], degree: int = 1) -> None:
         self.frequencies = positive_numbers("frequencies", frequencies)
+        if not _is_degree(degree):
+            raise ValueError(f"degree must be a whole number of at least 1, got {degree!r}.")
         self.degree = int(degree)
-        if self.degree < 1 or self.degree != degree:
-            raise ValueError(f"degree must be a whole number of at least 1, got {degree}.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -313,14 +320,17 @@ class ProductFamily(KernelFamily):
     saved: ClassVar = {"base": family_from_dict, "powers": list_of(list_of(whole))}
 
     def __init__(self, base: KernelFamily, powers: Sequence[Sequence[int]] | np.ndarray) -> None:
-        self.base = base
-        self.powers = tuple(tuple(int(power) for power in row) for row in powers)
-        fits = all(len(row) == base.n_kernels and min(row) >= 0 and max(row) > 0 for row in self.powers)
-        if not self.powers or not fits or not np.array_equal(self.powers, np.asarray(powers)):
+        require_base_kernels("base", base)
+        exponents = as_numbers("powers", powers)
+        is_matrix = exponents.size > 0 and exponents.ndim == 2 and exponents.shape[1] == base.n_kernels
+        whole_numbers = np.isfinite(exponents).all() and (exponents == np.floor(exponents)).all()
+        if not is_matrix or not whole_numbers or exponents.min() < 0 or not exponents.any(axis=1).all():
             raise ValueError(
                 f"powers must hold rows of {base.n_kernels} whole exponents, one per base kernel, not negative and not "
-                f"all zero, got {np.asarray(powers).tolist()}."
+                f"all zero, got {exponents.tolist()}."
             )
+        self.base = base
+        self.powers = tuple(tuple(int(power) for power in row) for row in exponents)
 
     @classmethod
     def monomials(cls, base: KernelFamily, degree: int, *, lower: bool = False) -> Self:

@@ -81,6 +81,8 @@ def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
         takes.
     """
     example = "a name such as 'alignf' or a Learner such as Alignf()"
+    if isinstance(learner, KernelFamily):
+        raise ValueError(f"learner must be {example}, got {learner!r:.60}; pass base kernels as family.")
     return as_object(learner, params, Learner, learner_class, example)
 
 

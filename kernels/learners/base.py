@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from scipy import sparse
 
 from learnkernels.kernels.centering import Centering, alignment_of_matrix, mean_over
 from learnkernels.kernels.engine.operators import GramOperator, gram_operator
@@ -24,12 +25,21 @@ from learnkernels.kernels.targets import Target, Task
 
 def require_family(family: object) -> None:
     """Raise ValueError for what is neither a family of base kernels nor None."""
-    if family is not None and not isinstance(family, KernelFamily):
-        raise ValueError(
-            f"family must be a family of base kernels or None, got {type(family).__name__}; give for example "
-            "GaussianFamily([0.1, 1.0]), or for matrices K1 and K2 over n rows "
-            "PrecomputedFamily(numpy.stack([K1, K2])) with numpy.arange(n)[:, None] in place of X."
+    if family is None or isinstance(family, KernelFamily):
+        return
+    if isinstance(family, Learner) or (isinstance(family, str) and (family in LEARNERS or ":" in family)):
+        raise ValueError(f"family must be a family of base kernels or None, got a learner; write learner={family!r}.")
+    if isinstance(family, str):
+        got, advice = repr(family), "give an object such as GaussianFamily([0.1, 1.0])"
+    elif isinstance(family, type):
+        got, advice = f"the class {family.__name__}", "give an object such as GaussianFamily([0.1, 1.0])"
+    else:
+        got = type(family).__name__
+        advice = (
+            "give for example GaussianFamily([0.1, 1.0]), or for matrices K1 and K2 over n rows "
+            "PrecomputedFamily(numpy.stack([K1, K2])) with numpy.arange(n)[:, None] in place of X"
         )
+    raise ValueError(f"family must be a family of base kernels or None, got {got}; {advice}.")
 
 
 class Products(Protocol):
@@ -307,21 +317,21 @@ class Learner(Parameterized, ABC):
         self.require()
         if sample_weight is not None and not self.takes_weights:
             raise ValueError(
-                f"{self.name} learns from rows that count once each, got sample_weight or class_weight; leave it out, "
-                "or take a learner of alignments, such as alignf."
+                f"{self.name} does not support sample_weight or class_weight. Use a learner that does: rfm, or a "
+                "two-stage learner such as alignf."
             )
         require_family(family)
         if family is not None and not self.takes_family:
             raise ValueError(
-                f"{self.name} finds its own base kernels and takes no family; leave family=None, and say by its "
-                "parameters which they may be, as in learner=CA(kind='laplacian')."
+                f"{self.name} finds its own base kernels and takes no family. Remove family; the parameters of "
+                f"{type(self).__name__} restrict the kernels."
             )
         if family is None and self.takes_family:
             raise ValueError(f"{self.name} weighs given base kernels; give family, or use ca, cr or rfm.")
         if not centering.subtracts and not self.takes_uncentered:
             raise ValueError(
-                f"{self.name} is defined by base kernels that are centered, got centering={centering.value!r}; leave "
-                "it out, or take a learner of a predictor's own objective, such as l2-krr, nkrr or l1-svm, or unif."
+                f"{self.name} requires centering='center', got {centering.value!r}. These learners do not: "
+                f"{', '.join(UNCENTERED)}."
             )
 
 
@@ -505,6 +515,8 @@ class KernelSearchLearner(Learner):
         weights: np.ndarray | None = None,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one per value of C, from some rows of a data set, all by default, and their weights."""
+        if sparse.issparse(X) and not self.takes_sparse(None):
+            raise ValueError(f"{self.name} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'.")
         rows = np.arange(X.shape[0]) if rows is None else rows
         taken, training, kernels = as_rows(X[rows]), target.take(rows), []
         if not np.ptp(training.Y, axis=0).any():

@@ -20,6 +20,7 @@ from learnkernels.kernels.parameters import (
     Fields,
     any_number,
     list_of,
+    listed,
     one_of,
     optional,
     plain,
@@ -125,12 +126,13 @@ def read_arrays(file: File, writer: str) -> dict[str, np.ndarray]:
         raise
     except Exception as error:  # a damaged archive raises whatever its damage leads to
         raise ValueError(
-            f"file must be one that {writer} wrote, got no readable npz archive ({type(error).__name__}); {ADVICE}."
+            f"{name_of(file)} was not written by {writer}, or is damaged: it is no readable npz archive "
+            f"({type(error).__name__})."
         ) from None
     with archive:
         # What would take more memory than the file is long: compressed members, and any that share its bytes.
         if any(one.compress_type != zipfile.ZIP_STORED for one in archive.infolist()):
-            raise ValueError(f"file must hold arrays as they are, got compressed ones; write it by {writer}.")
+            raise ValueError(f"{name_of(file)} was not written by {writer}: its arrays are compressed.")
         if sum(one.file_size for one in archive.infolist()) > archive.start_dir:
             refuse("file must hold each byte of its arrays once, got members that overlap")
         names = archive.namelist()
@@ -148,6 +150,13 @@ def read_arrays(file: File, writer: str) -> dict[str, np.ndarray]:
                 ) from None
             arrays[name.removesuffix(".npy")] = np.asarray(array)
     return arrays
+
+
+def name_of(file: File) -> str:
+    """Return what a path or a file object is called in a sentence."""
+    if isinstance(file, str) or hasattr(file, "__fspath__"):
+        return str(file)
+    return str(getattr(file, "name", "the file"))
 
 
 def take(arrays: Mapping[str, np.ndarray], name: str, kind: str = "number") -> np.ndarray:
@@ -238,6 +247,10 @@ def save_kernel(kernel: LearnedKernel, file: File) -> None:
     ValueError
         As `kernel_to_arrays`; nothing is written then.
     """
+    if not isinstance(kernel, LearnedKernel):
+        of_estimator = ". Save that of a fitted estimator by save_kernel(estimator.kernel_, file)"
+        advice = of_estimator if hasattr(kernel, "fit") else ""
+        raise ValueError(f"kernel must be a LearnedKernel, got {type(kernel).__name__}{advice}.")
     arrays = kernel_to_arrays(kernel)
     np.savez(file, allow_pickle=False, **arrays)
 
@@ -267,7 +280,13 @@ def load_kernel(file: File) -> LearnedKernel:
     -----
     Reading a file from others runs nothing of it, and takes no more memory than it is long.
     """
-    return kernel_from_arrays(read_arrays(file, "save_kernel"))
+    arrays = read_arrays(file, "save_kernel")
+    if DESCRIPTION not in arrays:
+        raise ValueError(
+            f"{name_of(file)} is not a learnkernels kernel: it holds arrays {listed(sorted(arrays))}. Give a file that "
+            "save_kernel wrote."
+        )
+    return kernel_from_arrays(arrays)
 
 
 # Arrays --------------------------------------------------------------------------------------------------------------

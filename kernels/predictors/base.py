@@ -17,6 +17,7 @@ from learnkernels.kernels.families.base import Rows, move
 from learnkernels.kernels.learned import LearnedKernel, LinearScores, checked_rows
 from learnkernels.kernels.parameters import Parameterized, positive, whole_number
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, class_scores, pair_votes
+from learnkernels.kernels.registry import CLASSIFIERS, PREDICTORS
 from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions
 from learnkernels.kernels.targets import Target, Task
 
@@ -295,7 +296,8 @@ class Predictor(Parameterized, ABC):
     def check(self, task: Task) -> None:
         """Raise ValueError for a task that is not served, or an option that is out of its range."""
         if task not in self.tasks:
-            raise ValueError(f"predictor {self.name} does not serve {task}; use auto or {DEFAULTS[task]}.")
+            fitting = [name for name in PREDICTORS if name not in CLASSIFIERS or task == "classification"]
+            raise ValueError(f"predictor {self.name!r} does not support {task}. Use one of {', '.join(fitting)}.")
         for name, least in (("landmarks", 2), ("seed", 0)):
             if (value := getattr(self, name, None)) is not None:
                 whole_number(name, value, least)

@@ -208,9 +208,12 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Co
         )
     wanted = list(columns) if names is None else list(names)
     if absent := [name for name in wanted if name not in columns]:
+        if len(absent) == 1:
+            raise ValueError(
+                f"X lacks column {absent[0]!r}, which the model was fitted on. Add it; its cells may be empty."
+            )
         raise ValueError(
-            f"X must have the columns that the model was fitted on, got none named {listed(absent)}; add what is "
-            "missing, as empty if need be."
+            f"X lacks columns {listed(absent)}, which the model was fitted on. Add them; their cells may be empty."
         )
     unordered = _enums_of_polars(table)
     return {

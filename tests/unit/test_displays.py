@@ -83,7 +83,7 @@ def test_what_cannot_be_shown_is_said(rows: tuple[np.ndarray, np.ndarray], weigh
         KernelWeightsDisplay.from_estimator(KernelLearningRegressor())
     with pytest.raises(TypeError, match=r"^expected an estimator that has learned a kernel, got StandardScaler"):
         KernelWeightsDisplay.from_estimator(StandardScaler().fit(rows[0]))
-    with pytest.raises(AttributeError, match="has relevance_ where its learner weights features"):
+    with pytest.raises(AttributeError, match="relevance_ is only available for a learner that weights features"):
         RelevanceDisplay.from_estimator(weighing)
     with pytest.raises(ValueError, match=r"^cr finds other base kernels at each value; take a learner that weighs"):
         RegularizationDisplay.from_estimator(KernelLearningRegressor(learner="cr"), *rows, grid=(0.001, 1000.0), cv=2)

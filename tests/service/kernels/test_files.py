@@ -15,7 +15,7 @@ from tests.unit.kernels.test_serialisation import loaded as kernel_loaded
 from tools.mutations import Fate, fates
 
 ROOT = Path(__file__).resolve().parents[3]
-COMPRESSED = "file must hold arrays as they are, got compressed ones; write it by save_{}."
+COMPRESSED = "the file was not written by save_{}: its arrays are compressed."
 
 
 def output_of(code: str, *arguments: object) -> str:

@@ -416,7 +416,7 @@ def test_the_tag_for_sparse_rows_follows_the_base_kernels():
         model = KernelLearningClassifier(**params)
         assert model.__sklearn_tags__().input_tags.sparse is (params in serving)
         if params in others:
-            with pytest.raises(TypeError, match="Sparse data was passed"):
+            with pytest.raises(TypeError, match="needs dense rows, got sparse ones. Use X.toarray"):
                 model.fit(sparse.csr_matrix(X), TWO)
 
 
@@ -811,20 +811,36 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
     classifier, regressor = KernelLearningClassifier(), KernelLearningRegressor()
     transformer = LearnedKernelTransformer()
     table = [
-        (classifier, {"learner": "ensemble"}, "ensemble learns hypotheses and not a kernel, so it is no learner"),
+        (
+            classifier,
+            {"learner": "ensemble"},
+            "learner='ensemble' combines predictors and learns no kernel, so it is only",
+        ),
         (classifier, {"predictor": "nystrm"}, r"svm, got 'nystrm' \(did you mean 'nystrom'\?\)."),
         (classifier, {"C": 0}, "C must be a positive, finite number, got 0"),
         (classifier, {"C": "1"}, "C must be a positive, finite number or 'auto', got '1'"),
         (regressor, {"learner": "l1-svm"}, "l1-svm does not serve regression; use one of align, "),
         (regressor, {"learner": 3}, "learner must be a name such as 'alignf' or a Learner such as .*, got int"),
-        (regressor, {"learner": "ca", "family": FAMILY}, "ca finds its own base kernels and takes no family; leave"),
-        (regressor, {"family": "gaussian"}, "family must be a family of base kernels or None, got str; give for exa"),
+        (
+            regressor,
+            {"learner": "ca", "family": FAMILY},
+            "takes no family. Remove family; the parameters of CA restrict the kernels",
+        ),
+        (regressor, {"family": "gaussian"}, "got 'gaussian'; give an object such as GaussianFamily"),
         (regressor, {"alpha": float("nan")}, "alpha must be a positive, finite number, got nan"),
         (regressor, {"alpha": np.inf}, "alpha must be a positive, finite number, got inf"),
         (regressor, {"normalize": "max"}, "normalize must be one of trace, frobenius, none, got 'max'"),
-        (regressor, {"predictor": "svm"}, "predictor svm does not serve regression; use auto or krr"),
+        (
+            regressor,
+            {"predictor": "svm"},
+            "predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystrom.",
+        ),
         (regressor, {"predictor": [9]}, "predictor must be a name such as 'auto' or a Predictor such as .*, got list"),
-        (regressor, {"predictor__landmark": 9}, "parameters of Auto must be one of .*did you mean 'landmarks'"),
+        (
+            regressor,
+            {"predictor__landmark": 9},
+            "Auto has no parameter 'landmark'. Did you mean 'landmarks'\\? Its parameters are landmarks, memory, loss",
+        ),
         (regressor, {"learner": "alingf"}, "did you mean 'alignf'"),
         (regressor, {"centering": "centre"}, "did you mean 'center'"),
         (regressor, {"predictor": Auto(landmarks="9")}, "landmarks must be a whole number of at least 2, got '9'"),
@@ -847,6 +863,104 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
     require_refusals((partial(fit, model, params), said) for model, params, said in table)
 
 
+def test_a_learner_in_the_place_of_the_family_and_the_reverse_are_refused():
+    expected = "family must be a family of base kernels or None, got "
+    some = "; give an object such as GaussianFamily([0.1, 1.0])."
+    families_given = [
+        ("alignf", "a learner; write learner='alignf'."),
+        ("mine:Learner", "a learner; write learner='mine:Learner'."),
+        (L2KRR(), "a learner; write learner=L2KRR()."),
+        ("gaussian", f"'gaussian'{some}"),
+        (GaussianFamily, f"the class GaussianFamily{some}"),
+    ]
+    table = []
+    for family, got in families_given:
+        table += [(partial(model.fit, X, TWO), expected + got) for model in (KernelLearningClassifier(family),)]
+        table += [(partial(LearnedKernelTransformer(family).fit, X, TWO), expected + got)]
+        table += [(partial(learn_kernel, "alignf", family, X, TWO), expected + got)]
+    learner = "learner must be a name such as 'alignf' or a Learner such as Alignf(), got "
+    table += [
+        (partial(learn_kernel, FAMILY, "alignf", X, TWO), f"{learner}{FAMILY!r}; pass base kernels as family."),
+        (partial(KernelLearningClassifier(learner=L2KRR).fit, X, TWO), learner + "the class L2KRR."),
+    ]
+    require_refusals(table, literal=True)
+
+
+def test_a_parameter_that_does_not_exist_is_refused_with_those_that_do():
+    makers = {KernelLearningRegressor: ("C", "alpha"), KernelLearningClassifier: ("alpha", "C")}
+    for kind, (wrong, right) in makers.items():
+        for act in (kind, kind().set_params):
+            with pytest.raises((TypeError, ValueError)) as caught:
+                act(**{wrong: 1.0})
+            assert (
+                str(caught.value) == f"{kind.__name__} has no parameter {wrong!r}. Use {right}, which is 1 / {wrong}."
+            )
+            with pytest.raises((TypeError, ValueError)) as caught:
+                act(lerner="alignf")
+            names = ", ".join(kind().get_params(deep=False))
+            sentence = f"{kind.__name__} has no parameter 'lerner'. Did you mean 'learner'? Its parameters are "
+            assert str(caught.value).startswith(sentence)
+            assert sorted(str(caught.value).removeprefix(sentence).rstrip(".").split(", ")) == sorted(names.split(", "))
+    require_refusals(
+        [
+            (
+                lambda: KernelLearningRegressor(learner="alignf").set_params(learner__foo=1),
+                "Alignf takes no parameters, got 'foo'.",
+            ),
+            (
+                lambda: KernelLearningRegressor(FAMILY).set_params(family__gamma=1),
+                "GaussianFamily has no parameter 'gamma'. Did you mean 'gammas'? Its parameters are gammas.",
+            ),
+        ],
+        literal=True,
+    )
+
+
+AT_FIT = "Pass a DataFrame, whose missing values are imputed, or impute them first."
+AT_PREDICT = "Impute them, or fit the model on a DataFrame, whose missing values are imputed."
+TEXT = "and an array must hold numbers. Pass a DataFrame, whose columns of text become categories."
+
+
+@pytest.mark.parametrize("kind", [KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer])
+def test_rows_that_are_not_finite_numbers_are_refused_with_their_place(kind):
+    gaps = X.copy()
+    gaps[[3, 5, 7], [2, 2, 0]] = np.nan
+    infinite = np.where(np.isnan(gaps), np.inf, X)
+    texts = X.astype(object)
+    texts[:, 1] = np.where(X[:, 1] > 0, "blue", "red")
+    first, y = texts[0, 1], TWO if kind is KernelLearningClassifier else NUMBERS
+    model = kind(FAMILY).fit(X, y)
+    use = model.transform if kind is LearnedKernelTransformer else model.predict
+    missing, large = "Input X contains NaN in 3 of 60 rows ", "Input X contains infinity in 3 of 60 rows "
+    table = []
+    for act, advice in ((partial(kind(FAMILY).fit, y=y), AT_FIT), (use, AT_PREDICT)):
+        table += [
+            (partial(act, gaps), f"{missing}(columns 0, 2). {advice}"),
+            (partial(act, sparse.csr_array(gaps)), f"{missing}(columns 0, 2). {advice}"),
+            (partial(act, infinite), f"{large}(columns 0, 2). Replace these values."),
+            (partial(act, texts), f"X holds text, such as {first!r}, {TEXT}"),
+            (partial(act, texts.tolist()), f"X holds text, such as {first!r}, {TEXT}"),
+        ]
+    table += [(partial(use, pd.DataFrame(gaps, columns=["a", "b", "c"])), f"{missing}(columns 'a', 'c'). {AT_PREDICT}")]
+    with pytest.warns(UserWarning, match="feature names"):
+        require_refusals(table, literal=True)
+    with_gaps = kind().fit(pd.DataFrame(gaps), y)  # as the sentence says
+    with_texts = kind().fit(pd.DataFrame(texts).infer_objects(), y)
+    assert with_gaps.table_ is not None and with_texts.table_ is not None
+
+
+def test_what_was_not_asked_for_is_no_attribute_and_the_reason_is_told():
+    absent = [
+        (KernelLearningClassifier(FAMILY, probability=False).fit(X, TWO), "predict_proba", "probability=True"),
+        (KernelLearningRegressor(FAMILY, intervals=False).fit(X, NUMBERS), "predict_interval", "intervals=True"),
+    ]
+    for model, name, setting in absent:
+        assert not hasattr(model, name)
+        with pytest.raises(AttributeError) as caught:
+            getattr(model, name)
+        assert str(caught.value.__cause__) == f"{name} is only available with {setting}, before fit."
+
+
 def test_weights_that_are_none_or_not_served_are_refused():
     ones, seventh = np.ones(60), np.arange(60) == 7
     table = [
@@ -858,7 +972,7 @@ def test_weights_that_are_none_or_not_served_are_refused():
         ({}, np.eye(60)[0], "sample_weight must be positive for at least 2 rows"),
         ({"sample": "auto"}, np.arange(60), "sample must be None where rows have weights, got 'auto'; "),
     ]
-    once = " learns from rows that count once each, got sample_weight"
+    once = " does not support sample_weight or class_weight. Use a learner that does: rfm, or a two-stage learner"
     table += [({"learner": name}, np.arange(60), name + once) for name in ("l2-krr", "ca", "cr", "single-stage")]
     fits = [(partial(KernelLearningRegressor(**given).fit, X, NUMBERS, w), said) for given, w, said in table]
     require_refusals(fits)

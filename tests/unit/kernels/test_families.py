@@ -26,9 +26,21 @@ from learnkernels import (
     learn_kernel,
 )
 from learnkernels.kernels import learned, learners, targets
-from learnkernels.kernels.families import CategoricalFamily, CosineFamily, DirichletFamily, family_from_dict
+from learnkernels.kernels.families import (
+    CategoricalFamily,
+    CosineFamily,
+    DirichletFamily,
+    FeatureFamily,
+    family_from_dict,
+)
 from learnkernels.kernels.families.base import fill_seeds, n_mapped, sides_of_tile
-from learnkernels.kernels.families.composed import KNOTS, MetricFamily, NormalScoresFamily, normal_scores
+from learnkernels.kernels.families.composed import (
+    KNOTS,
+    MetricFamily,
+    NormalScoresFamily,
+    ScaledFamily,
+    normal_scores,
+)
 from learnkernels.kernels.families.products import PolynomialFamily, ProductFamily
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays, load_kernel, save_kernel
 from tests import reference
@@ -311,6 +323,81 @@ def test_a_parameter_outside_its_range_is_refused():
     require_refusals(REFUSED + knots)
 
 
+NUMBERS_OF = {
+    "gammas": (GaussianFamily, LaplacianFamily, CategoricalFamily),
+    "weights": (partial(CategoricalFamily, [1.0]),),
+    "frequencies": (DirichletFamily,),
+}
+
+
+def test_a_list_of_numbers_that_is_something_else_is_refused():
+    table = []
+    for name, makers in NUMBERS_OF.items():
+        expected = f"{name} must be a sequence of positive, finite numbers, got "
+        wrong = [(0.1, "0.1; write [0.1]."), (np.float64(2), "2.0; write [2.0]."), ("0.1", "'0.1'."), (b"1", "b'1'.")]
+        wrong += [(object, "<class 'object'>."), (np.ones((1, 1)), "array([[1.]]).")]
+        entries = [("a", "'a'."), (None, "None."), (True, "True."), ([1.0], "[1.0].")]
+        for make in makers:
+            table += [(partial(make, value), expected + got) for value, got in wrong]
+            table += [
+                (partial(make, [1.0, entry]), f"{name} must be positive, finite numbers, got {got}")
+                for entry, got in entries
+            ]
+            assert make(np.array([1.0, 2.0])) == make((number for number in (1, 2)))
+    whole = "degrees must be a sequence of whole numbers of at least 1, got "
+    table += [
+        (lambda: PolynomialFamily(2), whole + "2; write [2]."),
+        (lambda: PolynomialFamily("ab"), whole + "'ab'."),
+        (lambda: PolynomialFamily(["a"]), "degrees must be whole numbers of at least 1, got ['a']."),
+        (lambda: PolynomialFamily([2], coef0="a"), "coef0 must be finite and not negative, got 'a'."),
+        (lambda: DirichletFamily([1.0], "a"), "degree must be a whole number of at least 1, got 'a'."),
+    ]
+    require_refusals(table, literal=True)
+
+
+def test_families_made_of_something_else_are_refused():
+    base = GaussianFamily([1.0])
+    some = "must be a family of base kernels, such as GaussianFamily([0.1, 1.0]), got 0.5."
+    table = [(partial(make, 0.5, of), f"base {some}") for make, of in ((MetricFamily, [1.0]), (NormalScoresFamily, []))]
+    table += [(partial(make, 0.5, [[1]]), f"base {some}") for make in (ScaledFamily, ProductFamily)]
+    exponents = "powers must hold rows of 1 whole exponents, one per base kernel, not negative and not all zero, got "
+    views = "columns must hold for each family None or positions of features, such as [0, 2], got "
+    table += [
+        (partial(FamilyUnion, [base, 0.5]), f"families[1] {some}"),
+        (
+            partial(FamilyUnion, base),
+            "families must be a sequence of families of base kernels, got GaussianFamily([1.0]).",
+        ),
+        (partial(FamilyUnion, [base], columns=[0]), views + "0."),
+        (partial(FamilyUnion, [base], columns=[["a"]]), views + "['a']."),
+        (partial(FamilyUnion, [base], columns=[[True, False]]), views + "[True, False]."),
+        (partial(FamilyUnion, [base], columns=[[0.5]]), views + "[0.5]."),
+        (partial(FamilyUnion, [base], views="all"), "views must be a sequence of names, got 'all'."),
+        (partial(MetricFamily, base, "a"), "map must hold numbers, got 'a'."),
+        (partial(ScaledFamily, base, "a"), "scales must hold numbers, got 'a'."),
+        (partial(ProductFamily, base, 1), exponents + "1.0."),
+        (partial(FeatureFamily, 1.5), "features must be a number of features or a sequence of names, got 1.5."),
+    ]
+    require_refusals(table, literal=True)
+    assert FeatureFamily("age").names == ("age",)
+
+
+def test_rows_that_lack_what_base_kernels_read_are_refused_by_their_whole_shape():
+    X, y = RNG.normal(size=(90, 13)), RNG.normal(size=90)
+    beyond = "columns[1] must be positions of the 13 features of X, 0 to 12, got 40."
+    stored = "X must be a column of row positions, shape (m, 1), as the kernels are matrices; got shape (90, 13)."
+    base = GaussianFamily([1.0])
+    table = []
+    for family, sentence in (
+        (FamilyUnion([base, base], [None, [0, 40]]), beyond),
+        (PrecomputedFamily(np.eye(90)[None]), stored),
+        (FamilyUnion([PrecomputedFamily(np.eye(90)[None])]), stored),
+    ):
+        table.append((partial(learn_kernel, "alignf", family, X, y), sentence))
+        table.append((partial(KernelLearningRegressor(family).fit, X, y), sentence))
+    require_refusals(table, literal=True)
+
+
 # What base kernels of some columns have of a learned kernel ----------------------------------------------------------
 
 
@@ -470,8 +557,8 @@ def test_what_is_not_finite_is_refused_when_it_is_read():
 
 def test_matrices_that_are_no_family_are_refused_and_what_the_sentence_says_works():
     y = RNG.normal(size=N)
-    said = r"family must be a family .* or None, got (list|ndarray|str); .* matrices .*PrecomputedFamily\("
-    for wrong in ([MATRICES[0], MATRICES[1]], MATRICES, "gaussian"):
+    said = r"family must be a family .* or None, got (list|ndarray); .* matrices .*PrecomputedFamily\("
+    for wrong in ([MATRICES[0], MATRICES[1]], MATRICES):
         model = KernelLearningRegressor(wrong, "alignf")
         require_refusals([(partial(learn_kernel, "alignf", wrong, ROWS, y), said), (partial(model.fit, ROWS, y), said)])
     learned = learn_kernel("alignf", PrecomputedFamily(np.stack(list(MATRICES))), np.arange(N)[:, None], y)

@@ -172,9 +172,9 @@ NO_LEARNERS = [
     ("own_learners:Demanding", {}, "own_learners:Demanding cannot be made .*; give each parameter a default"),
     (Alignf, {}, r"learner must be a name such as 'alignf' or a Learner such as Alignf\(\), got"),
     (None, {}, "learner must be a name such as 'alignf' or a Learner"),
-    ("lq", {"learner": 2.0}, "parameters of Lq must be one of q, got 'learner'"),
-    ("alignf", {"q": 2.0}, "parameters of Alignf must be left out, got 'q'"),
-    (Lq(), {"r": 2.0}, "parameters of Lq must be one of q, got 'r'"),
+    ("lq", {"learner": 2.0}, "Lq has no parameter 'learner'. Its parameters are q."),
+    ("alignf", {"q": 2.0}, "Alignf takes no parameters, got 'q'."),
+    (Lq(), {"r": 2.0}, "Lq has no parameter 'r'. Its parameters are q."),
 ]
 
 
@@ -500,6 +500,6 @@ def test_what_cannot_be_weighed_or_does_not_fit_the_learner_is_refused():
     out_of_range = [(Lq(q=q).require, order) for q in (0.999, 0.0, -np.inf, np.nan)]
     drop = AlignfLinear(dependent="drop").require
     require_refusals([*out_of_range, (drop, "dependent must be error or subset, got 'drop'")])
-    taken = "ca finds its own base kernels and takes no family; leave family=None"
+    taken = "ca finds its own base kernels and takes no family. Remove family; the parameters of CA"
     learn = partial(learn_kernel, "ca", X=X, y=y)
     require_refusals([(partial(learn, family=FAMILY), taken), (partial(learn, family=None, normalize="unit"), unheard)])

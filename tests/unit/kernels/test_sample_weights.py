@@ -295,5 +295,5 @@ def test_learners_of_the_rows_themselves_refuse_weights():
     for learner in [name for name, learner in LEARNERS.items() if not learner.takes_weights]:
         refused.append((partial(learn, learner, UNION, X, target.values), f"^{learner}"))
         refused.append((partial(learn_path, learner, UNION, X, statistics, target, [1.0]), f"^{learner}"))
-    said = " learns from rows that count once each, got sample_weight or class_weight; "
+    said = " does not support sample_weight or class_weight. Use a learner that does: rfm, or a two-stage learner"
     require_refusals((act, learner + said) for act, learner in refused)

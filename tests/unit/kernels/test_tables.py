@@ -114,7 +114,10 @@ def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame):
     encode, one = TableEncoding.of(table).encode, np.ones((2, 1))
     unknown = {"columns": [{"kind": "pickle"}], "left_out": {}}
     rows: list[tuple[Any, str]] = [
-        (table.drop(columns="size"), "got none named 'size'; add what is missing"),
+        (
+            table.drop(columns="size"),
+            "X lacks column 'size', which the model was fitted on. Add it; its cells may be empty.",
+        ),
         (table.assign(size="big"), "'size' must hold numbers, as the training rows did, got .* as 'big' in row 0"),
         (np.zeros((3, 7)), "must be a table with the columns that the model was fitted on"),
         ({"size": [1.0]}, r"must be a table with the columns .* got dict; give a DataFrame"),

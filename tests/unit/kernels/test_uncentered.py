@@ -275,7 +275,7 @@ def test_learners_say_whether_they_can_do_without_centering():
         (partial(learn, "unif", LinearFamily(), 0 * X, y), "every base kernel is zero on the 20 training rows"),
     ]
     for name in ("alignf", "single-stage", "rfm", "easymkl"):
-        said = f"^{name} is defined by base kernels that are centered.*l2-krr"
+        said = f"^{name} requires centering='center', got .*l2-krr"
         refused.append((partial(learn, name, None if name == "rfm" else FAMILY, X, labels(y)), said))
     require_refusals(refused)
     from learnkernels.conf.schema.learners import UNCENTERED

@@ -101,7 +101,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (one("nkrr", label="square", params={"degree": 1.5}), "learners: square: degree must be a whole number, got"),
     (one("ensemble", tune_by="alignment"), "could compare; set 'tune_by: error'"),
     (one("l1-svm"), "data set diabetes: learner l1-svm serves classification, and this is a regression; leave it out"),
-    ({"predictor": "svm"}, "data set diabetes: predictor svm does not serve regression; use auto or krr"),
+    (
+        {"predictor": "svm"},
+        "data set diabetes: predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystrom.",
+    ),
     ({"kernels": [{"family": "linear", "columns": ["zz"]}]}, "family linear must be some of the features"),
     ({"protocol": {"folds": 72}}, "a class must have as many rows as there are folds, got 71 for 72; use fewer"),
     ({"protocol": {"split": TOO_MANY}}, "data set wine: train, validation, test must together be at most the 178"),

@@ -46,7 +46,7 @@ def test_a_learner_is_followed_by_its_predictor_or_the_one_named():
 
 def test_what_does_not_serve_the_task_is_refused():
     assert chosen("ensemble", "svm", "regression") == "krr"
-    with pytest.raises(InputError, match="predictor svm does not serve regression"):
+    with pytest.raises(InputError, match="predictor 'svm' does not support regression"):
         chosen("alignf", "svm", "regression")
     with pytest.raises(InputError, match="l1-svm serves classification"):
         chosen("l1-svm", "auto", "regression")
