@@ -82,6 +82,13 @@ def short(value: object, show: Callable[[str], str] = repr) -> str:
     return cut(one_line(beginning.repr(value)), MOST_SHOWN)
 
 
+def option(name: str, by_command: bool, value: object = None) -> str:
+    """Return an option as a user of a command writes it, or of the Python function; with its value if there is one."""
+    if by_command:
+        return f"--{name}" if value is None else f"--{name} {short(value, str)}"
+    return f"{name}=" if value is None else f"{name}={short(value)}"
+
+
 def listed(names: Sequence[object], most: int = 12, show: Callable[[str], str] = repr) -> str:
     """Return names for a sentence, quoted unless `show` says otherwise, and counted where they are many or long."""
     shown: list[str] = []

@@ -284,8 +284,10 @@ def _complaint(error: yaml.YAMLError) -> str:
 
 
 def _apply(data: dict[str, Any], change: str) -> None:
+    where = f"change {short(change)}"
+    if not isinstance(change, str):
+        raise InputError(f"{where}: expected a text, such as 'protocol.folds=10'.")
     key, equals, text = change.partition("=")
-    where = f"--set {short(change, str)}"
     if not equals or not all(key.strip().split(".")) or key.count(".") >= DEEPEST:
         raise InputError(f"{where}: expected key=value, such as protocol.folds=10.")
     try:

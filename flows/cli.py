@@ -21,7 +21,7 @@ from rich.text import Text
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import require_place
-from learnkernels.flows.functions import configuration, is_table, prefect_runs, prepare, set_up
+from learnkernels.flows.functions import configuration, is_table, prefect_runs, prepare, require_files, set_up
 from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, told
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
@@ -128,7 +128,7 @@ def compare(
     options: dict[str, Any] = {"target": target, "group": group, "time": time, "metric": metric}
     options |= {"without": _separate(without), "minutes": minutes}
     with user_errors(f"what was computed is kept, {GOES_ON}"):
-        config = configuration(conf, options, changes or (), verbose, _report, dashes="--")
+        config = configuration(conf, options, changes or (), verbose, _report, by_command=True)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.compare import compare as flow
@@ -282,7 +282,7 @@ def train(
         config = prepare(conf, changes or (), verbose)
         from learnkernels.tasks.models.training import training_config
 
-        considered = ", ".join(one.title for one in training_config(config, dataset, learner).learners)
+        considered = ", ".join(one.title for one in training_config(config, dataset, learner, True).learners)
         err.print(f"{conf}: {register} from {considered}", markup=False)
         from learnkernels.flows.train import train as flow
 
@@ -323,6 +323,7 @@ def predict(
             warn("--missing has no effect and goes with the next version; leave it out.", FutureWarning, stacklevel=2)
         require_place(input)
         require_place(output)
+        require_files([input])
         set_up(verbose)
 
         from learnkernels.flows.predict import predict as flow

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from learnkernels.conf.errors import InputError, did_you_mean
+from learnkernels.conf.errors import InputError, did_you_mean, option
 from learnkernels.tasks.environment import lacking_libraries, prepare_environment, running_server
 
 if TYPE_CHECKING:
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 TABLES = (".csv", ".parquet", ".arrow", ".feather")
 """Endings of tables."""
 
+KEYS = {
+    "target": "datasets.0.target",
+    "group": "datasets.0.groups",
+    "time": "datasets.0.time",
+    "metric": "protocol.metric",
+    "without": "baseline.without",
+    "minutes": "protocol.split",
+}
+"""Options of tables, and the keys of a configuration that are for the same."""
+
 _servers: list[Service] = []
 """The Prefect server of this process, where it has one of its own."""
 
@@ -35,9 +45,9 @@ def compare(
     group: str | None = None,
     time: str | None = None,
     metric: str | None = None,
-    without: Sequence[str] = (),
+    without: str | Sequence[str] = (),
     minutes: float | None = None,
-    changes: Sequence[str] = (),
+    changes: str | Sequence[str] = (),
 ) -> pd.DataFrame:
     """Compare learners of the kernel on a table or on the data sets of a configuration, and leave the evidence.
 
@@ -56,11 +66,11 @@ def compare(
         Columns of a table: groups that are never divided; time, in which earlier rows train and later ones test.
     metric : str, optional
         Evaluation metric, such as ``roc_auc``.
-    without : sequence of str
+    without : str or sequence of str
         Baselines of a table to leave out, such as ``boosting``.
     minutes : float, optional
         About how long comparing a table may take.
-    changes : sequence of str
+    changes : str or sequence of str
         Keys of the configuration to change, such as ``protocol.folds=10``.
 
     Returns
@@ -96,7 +106,7 @@ def train(
     group: str | None = None,
     time: str | None = None,
     metric: str | None = None,
-    changes: Sequence[str] = (),
+    changes: str | Sequence[str] = (),
 ) -> PyFuncModel:
     """Train a model on all rows of a table or data set, and register it in MLflow.
 
@@ -112,7 +122,7 @@ def train(
         The data set to learn from, where a configuration has several.
     group, time, metric : str, optional
         As of `compare`.
-    changes : sequence of str
+    changes : str or sequence of str
         Keys of the configuration to change.
 
     Returns
@@ -130,14 +140,16 @@ def train(
         config = configuration(table, options, changes)
         from learnkernels.flows.train import train as flow
         from learnkernels.tasks.models.registry import as_served, find_version
+        from learnkernels.tasks.models.training import training_config
 
+        training_config(config, dataset, None)  # refuses before a server is waited for
         name = register or config.name
         with _runs(name):
             result = flow(config, name, dataset)
         return as_served(find_version(result["uri"]))
 
 
-def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] = ()) -> pd.DataFrame:
+def predict(model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[str] = ()) -> pd.DataFrame:
     """Predict the rows of a table by a registered model; the command of this name writes more than memory holds.
 
     Parameters
@@ -146,7 +158,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
         ``NAME`` for its champion, ``NAME@ALIAS`` or ``NAME/VERSION``.
     table : path or pandas.DataFrame
         The rows; a file, or a folder or pattern of files, here or on S3.
-    id : sequence of str
+    id : str or sequence of str
         Columns to copy into the predictions; without any, rows are numbered.
 
     Returns
@@ -160,9 +172,13 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
         There is no such model, or the table does not fit it.
     """
     with _own_environment(), tempfile.TemporaryDirectory() as aside:
-        set_up()
         import pandas as pd
 
+        from learnkernels.conf.schema.base import several
+
+        if not isinstance(table, pd.DataFrame):
+            require_files([str(table)])
+        set_up()
         from learnkernels.flows.predict import predict as flow
         from learnkernels.tasks.models.registry import find_version
 
@@ -173,7 +189,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
             rows = str(table)
         find_version(model)
         with _runs(model):
-            drift = flow(model, rows, predictions, list(id))["drift"]
+            drift = flow(model, rows, predictions, list(several(id)))["drift"]
         for sentence in drift["warnings"]:
             warnings.warn(f"drift: {sentence}", stacklevel=2)
         return pd.read_parquet(predictions)
@@ -182,10 +198,10 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: Sequence[str] =
 def configuration(
     given: str | Path | Sequence[str | Path] | Mapping[str, Any],
     options: Mapping[str, Any],
-    changes: Sequence[str],
+    changes: str | Sequence[str],
     verbose: bool = False,
     say: Callable[[str], object] = lambda line: None,
-    dashes: str = "",
+    by_command: bool = False,
 ) -> CompareConfig:
     """Return the configuration of data files, or that of a YAML file or a mapping, and set up the run.
 
@@ -195,53 +211,67 @@ def configuration(
         As of `compare`.
     options : mapping of str to object
         ``target``, ``group``, ``time``, ``metric``, ``without`` and ``minutes``, which only apply to data files.
-    changes : sequence of str
+    changes : str or sequence of str
         Keys to change.
     verbose : bool
         Whether the log of every step is printed.
     say : callable
         Is given each line about what was inferred from data files.
-    dashes : str
-        What the names of options begin with, for a sentence.
+    by_command : bool
+        Whether messages name the options of a command, or the arguments of a Python function.
 
     Raises
     ------
     InputError
         The files, an option or the configuration cannot be used.
     """
+    from learnkernels.conf.schema.base import several
+
+    changes = several(changes)
     files = [str(given)] if isinstance(given, str | Path) else list(map(str, given))
     if isinstance(given, Mapping) or not is_table(files):
         where = "the mapping" if isinstance(given, Mapping) else files[0]
         if len(files) > 1 and not isinstance(given, Mapping):
             raise InputError(f"{where}: one configuration is run at a time, got {len(files)}; give one.")
         if refused := [name for name, value in options.items() if value]:
+            name, change = option(refused[0], by_command), f"{KEYS[refused[0]]}=VALUE"
             raise InputError(
-                f"{where}: {dashes}{refused[0]} only applies to data files ({', '.join(TABLES)}); in a configuration, "
-                "change its data sets, 'protocol' or 'baseline', as with --set protocol.metric=NAME."
+                f"{where}: {name} only applies to data files ({', '.join(TABLES)}). In a configuration, use "
+                f"{option('set' if by_command else 'changes', by_command, change)}."
             )
         return prepare(given if isinstance(given, Mapping) else Path(where), changes, verbose)
-    from learnkernels.conf.files import files_of
     from learnkernels.conf.loading import config_of_text
 
-    for one in files:
-        if files_of(one) is None:
-            meant = did_you_mean(one, [path.name for path in Path().iterdir()])
-            raise InputError(f"file not found: {one} (working directory: {Path.cwd()}); {meant}correct the path.")
+    require_files(files)
     set_up(verbose)
     from learnkernels.tasks.data.starting import start
 
     roles = {"groups": options["group"], "time": options["time"]}
-    without, minutes = options.get("without") or (), options.get("minutes")
-    found = start(files, options["target"], roles, options["metric"], without, minutes)
+    without, minutes = several(options.get("without") or ()), options.get("minutes")
+    found = start(files, options["target"], roles, options["metric"], without, minutes, by_command)
     for line in found.lines:
         say(line)
     return config_of_text(found.text, Path(files[0]), list(changes))
 
 
+def require_files(paths: Sequence[str]) -> None:
+    """Raise InputError if a path of this machine refers to nothing; objects on servers are not looked for."""
+    from learnkernels.conf.files import files_of, is_remote, require_place
+
+    for path in paths:
+        require_place(path)
+        if not is_remote(path) and files_of(path) is None:
+            meant = did_you_mean(path, [here.name for here in Path().iterdir()])
+            raise InputError(f"file not found: {path} (working directory: {Path.cwd()}); {meant}correct the path.")
+
+
 def is_table(files: Sequence[str]) -> bool:
     """Return whether arguments name tables, folders or patterns, and not a configuration."""
     return any(
-        Path(one).suffix.lower() in TABLES or Path(one).is_dir() or (set(one) & set("*?[") and not Path(one).is_file())
+        Path(one).suffix.lower() in TABLES
+        or Path(one).is_dir()
+        or one.endswith("/")
+        or (set(one) & set("*?[") and not Path(one).is_file())
         for one in files
     )
 

@@ -103,7 +103,25 @@ def as_configuration(given: Mapping[str, Any]) -> dict[str, Any]:
         A class cannot be imported by a worker process, as it is defined in a script, a notebook or a function.
     """
     data = {key: _named(value) for key, value in given.items() if key != "datasets"}
-    return {**data, "datasets": [_as_files(one) for one in several(given.get("datasets", ()))]}
+    datasets = several(given.get("datasets", ()))
+    for position, dataset in enumerate(datasets):
+        _require_arrays(dataset, f"the configuration: datasets.{position}")
+    return {**data, "datasets": [_as_files(dataset) for dataset in datasets]}
+
+
+def _require_arrays(dataset: Any, where: str) -> None:
+    """Refuse a data set of arrays that lacks one, or whose arrays differ in length."""
+    if not isinstance(dataset, Mapping) or not {"X", "y"} & dataset.keys():
+        return
+    if dataset.get("y") is None:
+        raise InputError(f"{where}: has 'X' and no 'y'; give the target of each row as 'y'.")
+    if dataset.get("X") is None and "kernels" not in dataset:
+        raise InputError(f"{where}: has 'y' and no 'X'; give the rows as 'X', or matrices as 'kernels'.")
+    if dataset.get("X") is not None and len(pd.DataFrame(dataset["X"])) != len(dataset["y"]):
+        raise InputError(
+            f"{where}: 'X' has {len(pd.DataFrame(dataset['X']))} rows and 'y' has {len(dataset['y'])}; give one target "
+            "per row."
+        )
 
 
 def _named(given: Any) -> Any:

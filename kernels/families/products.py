@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import combinations_with_replacement, pairwise, product
 from numbers import Real
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -173,7 +173,7 @@ class PolynomialFamily(KernelFamily):
             raise ValueError("degrees must name at least one degree, got an empty list.")
         if not all(map(_is_degree, entries)):
             raise ValueError(f"degrees must be whole numbers of at least 1, got {entries}.")
-        if not isinstance(coef0, Real) or not 0.0 <= float(coef0) < np.inf:
+        if not _is_number(coef0) or not 0.0 <= float(coef0) < np.inf:
             raise ValueError(f"coef0 must be finite and not negative, got {coef0!r}.")
         self.degrees = tuple(int(degree) for degree in entries)
         self.gamma = positive("gamma", gamma)
@@ -197,8 +197,12 @@ class PolynomialFamily(KernelFamily):
         return self._with(degrees=[self.degrees[k] for k in kernels])
 
 
-def _is_degree(value: object) -> bool:
-    return isinstance(value, Real) and value >= 1 and float(value).is_integer()
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real)
+
+
+def _is_degree(value: Any) -> bool:
+    return _is_number(value) and float(value) >= 1 and float(value).is_integer()
 
 
 class DirichletFamily(KernelFamily):

@@ -143,6 +143,8 @@ def load_source(
             require_room(table.num_rows, 1 + len(config.sample_columns) if in_parts else len(columns), name, where)
             kept = rows_with(table, config.where, "where", where)
             y = target_column(table, source.target, kept, where) if y is None else y
+            if not table.num_rows:
+                raise InputError(f"{where}: {name} has no rows.")
             if not (columns or matrices) or not len(y):
                 raise InputError(
                     f"{where}: {name} leaves {len(y)} rows and {len(columns)} feature columns; at least two rows and "

@@ -14,7 +14,7 @@ import yaml
 from joblib import cpu_count
 from scipy.stats import spearmanr
 
-from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, short
+from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, option, short
 from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, name_of_files
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
@@ -101,6 +101,7 @@ def start(
     metric: str | None = None,
     without: Sequence[str] = (),
     minutes: float | None = None,
+    by_command: bool = True,
 ) -> Start:
     """Infer the column types of a table, and return the configuration that compares learners on it.
 
@@ -118,6 +119,8 @@ def start(
         Baselines to leave out.
     minutes : float, optional
         Minutes that the comparison may take, about: it draws as many rows as that allows on this machine.
+    by_command : bool
+        Whether messages name the options of a command, or the arguments of a Python function.
 
     Raises
     ------
@@ -134,13 +137,15 @@ def start(
     shown_as = ", ".join(paths[:2]) + (", ..." if len(paths) > 2 else "")
     if others := [one for one in without if one not in BASELINE_TITLES]:
         meant = did_you_mean(others[0], BASELINE_TITLES)
-        raise InputError(f"--without {short(others[0], str)}: {meant}the baselines are {', '.join(BASELINE_TITLES)}.")
+        name = option("without", by_command, others[0])
+        raise InputError(f"{name}: {meant}the baselines are {', '.join(BASELINE_TITLES)}.")
     label = re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(paths)).strip("-.") or "table"
     names = columns_of(paths)
     unknown = [one for one in targets if one not in names]
     if not targets or unknown:
         shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-        said = f"it has no column {short(unknown[0])}" if unknown else "name the column to predict with --target"
+        missing = f"name the column to predict with {option('target', by_command)}"
+        said = f"it has no column {short(unknown[0])}" if unknown else missing
         raise InputError(
             f"{shown_as}: {said}; {did_you_mean(unknown[0] if unknown else '', names)}its columns are {shown}."
         )

@@ -43,6 +43,12 @@ def prepare_mlflow(url: str) -> None:
             _put(path, make)
 
 
+def is_missing(url: str) -> bool:
+    """Return whether a store is a file of this machine that is not there."""
+    path = file_of(url)
+    return path is not None and not path.exists()
+
+
 def require_whole(path: Path) -> None:
     """Refuse a file that is no database of SQLite's, or damaged."""
     _tables(path)

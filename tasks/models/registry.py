@@ -28,7 +28,7 @@ from mlflow.types import ColSpec, DataType, Schema
 import learnkernels
 from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.tasks.evidence.databases import first_line, mlflow_address, mlflow_store
+from learnkernels.tasks.evidence.databases import first_line, is_missing, mlflow_address, mlflow_store
 from learnkernels.tasks.evidence.markdown import render
 from learnkernels.tasks.store import file_digest
 
@@ -293,15 +293,9 @@ def find_version(model: str) -> ModelVersion:
     if match is None:
         raise InputError(f"model {model!r}: expected 'name', 'name@alias' or 'name/version'; give one of these.")
     name, alias, number = match["name"], match["alias"], match["version"]
-    versions = _versions(name)
+    versions = [] if is_missing(mlflow.get_tracking_uri()) else _versions(name)
     if not versions:
-        with mlflow_store() as client:
-            names = [model.name for model in client.search_registered_models()]
-        there = f"there are {listed(names)}" if names else "the registry is empty"
-        raise InputError(
-            f"model {name!r}: there is no registered model of that name with a version in {mlflow_address()}; {there}; "
-            f"{did_you_mean(name, names)}name one, or make it with 'learnkernels train'."
-        )
+        raise InputError(_no_such_model(name))
     if number is not None:
         found = next((one for one in versions if one.version == int(number)), None)
         held = f"versions {', '.join(str(one.version) for one in versions)}"
@@ -312,6 +306,19 @@ def find_version(model: str) -> ModelVersion:
     if found is None:
         raise InputError(f"model {model!r}: there is none; {name} has {held}; name one of these.")
     return found
+
+
+def _no_such_model(name: str) -> str:
+    """Return the sentence about a model that has no version; a store that is missing is not made for it."""
+    names: list[str] = []
+    if not is_missing(mlflow.get_tracking_uri()):
+        with mlflow_store() as client:
+            names = [model.name for model in client.search_registered_models()]
+    if names:
+        there = f"{did_you_mean(name, names)}it has {listed(names)}"
+    else:
+        there = f"the registry is empty. Train it: learnkernels train CONFIG --register {name}"
+    return f"model {name!r} not found in {mlflow_address()}; {there}."
 
 
 def as_served(version: ModelVersion) -> PyFuncModel:

@@ -13,7 +13,7 @@ import pandas as pd
 from prefect import get_run_logger
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
+from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed, option
 from learnkernels.conf.schema import (
     OF_PROBABILITIES,
     CompareConfig,
@@ -78,7 +78,9 @@ class ModelChoice:
     about: dict[str, Any]
 
 
-def training_config(config: CompareConfig, dataset: str | None, learner: str | None) -> CompareConfig:
+def training_config(
+    config: CompareConfig, dataset: str | None, learner: str | None, by_command: bool = False
+) -> CompareConfig:
     """Return a configuration with one data set, and the learners among which the protocol chooses.
 
     Parameters
@@ -88,6 +90,8 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
     dataset, learner : str, optional
         Names in reports of the data set to learn from and of the only learner to consider; needed for the data set
         where the configuration has several.
+    by_command : bool
+        Whether messages name the options of a command, or the arguments of a function.
 
     Raises
     ------
@@ -98,12 +102,14 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
     labels, titles = [data.label for data in config.datasets], [one.title for one in config.learners]
     if dataset is None and len(labels) > 1:
         raise InputError(
-            f"datasets: a model learns from one data set, got {', '.join(labels)}; name one with --dataset."
+            f"datasets: a model learns from one data set, got {', '.join(labels)}; name one with "
+            f"{option('dataset', by_command)}."
         )
     for given, valid, what in ((dataset, labels, "dataset"), (learner, titles, "learner")):
         if given is not None and given not in valid:
             meant = did_you_mean(given, valid)
-            raise InputError(f"--{what} {given}: {meant}the configuration has {', '.join(valid)}; name one of them.")
+            name = option(what, by_command, given)
+            raise InputError(f"{name}: {meant}the configuration has {', '.join(valid)}; name one of them.")
     data = next(data for data in config.datasets if dataset in (None, data.label))
     learners = tuple(one for one in config.learners if learner in (None, one.title))
     chosen = config.on(data).model_copy(update={"learners": learners, "baseline": None})
@@ -122,7 +128,7 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
         if not learner_class(one.name).learns_kernel:
             raise InputError(
                 f"learners: {one.title} learns no kernel, so no model can be trained with it; leave it out, or name "
-                "another with --learner."
+                f"another with {option('learner', by_command)}."
             )
     return chosen
 

@@ -27,7 +27,8 @@ async def cell():  # a notebook has a running event loop
     print(*summary["algorithm"], os.path.exists(os.path.join(summary.attrs["results"], "report.md")))
     rows = pd.read_csv("rows.csv").drop(columns="y").head(3)
     direct = train("rows.csv", "y", register="demo", changes=quick).predict(rows)
-    scored = predict("demo", rows)
+    scored = predict("demo", rows, id="z")
+    print(*scored.columns[:2])
     print(direct["score"].equals(scored["score"]), *scored["prediction"])
 
 before = dict(os.environ)
@@ -44,7 +45,7 @@ def test_functions_set_themselves_up_in_a_script_and_in_a_running_event_loop(hom
     (home / "work" / "script.py").write_text(FUNCTIONS)  # which workers do not run, without any __main__ in it
     run = partial(subprocess.run, cwd=home / "work", env=environment(home), capture_output=True, text=True)
     done = run([sys.executable, "script.py"])
-    assert done.stdout.splitlines() == ["unif constant True", "True no no no", "True"], done.stderr
+    assert done.stdout.splitlines() == ["unif constant True", "z prediction", "True no no no", "True"], done.stderr
     assert list((home / "home").iterdir()) == []
     without = "import sys; sys.modules['prefect'] = None; from learnkernels import compare; compare('rows.csv', 'y')"
     refused = run([sys.executable, "-c", without])

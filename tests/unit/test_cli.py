@@ -1,19 +1,26 @@
 """The command line within this process: what it reads, refuses and prints."""
 
 import re
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from learnkernels import compare, predict, train
+from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config, located
 from learnkernels.flows.cli import _show, app
-from learnkernels.flows.functions import TABLES, is_table
+from learnkernels.flows.functions import TABLES, configuration, is_table
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.data.tables import FORMATS
 from learnkernels.tasks.evidence.tables import display_table, summarize
+from learnkernels.tasks.own import as_configuration
+from tests.refusals import require_refusals
 from tests.unit.tasks.test_report import folds
 from tests.user import ROOT
 
@@ -52,9 +59,15 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
         (["rows.csv"], "file not found: rows.csv"),
         ([CONF, "--set", "learners=[alingf]"], "did you mean 'alignf'"),
         ([str(ROOT / "conf/ionosphere.yaml"), "--set", "data_dir=gone"], "there is no file gone/ionosphere.parquet"),
-        ([CONF, "--set", "learners=[{name: lq, params: {p: 2}}]"], f"{learners} has no parameter 'p'; it takes q"),
+        (
+            [CONF, "--set", "learners=[{name: lq, params: {p: 2}}]"],
+            f"{learners} has no parameter 'p'; .*'q'. it takes q",
+        ),
         ([CONF, "--set", "learners=[{name: lq, params: {q: 0.5}}]"], f"{learners}: q must be a number from 1 to inf"),
-        ([CONF, "--without", "boosting"], "--without only applies to data files .*'baseline'"),
+        (
+            [CONF, "--without", "boosting"],
+            r"--without only applies to data files .*\. In a configuration, use --set baseline\.without=VALUE",
+        ),
         ([CONF, "--set", "learners='nowhere:Mine'"], "learners: .*nowhere"),
         ([CONF, "--set", "kernels={family: 'nowhere:Mine'}"], "kernels: .*nowhere"),
         ([CONF, "--set", "datasets={source: synthetic, name: friedman, params: {rows: 5}}"], "'params.rows' of fried"),
@@ -64,6 +77,80 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
         if done.exit_code != 2 or one is None or list(here.iterdir()):
             failures.append((arguments, done.output))
     assert not failures
+
+
+def test_functions_name_their_arguments_and_commands_their_options(here: Path):
+    pd.DataFrame({"a": [1.5, 2.5, 3.5], "churn": ["no", "yes", "no"]}).to_csv("table.csv", index=False)
+    pd.DataFrame({"a": [], "churn": []}).to_csv("header.csv", index=False)
+    mapping = {"datasets": ["iris"], "kernels": [{"family": "linear"}], "learners": ["unif"]}
+    quick = str(ROOT / "conf/quickstart.yaml")
+    data_files = "only applies to data files (.csv, .parquet, .arrow, .feather). In a configuration, use "
+    columns = "its columns are a, churn."
+    baselines = "did you mean 'boosting'? the baselines are constant, linear, grid-search, boosting."
+    several = "datasets: a model learns from one data set, got breast_cancer, diabetes; name one with"
+    table = [
+        (partial(compare, "table.csv"), f"table.csv: name the column to predict with target=; {columns}"),
+        (partial(train, "table.csv"), f"table.csv: name the column to predict with target=; {columns}"),
+        (partial(compare, "table.csv", "churn", without="bosting"), f"without='bosting': {baselines}"),
+        (partial(compare, "table.csv", "churn", without=["bosting"]), f"without='bosting': {baselines}"),
+        (partial(compare, mapping, metric="f1"), f"the mapping: metric= {data_files}changes='protocol.metric=VALUE'."),
+        (partial(compare, mapping, "y"), f"the mapping: target= {data_files}changes='datasets.0.target=VALUE'."),
+        (
+            partial(compare, mapping, changes="protocol.folds"),
+            "change 'protocol.folds': expected key=value, such as protocol.folds=10.",
+        ),
+        (
+            partial(compare, mapping, changes={"protocol.folds": 5}),
+            "change {'protocol.folds': 5}: expected a text, such as 'protocol.folds=10'.",
+        ),
+        (partial(compare, "header.csv", "churn"), "data set header: header.csv has no rows."),
+        (partial(compare, "none/"), f"file not found: none/ (working directory: {here}); correct the path."),
+        (partial(predict, "m", "none.csv"), f"file not found: none.csv (working directory: {here}); correct the path."),
+        (partial(train, quick), f"{several} dataset=."),
+    ]
+    require_refusals(table, literal=True, error=InputError)
+    commands = [
+        (["compare", "table.csv"], f"table.csv: name the column to predict with --target; {columns}"),
+        (["compare", "table.csv", "--target", "churn", "--without", "bosting"], f"--without bosting: {baselines}"),
+        (["compare", quick, "--target", "y"], f"{quick}: --target {data_files}--set datasets.0.target=VALUE."),
+        (["compare", quick, "--minutes", "3"], f"{quick}: --minutes {data_files}--set protocol.split=VALUE."),
+        (["train", quick, "--register", "m"], f"{several} --dataset."),
+        (
+            ["predict", "--model", "m", "--input", "tabel.csv", "--output", "o.csv"],
+            f"file not found: tabel.csv (working directory: {here}); did you mean 'table.csv'? correct the path.",
+        ),
+    ]
+    for arguments, sentence in commands:
+        assert run(*arguments).stderr == f"error: {sentence}\n"
+
+
+def test_a_text_is_a_list_of_one(here: Path):
+    rows = pd.DataFrame({"a": np.arange(40.0) % 7, "y": ["no", "yes"] * 20})
+    rows.to_csv("rows.csv", index=False)
+    options = {"target": "y", "group": None, "time": None, "metric": None}
+    for without, changes in (("boosting", "protocol.folds=4"), (["boosting"], ["protocol.folds=4"])):
+        config = configuration("rows.csv", {**options, "without": without}, changes)
+        assert (config.protocol.folds, config.baseline.kinds) == (4, ["constant", "linear", "grid-search"])
+
+
+def test_arrays_that_lack_their_other_half_are_refused():
+    X, y = np.ones((5, 2)), np.arange(5)
+    first, second = ("the configuration: datasets.0: ", "the configuration: datasets.1: ")
+    target, rows = (
+        "has 'X' and no 'y'; give the target of each row as 'y'.",
+        "has 'y' and no 'X'; give the rows as 'X', or matrices as 'kernels'.",
+    )
+    lengths = "'X' has 5 rows and 'y' has 4; give one target per row."
+    table = [
+        ({"X": X}, first + target),
+        ({"X": X, "y": None}, first + target),
+        ({"X": pd.DataFrame(X), "Y": y}, first + target),
+        (["iris", {"X": X}], second + target),
+        ({"y": y}, first + rows),
+        ({"X": X, "y": y[:4]}, first + lengths),
+    ]
+    acts = ((partial(as_configuration, {"datasets": datasets}), sentence) for datasets, sentence in table)
+    require_refusals(acts, literal=True, error=InputError)
 
 
 def test_credentials_in_an_address_are_refused_before_anything_is_told_of_them(here: Path):

@@ -155,7 +155,7 @@ def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: 
 def test_what_cannot_be_scored_is_refused(registered: registry.ModelVersion):
     asked = partial(predict.fn, "flowers", "in.parquet")
     table = [
-        (partial(predict.fn, "roses", "in.parquet", "out"), "model 'roses': there is no registered model of that name"),
+        (partial(predict.fn, "roses", "in.parquet", "out"), "model 'roses' not found in sqlite:.*; it has 'flowers'"),
         (partial(asked, "out/", scheduler="tls://me:hidden@a:1"), r"^scheduler: must be tcp://HOST.* credentials\.$"),
         (partial(asked, "out", scheduler="tcp://a:1"), "^scheduler: its workers score into a folder, and the output "),
     ]

@@ -130,9 +130,9 @@ def test_the_file_that_is_fetched_is_the_one_that_was_trained(churn: Any):
 
 def test_wrong_names_runs_and_files_are_refused(churn: Any, tmp_path: Path):
     lookups = [
-        ("turnover", r"'turnover': there is no registered model .* there are 'churn'"),
-        ("turnover@champion", "no registered model"),
-        ("o'brien", "no registered model"),
+        ("turnover", r"^model 'turnover' not found in sqlite:.*; it has 'churn'\.$"),
+        ("turnover@champion", "model 'turnover' not found"),
+        ("o'brien", 'model "o.brien" not found'),
         ("churn@winner", "churn has aliases challenger, champion"),
         ("churn/7", "churn has versions 1"),
         ("churn/one", "expected 'name', 'name@alias' or 'name/version'"),
@@ -159,8 +159,10 @@ def test_a_store_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.Monk
 
 
 def test_versions_are_found_by_name_alias_and_number(working_folder: Path, capfd: pytest.CaptureFixture[str]):
-    with pytest.raises(InputError, match=r"the registry is empty; .*learnkernels train"):
+    sentence = r"^model 'm' not found in (sqlite:.*); the registry is empty\. Train it: learnkernels train CONFIG --"
+    with pytest.raises(InputError, match=sentence):
         find_version("m")
+    assert not list(working_folder.rglob("mlflow.db"))
     assert registry.newest_version("m") is None
     assert registry.alias_of("m", CHAMPION) is None
     first = trained()

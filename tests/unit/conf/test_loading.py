@@ -16,7 +16,7 @@ from prefect.utilities.callables import parameter_schema
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import make_url
 
-from learnkernels.conf.errors import LONGEST, InputError, cut, listed, one_line, short, without_passwords
+from learnkernels.conf.errors import LONGEST, InputError, cut, did_you_mean, listed, one_line, short, without_passwords
 from learnkernels.conf.loading import config_of_text, existing_files, filled_in, load_config
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, FamilyConfig, LearnerConfig, grid_values
 from learnkernels.conf.schema.base import LearnerName, PredictorName
@@ -25,8 +25,8 @@ from learnkernels.conf.schema.learners import PRESETS, SEARCHING, PredictorConfi
 from learnkernels.flows.compare import compare
 from learnkernels.flows.train import train
 from learnkernels.kernels import registry
-from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.learners import LEARNERS, as_learner
+from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.tables.encoding import KINDS
 from tests.refusals import refusal, require_refusals
 from tools.mutations import is_sentence
@@ -478,3 +478,18 @@ def test_a_value_of_any_length_is_shown_in_short():
 def test_options_of_a_predictor_are_kept_whatever_auto_takes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(registry.PREDICTORS, "auto", ())
     assert PredictorConfig(name="nystrom", landmarks=50).options() == {"landmarks": 50}
+
+
+def test_names_from_elsewhere_mean_the_same_for_the_estimators():
+    for name, others in registry.OTHER_NAMES.items():
+        for other in others:
+            assert did_you_mean(other.upper().replace("-", "_"), ["align", name]) == f"did you mean {name!r}? "
+            assert other != name
+    made = [(as_learner, "mkl", "alignf"), (as_predictor, "SVC", "svm"), (as_predictor, "ridge", "krr")]
+    table = ((partial(make, name), f"got {name!r} (did you mean {meant!r}?).") for make, name, meant in made)
+    require_refusals(table, literal=True)
+
+
+def test_the_registry_knows_the_predictors_of_classes_alone():
+    of_classes = [name for name, predictor in PREDICTORS.items() if predictor.tasks == ("classification",)]
+    assert of_classes == list(registry.CLASSIFIERS)

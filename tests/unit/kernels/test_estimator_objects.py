@@ -61,7 +61,7 @@ def test_names_take_parameters_too():
     model = KernelLearningRegressor(FAMILY, "lp-krr").set_params(learner__norm=1.5, predictor__seed=3)
     assert (model.learner, model.predictor) == (LpKRR(norm=1.5), Auto(seed=3))
     model.set_params(learner="lq")
-    with pytest.raises(ValueError, match="Lq has no parameter 'norm'. Did you mean 'q'"):
+    with pytest.raises(ValueError, match=r"Lq has no parameter 'norm'\. Did you mean 'q'"):
         model.set_params(learner__norm=1.0)
     assert model.learner == "lq"
     assert model.set_params(learner="lq", learner__q=4.0).learner == Lq(q=4.0)

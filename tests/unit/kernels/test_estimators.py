@@ -416,7 +416,7 @@ def test_the_tag_for_sparse_rows_follows_the_base_kernels():
         model = KernelLearningClassifier(**params)
         assert model.__sklearn_tags__().input_tags.sparse is (params in serving)
         if params in others:
-            with pytest.raises(TypeError, match="needs dense rows, got sparse ones. Use X.toarray"):
+            with pytest.raises(TypeError, match=r"needs dense rows, got sparse ones\. Use X\.toarray"):
                 model.fit(sparse.csr_matrix(X), TWO)
 
 
@@ -946,7 +946,8 @@ def test_rows_that_are_not_finite_numbers_are_refused_with_their_place(kind):
         require_refusals(table, literal=True)
     with_gaps = kind().fit(pd.DataFrame(gaps), y)  # as the sentence says
     with_texts = kind().fit(pd.DataFrame(texts).infer_objects(), y)
-    assert with_gaps.table_ is not None and with_texts.table_ is not None
+    assert with_gaps.table_ is not None
+    assert with_texts.table_ is not None
 
 
 def test_what_was_not_asked_for_is_no_attribute_and_the_reason_is_told():

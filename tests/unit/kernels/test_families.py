@@ -343,7 +343,7 @@ def test_a_list_of_numbers_that_is_something_else_is_refused():
                 (partial(make, [1.0, entry]), f"{name} must be positive, finite numbers, got {got}")
                 for entry, got in entries
             ]
-            assert make(np.array([1.0, 2.0])) == make((number for number in (1, 2)))
+            assert make(np.array([1.0, 2.0])) == make(number for number in (1, 2))
     whole = "degrees must be a sequence of whole numbers of at least 1, got "
     table += [
         (lambda: PolynomialFamily(2), whole + "2; write [2]."),

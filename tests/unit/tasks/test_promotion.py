@@ -205,9 +205,9 @@ def test_one_data_set_and_the_learners_asked_for_are_left():
 
 
 REFUSED: list[tuple[dict[str, Any], str | None, str | None, str]] = [
-    ({"datasets": TWO}, None, None, "a model learns from one data set, got wine, iris; name one with --dataset"),
-    ({"datasets": TWO}, "whine", None, "--dataset whine: did you mean 'wine'. the configuration has wine, iris"),
-    ({}, None, "alignf", "--learner alignf: the configuration has unif, lq"),
+    ({"datasets": TWO}, None, None, "a model learns from one data set, got wine, iris; name one with dataset=."),
+    ({"datasets": TWO}, "whine", None, "dataset='whine': did you mean 'wine'. the configuration has wine, iris"),
+    ({}, None, "alignf", "learner='alignf': the configuration has unif, lq"),
     ({"learners": ["unif", "ensemble"]}, None, None, "ensemble learns no kernel"),
     ({"kernels": [{"family": "mine:Mine"}]}, None, None, "family mine:Mine, which is your own, can be kept; take"),
     ({"learners": ["no_such:Mine"]}, None, None, "learner no_such:Mine cannot be imported"),
