@@ -158,11 +158,20 @@ def test_a_store_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.Monk
     assert "secret" not in "".join(require_refusals(((ask, sentence) for ask in asks), error=InputError))
 
 
+def test_a_store_that_is_missing_is_not_made_for_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    address = f"sqlite:///{tmp_path}/none.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    with pytest.raises(InputError) as caught:
+        find_version("m")
+    advice = "the registry is empty. Train it: learnkernels train CONFIG --register m."
+    assert str(caught.value) == f"model 'm' not found in {address}; {advice}"
+    assert not list(tmp_path.rglob("*.db"))
+
+
 def test_versions_are_found_by_name_alias_and_number(working_folder: Path, capfd: pytest.CaptureFixture[str]):
     sentence = r"^model 'm' not found in (sqlite:.*); the registry is empty\. Train it: learnkernels train CONFIG --"
     with pytest.raises(InputError, match=sentence):
         find_version("m")
-    assert not list(working_folder.rglob("mlflow.db"))
     assert registry.newest_version("m") is None
     assert registry.alias_of("m", CHAMPION) is None
     first = trained()
