@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, get_args
@@ -194,9 +194,8 @@ class TableEncoding(Value):
             A column of `column_types` does not exist or has another type, a number is infinite, or no column is left.
         """
         overrides = dict(column_types or {})
-        columns = _summaries(table, overrides)
         encodings, left_out = list[ColumnEncoding](), dict[str, str]()
-        for name, column in columns.items():
+        for name, column in _summaries(table, overrides):
             if name in overrides:
                 encoding = _of_type(column, overrides[name], scale)
             else:
@@ -325,8 +324,11 @@ class TableEncoding(Value):
         return cls(columns, left_out, fields.get("scaled", truth))
 
 
-def _summaries(table: Any, overrides: Mapping[str, Any]) -> dict[str, summary.ColumnSummary]:
-    """Return the summary of each column of a table; ValueError if a column of `overrides` does not exist."""
+def _summaries(table: Any, overrides: Mapping[str, Any]) -> Iterator[tuple[str, summary.ColumnSummary]]:
+    """Yield the summary of each column of a table; ValueError if a column of `overrides` does not exist.
+
+    Summaries of numbers take as much memory as the column, so that one is made at a time.
+    """
     is_summarized = isinstance(table, Mapping) and all(
         isinstance(column, summary.ColumnSummary) for column in table.values()
     )
@@ -336,9 +338,8 @@ def _summaries(table: Any, overrides: Mapping[str, Any]) -> dict[str, summary.Co
         meant = did_you_mean(unknown[0], map(str, columns))
         shown = ", ".join(list(columns)[:12]) + (", ..." if len(columns) > 12 else "")
         raise ValueError(f"columns: {unknown[0]!r} is not a column of the table; {meant}it has {shown}.")
-    if is_summarized:
-        return dict(columns)
-    return {name: summary.ColumnSummary.of(column, as_levels(overrides.get(name))) for name, column in columns.items()}
+    for name, column in columns.items():
+        yield name, column if is_summarized else summary.ColumnSummary.of(column, as_levels(overrides.get(name)))
 
 
 def column_from_dict(data: object) -> ColumnEncoding:
