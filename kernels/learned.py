@@ -63,7 +63,8 @@ class LearnedKernel(Value):
         How the base kernels were normalized.
     scales : ndarray of shape (p,)
         t, computed on the training rows; a feature that is constant there has scale and weight zero. For one-stage
-        learners times one number, so that the normalized base kernels' mean diagonals have mean one.
+        learners times one number, so that the normalized base kernels' mean diagonals have mean one. Without
+        normalization ones, or one power of two where base kernels have extreme values.
     alignment : float
         Centered alignment of the kernel with the target kernel on the training rows, whatever the `centering`.
     alignments : ndarray of shape (p,)
