@@ -549,11 +549,13 @@ def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
     if len(values) <= 2:
         return None
     counts = np.bincount(at, w)
-    ranks = (np.cumsum(counts) - counts / 2) / counts.sum()
+    below = (np.cumsum(counts) - counts / 2) / counts.sum()
+    above = (np.cumsum(counts[::-1])[::-1] - counts / 2) / counts.sum()
+    scores = np.where(below < above, ndtri(below), -ndtri(above))  # shares near one have lost their digits
     if len(values) > KNOTS:
-        kept = np.unique(np.searchsorted(ranks, np.linspace(ranks[0], ranks[-1], KNOTS)).clip(max=len(values) - 1))
-        values, ranks = values[kept], ranks[kept]
-    return np.column_stack([values, ndtri(ranks)])
+        kept = np.unique(np.searchsorted(below, np.linspace(below[0], below[-1], KNOTS)).clip(max=len(values) - 1))
+        values, scores = values[kept], scores[kept]
+    return np.column_stack([values, scores])
 
 
 class DividedFamily(KernelFamily):
