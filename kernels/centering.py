@@ -7,6 +7,7 @@ from enum import StrEnum
 import numpy as np
 
 from learnkernels.kernels.parameters import require_one_of
+from learnkernels.kernels.weights import as_sample_weight, near_one
 
 MIRROR_BLOCK = 64
 """Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""
@@ -96,7 +97,7 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, equation (1) and Lemma 1.
     """
     _require_square("K", K)
-    w = as_sample_weight(sample_weight, K.shape[0])
+    w = _scaled_weights(sample_weight, K.shape[0])
     return subtract_means(K, mean_over(K, w, axis=1), mean_over(K, w), grand_mean(K, w))
 
 
@@ -141,7 +142,7 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
             f"K_cross must have one column a training row, got shape {K_cross.shape} for {K.shape[0]} training "
             "rows; its rows are the new samples."
         )
-    w = as_sample_weight(sample_weight, K.shape[0])
+    w = _scaled_weights(sample_weight, K.shape[0])
     return subtract_means(K_cross, mean_over(K_cross, w, axis=1), mean_over(K, w), grand_mean(K, w))
 
 
@@ -193,7 +194,8 @@ def centered_alignment(
     K, L : ndarray of shape (m, m)
         Gram matrices over the same samples in the same order, m >= 2. Need not be centered. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the samples: one of weight w counts as w copies. By default each counts once.
+        Positive weights of the samples, of which only the ratios count: one of weight 2 counts as two of weight 1. By
+        default each counts once.
     debiased : bool, default False
         Take U-centered matrices in place of centered ones, m >= 4 and without weights: the products are then unbiased
         estimates, and independent samples align by zero on average, not by some :math:`1 / \sqrt m`.
@@ -220,7 +222,7 @@ def centered_alignment(
     (2012), JMLR 13:1393-1434, equation (5); Szekely, Rizzo (2014), Annals of Statistics 42:2382-2412.
     """
     require_gram_matrices(K, L)
-    w = as_sample_weight(sample_weight, len(K))
+    w = _scaled_weights(sample_weight, len(K))
     if debiased and (w is not None or len(K) < 4):
         raise ValueError(f"debiased alignment takes at least 4 samples without weights, got {len(K)} samples.")
     total = len(K) if w is None else w.sum()
@@ -312,30 +314,6 @@ def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> f
     return float(np.vdot(Y, K @ Y) / (norm * np.linalg.norm(Y.T @ Y))) if norm > rounding else 0.0
 
 
-def as_sample_weight(sample_weight: np.ndarray | None, n_rows: int, *, zero: bool = False) -> np.ndarray | None:
-    """Return the weights of some rows as float64, shape (m,); None, that is no weights, as it is.
-
-    Raises
-    ------
-    ValueError
-        There is not one a row, or one is not a finite number above zero, or at least zero with `zero`.
-    """
-    if sample_weight is None:
-        return None
-    w = np.asarray(sample_weight, dtype=np.float64)
-    if w.shape != (n_rows,):
-        raise ValueError(
-            f"sample_weight must have one entry per row, got shape {w.shape} for {n_rows} rows; give the weights of "
-            "these rows."
-        )
-    wrong = ~(np.isfinite(w) & ((w >= 0) if zero else (w > 0)))
-    if wrong.any():
-        row = int(wrong.argmax())
-        sign, advice = ("not negative", "") if zero else ("positive", "; drop rows of weight zero")
-        raise ValueError(f"sample_weight must be finite and {sign}, got {w[row]:g} for row {row}{advice}.")
-    return w
-
-
 def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.ndarray:
     """Return the means of values along an axis of samples of weights w; the plain ones without weights."""
     return np.asarray(values.mean(axis=axis) if w is None else np.moveaxis(values, axis, -1) @ w / w.sum())
@@ -355,6 +333,12 @@ def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
 def grand_mean(K: np.ndarray, w: np.ndarray | None) -> float:
     """Return the mean of all entries of a matrix over pairs of samples of weights w; the plain one without weights."""
     return float(K.mean() if w is None else mean_over(mean_over(K, w), w))
+
+
+def _scaled_weights(sample_weight: np.ndarray | None, n_rows: int) -> np.ndarray | None:
+    """Return checked weights for a result that does not depend on their scale, of which no sum overflows."""
+    w = as_sample_weight(sample_weight, n_rows)
+    return None if w is None else near_one(w)
 
 
 def _require_square(name: str, K: np.ndarray) -> None:

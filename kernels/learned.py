@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import Centering, alignment_of_matrix, as_sample_weight, mean_over, subtract_means
+from learnkernels.kernels.centering import Centering, alignment_of_matrix, mean_over, subtract_means
 from learnkernels.kernels.engine.combination import STRIP, Combination, Expansion
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.engine.workers import BlockResults, Threads
@@ -20,6 +20,7 @@ from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.statistics.gram import Normalization
 from learnkernels.kernels.statistics.sampled import Sampling
 from learnkernels.kernels.targets import Target
+from learnkernels.kernels.weights import as_sample_weight, near_one
 
 TOGETHER = "all features"
 """What base kernels that see all features are called next to those of views."""
@@ -89,7 +90,7 @@ class LearnedKernel(Value):
     parameters : ndarray of shape (p, r) or None
         The sigma that a continuous learner found for each base kernel.
     sample_weight : ndarray of shape (m,) or None
-        Weight of each training row, one of weight w counting as w copies; None where each counts once.
+        Weight of each training row, which counts as so many copies of it; None where each counts once.
     history : tuple of float
         Of a kernel that was found, alignments on the way: after each addition, or of each round of learned metrics on
         rows that were not used to learn it.
@@ -281,13 +282,15 @@ class LearnedKernel(Value):
         target : Target
             Of those rows.
         sample_weight : ndarray of shape (n,), optional
-            Positive weights of the new rows; by default each counts once, whatever the training rows weigh.
+            Positive weights of the new rows, of which only the ratios count; by default each counts once, whatever the
+            training rows weigh.
 
         Notes
         -----
         Centered on the new rows themselves; O(n^2) memory.
         """
         w = as_sample_weight(sample_weight, X_new.shape[0])
+        w = None if w is None else near_one(w)
         return alignment_of_matrix(self.gram_among(X_new, w), target.Y - mean_over(target.Y, w), w)
 
     def gram_among(self, X_new: Rows, sample_weight: np.ndarray | None = None) -> np.ndarray:

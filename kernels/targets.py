@@ -11,6 +11,7 @@ import numpy as np
 
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.parameters import Value, require_one_of
+from learnkernels.kernels.weights import near_one
 
 Task = Literal["classification", "regression"]
 
@@ -147,8 +148,10 @@ class Target(Value):
     def error(self, predictions: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
         """Return the error of predictions, in the terms of `values`, for the rows held.
 
-        The misclassification rate, or the root mean squared error in units of y; where rows have weights, of these.
+        The misclassification rate, or the root mean squared error in units of y; where rows have weights, of these, of
+        which only the ratios count.
         """
+        sample_weight = None if sample_weight is None else near_one(sample_weight)
         if self.task == "classification":
             return float(np.average(predictions != self.values, weights=sample_weight))
         squares = (predictions - self.values) ** 2

@@ -1,6 +1,7 @@
 """Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer.
 
-Imports: centering, engine, families, learned, learners, parameters, predictors, solvers, statistics, tables, targets.
+Imports: centering, engine, families, learned, learners, parameters, predictors, solvers, statistics, tables,
+targets, weights.
 """
 
 from learnkernels.kernels.estimators.base import chunk_rows_for, default_family

@@ -26,8 +26,8 @@ from learnkernels.kernels.learners import (
     KernelSearchLearner,
     Learner,
     as_learner,
+    learn_from_rows,
     learn_from_statistics,
-    learn_kernel,
 )
 from learnkernels.kernels.parameters import (
     NAMED,
@@ -254,9 +254,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             "centering": centering,
         }
         if sample is None:
-            return learn_kernel(
-                learner, family, X, target.values, task=target.task, sample_weight=sample_weight, **options
-            )
+            return learn_from_rows(learner, family, X, target, sample_weight, **options)
         if isinstance(learner, KernelSearchLearner):
             require_sample(sample)
             rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, seed)

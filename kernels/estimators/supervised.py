@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -16,7 +16,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.workers import Workers, blas_threads_for
 from learnkernels.kernels.estimators.base import (
     KernelLearner,
@@ -35,6 +34,7 @@ from learnkernels.kernels.predictors.calibration import class_scores, fit_calibr
 from learnkernels.kernels.predictors.choice import MOST_ROWS, PredictionProblem, best_C, given
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
+from learnkernels.kernels.weights import as_sample_weight, counting_rows, near_one, of_mean_one, relative_weights
 
 WORK_OF_HELD_OUT = 0.5
 """Work of conjugate gradients that begin without some rows, in units of that of all at once, in addition to it."""
@@ -109,7 +109,7 @@ class SupervisedLearner(KernelLearner):
         Parameters
         ----------
         kernel : LearnedKernel
-            Learned by this estimator's `learner`; its sample weights are those of the predictor.
+            Learned by this estimator's `learner`; the predictor has its sample weights, divided by their mean.
         y : array-like of shape (m,) or (m, q)
             Target of the training rows: those of `X`, or else of the kernel, in the order of ``kernel.X``.
         X : ndarray or CSR matrix of shape (m, d), optional
@@ -143,6 +143,8 @@ class SupervisedLearner(KernelLearner):
         self.take_table(None)
         seed = self._draw_seed()
         self.learner_reason_ = learner_reason(self.learner, self.family, kernel.X, kernel.learner)
+        if kernel.sample_weight is not None:
+            kernel = replace(kernel, sample_weight=of_mean_one(kernel.sample_weight))
         return self._fit_predictor(TrainingSet.of(kernel, X, rows, workers, progress), y, seed)
 
     def _check_options(self, task: Task) -> None:
@@ -339,6 +341,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Whether to print what is fitted, and the seconds.
     class_weight : dict, "balanced" or None, default None
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
+        Only ratios count.
     probability : bool, default True
         Whether to fit probabilities: of krr in closed form, of krr-cg by half of its steps more, by five more fits of
         other predictors, or by one for more than 10,000 rows. The intercept of a ridge regression of two classes then
@@ -396,8 +399,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     O(s) time each, where s are the rows with a coefficient: support vectors, landmarks, or all; and memory, without
     that of the scores, that depends neither on their number nor on s.
 
-    A sample weight of w counts a row as w copies of it, for the kernel, its centering and the predictor; two-stage
-    learners and rfm alone know weights.
+    Only ratios of sample weights count: each is divided by the mean over the rows of positive weight, after it is
+    multiplied by that of its class. A row then counts as so many copies of it, for the kernel, its centering and the
+    predictor, so that the total weight is the number of rows. The fit is that of w copies of each row with C divided by
+    the mean of w, but for probabilities, whose prior counts rows. Rows of at most 2.2e-16 of the total weight are left
+    out, with a warning. Two-stage learners and rfm alone know weights.
 
     Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
     share one, so that the most probable of them is the one that `predict` says. Class weights do not count there: a
@@ -445,7 +451,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         y : array-like of shape (m,)
             Labels: text, integers or booleans, at least two different ones.
         sample_weight : array-like of shape (m,), optional
-            Not negative; a row of weight zero is left out.
+            Not negative. Only their ratios count; a row of weight zero is left out.
 
         Returns
         -------
@@ -455,15 +461,17 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         ------
         ValueError
             A parameter is out of its range, there is one class, or the kernel cannot be learned from these rows.
+
+        Warns
+        -----
+        UserWarning
+            Weights are too small to count next to the others; or cells or columns of a table are not used.
         """
         given("C", self.C)
         seed = self._draw_seed()
         X, y = self._validated(X, y)
         check_classification_targets(y)
-        X, y, weights = with_weight(X, y, sample_weight)
-        if self.class_weight is not None:
-            of_classes = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
-            X, y, weights = with_weight(X, y, of_classes)
+        X, y, weights = rows_that_count(X, y, sample_weight, self.class_weight)
         self._check_options(self._encoded(y).task)
         return self._fit(X, y, weights, seed)
 
@@ -485,16 +493,25 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         The intercept of a squared loss moves to where two classes are as probable, by weights that count class weights.
         """
         scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
-        weights, codes = None if training.sample_weight is None else training.sample_weight[rows], target.values[rows]
-        calibration = weighted = fit_calibration(scores, codes, weights)
+        weights, codes = training.sample_weight, target.values[rows]
+        of_rows = None if weights is None else weights[rows]
+        calibration = weighted = fit_calibration(scores, codes, of_rows)
         if self.class_weight is not None and weights is not None:
-            weights = weights / compute_sample_weight(self.class_weight, self.classes_[target.values])[rows]
-            calibration = fit_calibration(scores, codes, weights)
+            weights = relative_weights(weights, 1.0 / near_one(self._weights_of_classes(target)))
+            calibration = fit_calibration(scores, codes, weights[rows])
         if len(self.classes_) == 2 and predictor.loss == "squared" and min(calibration[0], weighted[0]) > 0:
             shift = weighted[1] / weighted[0]
             self.take_coefficients(self.kernel_, self.dual_coef_, self.intercept_ + shift)
             calibration = calibration - [0.0, calibration[0] * shift]
         self.calibration_ = calibration
+
+    def _weights_of_classes(self, target: Target) -> np.ndarray:
+        """Return the weight of the class of each training row; none of them has a class of weight zero."""
+        class_weight, labels = self.class_weight, self.classes_[target.values]
+        if isinstance(class_weight, Mapping):
+            known = set(self.classes_.tolist())
+            class_weight = {label: weight for label, weight in class_weight.items() if label in known}
+        return np.asarray(compute_sample_weight(class_weight, labels))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of new rows.
@@ -658,8 +675,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     all, and O(M^2) memory. New rows take O(m) or O(M) time each, and memory, without that of the predictions, that does
     not depend on their number.
 
-    A sample weight of w counts a row as w copies of it, for the kernel, its centering and the ridge; two-stage learners
-    and rfm alone know weights. Several outputs share one kernel, and weigh on it by their size: scale them to one unit.
+    Only ratios of sample weights count: each is divided by the mean over the rows of positive weight. A row then counts
+    as so many copies of it, for the kernel, its centering and the ridge, so that the total weight is the number of
+    rows. The fit is that of w copies of each row with alpha multiplied by the mean of w. Rows of at most 2.2e-16 of the
+    total weight are left out, with a warning. Two-stage learners and rfm alone know weights. Several outputs share one
+    kernel, and weigh on it by their size: scale them to one unit.
 
     References
     ----------
@@ -701,7 +721,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         y : array-like of shape (m,) or (m, q)
             Numbers.
         sample_weight : array-like of shape (m,), optional
-            Not negative; a row of weight zero is left out.
+            Not negative. Only their ratios count; a row of weight zero is left out.
 
         Returns
         -------
@@ -715,13 +735,13 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Warns
         -----
         UserWarning
-            The target is constant, so that it is predicted and no kernel is learned; or cells or columns of a table are
-            not used.
+            The target is constant, so that it is predicted and no kernel is learned; weights are too small to count
+            next to the others; or cells or columns of a table are not used.
         """
         self._C()
         seed = self._draw_seed()
         X, y = self._validated(X, y, multi_output=True, y_numeric=True)
-        X, y, weights = with_weight(X, np.asarray(y, dtype=np.float64), sample_weight)
+        X, y, weights = rows_that_count(X, np.asarray(y, dtype=np.float64), sample_weight)
         self._check_options("regression")
         if (y != y[0]).any():
             return self._fit(X, y, weights, seed)
@@ -831,22 +851,38 @@ def nested_samples(target: Target, seed: int) -> np.ndarray:
     return by_class[np.argsort(position / of_class, kind="stable")]
 
 
-def with_weight(X: Rows, y: np.ndarray, sample_weight: Any) -> tuple[Rows, np.ndarray, np.ndarray | None]:
-    """Return rows, targets and weights less those of weight zero; no weights where all that are left are one.
+def rows_that_count(
+    X: Rows, y: np.ndarray, sample_weight: Any, class_weight: Mapping[Any, float] | str | None = None
+) -> tuple[Rows, np.ndarray, np.ndarray | None]:
+    """Return the rows and targets that have a weight, and their weights of mean one; None where all are equal.
 
     Raises
     ------
     ValueError
-        Weights are no numbers of at least zero, one a row, or fewer than two rows are left.
+        Weights are no numbers of at least zero, one a row, or fewer than two rows count.
     """
+    factors: dict[str, np.ndarray] = {}
     weights = as_sample_weight(sample_weight, len(y), zero=True)
-    if weights is None:
+    if weights is not None:
+        factors["sample_weight"] = weights
+    if class_weight is not None:
+        factors["class_weight"] = weights_of_classes(y, class_weight, weights)
+    if not factors:
         return X, y, None
-    kept = np.flatnonzero(weights)
-    if len(kept) < 2:
-        raise ValueError(
-            f"sample_weight must be positive for at least 2 rows, got zero for all but {len(kept)} of {len(y)}."
-        )
-    if len(kept) < len(y):
-        X, y, weights = X[kept], y[kept], weights[kept]
-    return X, y, None if (weights == 1).all() else weights
+    rows, weights = counting_rows(*factors.values(), name=" times ".join(factors), stacklevel=5)
+    if len(rows) < len(y):
+        X, y = X[rows], y[rows]
+    return X, y, weights
+
+
+def weights_of_classes(
+    y: np.ndarray, class_weight: Mapping[Any, float] | str, sample_weight: np.ndarray | None
+) -> np.ndarray:
+    """Return the weight of the class of each row; of "balanced" by the rows alone that have a positive weight."""
+    if class_weight != "balanced" or sample_weight is None or not sample_weight.any():
+        of_classes = compute_sample_weight(class_weight, y)
+    else:
+        counted = sample_weight > 0
+        of_classes = np.zeros(len(y))
+        of_classes[counted] = compute_sample_weight(class_weight, y[counted])
+    return cast(np.ndarray, as_sample_weight(of_classes, len(y), zero=True, name="class_weight"))

@@ -1,6 +1,6 @@
 """Learners of kernel weights, one file per algorithm; learned kernels of a data set, or of its statistics.
 
-Imports: centering, engine, families, learned, parameters, registry, search, solvers, statistics, targets.
+Imports: centering, engine, families, learned, parameters, registry, search, solvers, statistics, targets, weights.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from learnkernels.kernels.statistics.gram import (
 )
 from learnkernels.kernels.statistics.sampled import SampledStatistics, Sampling
 from learnkernels.kernels.targets import Target, Task
+from learnkernels.kernels.weights import as_sample_weight, counting_rows
 
 LEARNERS: dict[str, type[Learner]] = {
     name: imported(f"{__name__}.{path}", cast(Any, Learner), "learner") for name, path in registry.LEARNERS.items()
@@ -144,8 +145,9 @@ def learn_kernel(
     y : ndarray of shape (m,) or (m, q)
         Labels or numbers. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows, positive: one of weight w counts as w copies of it, in the weights of the kernels and in
-        their centering. For two-stage learners; by default each row counts once. Not modified.
+        Weights of the rows, not negative. Only their ratios count: each is divided by the mean, and then counts as so
+        many copies of the row, in the weights of the kernels and in their centering. Rows of weight zero are left out,
+        see ``kernel.rows``. For two-stage learners and `rfm`; by default each row counts once. Not modified.
     task : {"classification", "regression"}, optional
         By default as `Target.of` infers it.
     C : float, default 1
@@ -168,6 +170,11 @@ def learn_kernel(
     ValueError
         As `gram_statistics`, `Target.of` and `learn_from_statistics`, and for a family that the learner would not use.
 
+    Warns
+    -----
+    UserWarning
+        Weights are too small to count, at most 2.2e-16 of the sum of all; these rows are left out.
+
     Notes
     -----
     O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory; for a `FeatureFamily` the cost of its features alone.
@@ -183,11 +190,35 @@ def learn_kernel(
     array([0.  , 0.28, 0.72])
     """
     X, learner, target = as_rows(X), as_learner(learner), Target.of(y, task)
+    m = X.shape[0]
+    if len(target) != m:
+        raise ValueError(f"y must have one entry per row of X, got {len(target)} for {m} rows.")
+    options: dict[str, Any] = {"C": C, "normalize": normalize, "centering": centering}
+    given = as_sample_weight(sample_weight, m, zero=True)
+    if given is None:
+        return learn_from_rows(learner, family, X, target, None, **options)
+    rows, weights = counting_rows(given, stacklevel=4)
+    if len(rows) == m:
+        return learn_from_rows(learner, family, X, target, weights, **options)
+    kernel = learn_from_rows(learner, family, X[rows], target.take(rows), weights, **options)
+    return replace(kernel, rows=rows[kernel.rows])
+
+
+def learn_from_rows(
+    learner: Learner,
+    family: KernelFamily | None,
+    X: Rows,
+    target: Target,
+    sample_weight: np.ndarray | None,
+    *,
+    C: float,
+    normalize: Normalization,
+    centering: str,
+) -> LearnedKernel:
+    """Return what `learn_kernel` does, of rows that all count, with weights as they are."""
     learner.check(family, sample_weight, Centering.of(centering))
     require_normalization(normalize)
     if isinstance(learner, KernelSearchLearner):
-        if len(target) != X.shape[0]:
-            raise ValueError(f"y must have one entry per row of X, got {len(target)} for {X.shape[0]} rows.")
         return learner.learn_from_rows(X, target, [C], None, sample_weight)[0]
     assert family is not None  # checked
     family.check_rows(X)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import Centering, as_sample_weight
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.families import family_from_dict
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
@@ -35,6 +35,7 @@ from learnkernels.kernels.parameters import (
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.statistics.gram import NORMALIZATIONS
 from learnkernels.kernels.statistics.sampled import Sampling
+from learnkernels.kernels.weights import as_sample_weight
 
 File: TypeAlias = Any
 """A binary file object that can seek, or a path, as `numpy.savez` takes them; they share no type to name here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from learnkernels.kernels.protocol.folds import Trial, count_rows
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
+from learnkernels.kernels.weights import of_mean_one
 
 RUN = 1 << 16
 """Rows that are predicted at a time, and of a data set in files are read at a time."""
@@ -259,7 +261,8 @@ class Evaluation:
     metric : Metric or None
         What errors are measured by; the task's own by default.
     sample_weight : ndarray of shape (n,) or None
-        Weights of all rows, for errors and for the choice by alignment; each counts once by default.
+        Positive weights of all rows, for errors and for the choice by alignment, of which only the ratios count; each
+        counts once by default.
 
     References
     ----------
@@ -400,8 +403,12 @@ class Evaluation:
     def _metric(self) -> Metric:
         return self.metric or metric_for(None, self.target)
 
+    @cached_property
+    def _relative_weights(self) -> np.ndarray | None:
+        return None if self.sample_weight is None else of_mean_one(self.sample_weight)
+
     def _weights(self, rows: np.ndarray) -> np.ndarray | None:
-        return None if self.sample_weight is None else self.sample_weight[rows]
+        return None if self._relative_weights is None else self._relative_weights[rows]
 
     def _responses(self, of: PredictorPath, rows: np.ndarray) -> np.ndarray:
         """Return scores or predictions of some rows, one row per value of C."""

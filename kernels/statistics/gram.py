@@ -11,13 +11,14 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import as_sample_weight, mean_over, subtract_means
+from learnkernels.kernels.centering import mean_over, subtract_means
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_of, choose_shift, pass_over_tiles, sample_rows
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.composed import DividedFamily, divisors_for
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.parameters import Value, require_one_of, warn_caller
+from learnkernels.kernels.weights import as_sample_weight
 
 Normalization = Literal["trace", "frobenius", "none"]
 
@@ -547,8 +548,8 @@ def gram_statistics(
     groups : ndarray of int of shape (m,), optional
         Fold group of each row; None puts all rows into group 0.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows, positive: one of weight w counts as w copies of it; by default each counts once. Not
-        modified.
+        Weights of the rows, positive: one of weight w counts as w copies of it, so that traces grow with the weights
+        and products with their squares. By default each counts once. Not modified.
     keep_origin : bool, default False
         Do not move the rows to their mean: needed where kernels are used uncentered and moving the rows would change
         them (the linear kernel). Rows far from the origin then lose digits of their centered kernels.
@@ -571,7 +572,8 @@ def gram_statistics(
     Raises
     ------
     ValueError
-        Lengths differ, fewer than two rows, `X` or `Y` is not finite, `Y` is constant, or a weight is not positive.
+        Lengths differ, fewer than two rows, `X` or `Y` is not finite, `Y` is constant, a weight is not positive, or
+        products of weights are out of the range of numbers.
 
     Notes
     -----
@@ -589,6 +591,8 @@ def gram_statistics(
     if not np.ptp(Y, axis=0).any():
         raise ValueError("Y must vary, got a constant target, with which no kernel can align.")
     w = as_sample_weight(sample_weight, m)
+    if w is not None:
+        _require_moderate(w, dtype)
     of_features = isinstance(family, FeatureFamily)
     blocks = RowBlocks.of(groups, block_rows or (m if of_features else block_rows_of(family, X)), w)
     target_mean = mean_over(Y, w)
@@ -653,6 +657,18 @@ def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
             "by a number."
         )
     return divisors
+
+
+def _require_moderate(w: np.ndarray, dtype: type[np.floating[Any]]) -> None:
+    """Raise ValueError for weights whose products with each other and with kernels may overflow or vanish."""
+    most = float(np.finfo(dtype).max) ** (1 / 4)
+    with np.errstate(over="ignore"):
+        mean = float(w.mean())
+    if not 1 / most <= mean <= most:
+        raise ValueError(
+            f"sample_weight must have a mean between {1 / most:.0e} and {most:.0e}, as statistics are products of "
+            f"two weights, got a mean of {mean:g}; divide the weights by their mean."
+        )
 
 
 def paired(m: int, Y: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -202,7 +202,7 @@ def test_what_does_not_fit_together_is_refused():
         (lambda: learn_kernel("best", family, X, y), "learner must be one of align, .*unif.*, got 'best'"),
         (lambda: learn_kernel("unif", family, X, y, normalize="unit"), one_of),
         (lambda: kernel.cross_gram(X[:, :2]), "X_new must have the 3 features of the training rows, got 2"),
-        (lambda: learn_kernel("unif", family, X, y[:-1]), "Y and groups must have one entry per row of X, got 59"),
+        (lambda: learn_kernel("unif", family, X, y[:-1]), "y must have one entry per row of X, got 59 for 60 rows"),
         (lambda: learn_kernel("unif", family, X, np.full(60, "same")), "y must hold at least two classes"),
         (lambda: learn_from_statistics("alignf", family, X, statistics), "the target is constant on the training rows"),
     ]

@@ -134,11 +134,11 @@ def test_all_predictors_of_one_loss_choose_alike():
 
 def test_a_weight_of_two_is_two_copies_and_weights_are_taken_by_ridge_regressions():
     X, y = MOONS[:80], SIDES[:80]
-    w = np.where(np.arange(80) % 3 == 0, 2.0, 1.0)
+    w = np.where(np.arange(80) % 2 == 0, 7.0, 1.0)  # of mean 4, by which a grid of powers of 4 is still itself
     copies = np.repeat(np.arange(80), w.astype(int))
     weighted = KernelLearningClassifier(FAMILY, C="auto").fit(X, y, sample_weight=w)
     repeated = KernelLearningClassifier(FAMILY, C="auto").fit(X[copies], y[copies])
-    assert weighted.C_ == repeated.C_
+    assert weighted.C_ == 4 * repeated.C_
     ridge = KernelLearningClassifier(FAMILY, C="auto", predictor="krr", class_weight={0: 1, 1: 3}).fit(X, y)
     assert 1 / ridge.C_ in RIDGES
     assert ridge.score(X, y) > 0.8
