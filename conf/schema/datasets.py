@@ -257,7 +257,9 @@ class TableConfig(DatasetConfig):
         "train, the next validates, the one after tests.",
     )
     weights: Name | None = Field(
-        None, description="Column of sample weights, not negative, not a feature. For alignment learners and rfm."
+        None,
+        description="Column of sample weights, not negative, not a feature. Only their ratios count. For alignment "
+        "learners and rfm.",
     )
     ngrams: NgramsConfig | None = Field(
         None, description="Count n-grams of a column of texts or tokens; they are the only features then."

@@ -74,7 +74,7 @@ class Dataset:
         Numbers of the group and of the time of each row, of which rows of one number are never divided; None where
         the data set does not say.
     weights : ndarray of shape (n,) or None
-        Positive; None where each row counts once.
+        Positive, of mean one; None where each row counts once.
     folds : ndarray of int of shape (n, repeats) or None
         The fold of each row in each repeat, as a user has drawn them; None where the protocol draws them.
     raw : pyarrow.Table or None

@@ -29,6 +29,7 @@ from learnkernels.kernels.tables.quantities import BOOLEAN, CANONICAL_INTEGER
 from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.kernels.targets import FEW_VALUES, Target, all_whole, task_of
+from learnkernels.kernels.weights import of_mean_one, relative_weights, too_small_to_count
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location
 from learnkernels.tasks.data.openml import read_openml
@@ -126,8 +127,9 @@ def load_source(
 
     Notes
     -----
-    In this order: rows of `where`, rows with a target and a weight above zero, what each column is, rows without
-    missing values, distinct rows, the most frequent n-grams of these rows, rows drawn by `subsample`, units of these.
+    In this order: rows of `where`, rows with a target and a weight that counts, what each column is, rows without
+    missing values, distinct rows, the most frequent n-grams of these rows, rows drawn by `subsample`, units of these,
+    and weights of these, divided by their mean.
     """
     where = f"data set {config.label}"
     files = source_files(config, data_dir) if config.source == "file" else None
@@ -201,6 +203,8 @@ class _Known:
             rows = np.sort(np.random.default_rng(self.seed).choice(len(target), config.subsample, replace=False))
             target, taken = target.take(rows), taken[rows]
         known: dict[str, Any] = {name: of[taken] for name, of in self.sample_columns.items()}
+        if "weights" in known:
+            known["weights"] = of_mean_one(known["weights"])
         return rows, target, known
 
     def tell_all(self, sentences: Sequence[str]) -> None:
@@ -335,13 +339,19 @@ def _usable(
     where: str,
     tell: Callable[[str], None],
 ) -> np.ndarray:
-    """Return which rows have a target, known sample columns and a positive weight, shape (m,)."""
+    """Return which rows have a target, known sample columns and a weight that counts, shape (m,)."""
     labeled = _present(y) | (config.missing == "refuse")
     if config.missing == "impute" and not labeled.all() and labeled.any():
         tell(f"{where}: {(~labeled).sum():,} of {len(labeled):,} rows have no target, and are left out.")
-    counting = [sample_columns["weights"] > 0] if "weights" in sample_columns else []
     there = [of >= 0 for name, of in sample_columns.items() if name != "folds"]  # which are all there
-    return np.asarray(np.logical_and.reduce([labeled, *counting, *there]))
+    usable = np.asarray(np.logical_and.reduce([labeled, *there]))
+    if "weights" not in sample_columns:
+        return usable
+    weights = np.where(usable, sample_columns["weights"], 0.0)
+    counts = relative_weights(weights) > 0
+    if too_small := int(np.count_nonzero(weights) - np.count_nonzero(counts)):
+        tell(f"{where}: column {config.weights!r} of 'weights' {too_small_to_count(too_small, len(weights))}.")
+    return np.asarray(counts)
 
 
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:

@@ -33,6 +33,9 @@ COPIES = 0.1
 UNITS = 10.0
 """Factor by which the spread of a column may change before it has other units."""
 
+SAME_WEIGHTS = 1e-9
+"""Relative difference up to which two weights of a row are equal: weights of another scale differ by rounding."""
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -329,7 +332,7 @@ def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) 
     """Raise InputError if two recipes do not lead to the same rows and target, so that folds would differ."""
     rows = load_dataset(challenger), load_dataset(champion)
     our_weights, their_weights = (np.ones(len(of.target)) if of.weights is None else of.weights for of in rows)
-    if not np.array_equal(our_weights, their_weights):
+    if len(our_weights) != len(their_weights) or not np.allclose(our_weights, their_weights, rtol=SAME_WEIGHTS, atol=0):
         raise InputError(
             f"model {model}: the recipes of champion and challenger weigh the rows of {challenger.source} differently, "
             "so their errors cannot be compared; train a challenger with the same 'weights'."

@@ -304,22 +304,29 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
     patient = np.repeat(np.arange(60), 5)
     frame = pd.DataFrame(rng.normal(size=(60, 4))[patient] + 0.01 * rng.normal(size=(300, 4)), columns=list("abcd"))
     frame["target"] = np.where(frame["a"] + frame["b"] > 0.5, "ill", "well")
-    frame.assign(patient=patient, w=1.0 + np.arange(300) % 3).to_csv("patients.csv", index=False)
+    w = 1.0 + np.arange(300) % 3
+    frame.assign(patient=patient, w=w, less=1e-12 * w).to_csv("patients.csv", index=False)
     gammas = [{"family": "gaussian", "gammas": [0.1, 1]}]
     protocol = {"metric": "average_precision", "folds": 3, "grid": [1, 16]}
     patients = partial(small, learners=["unif"], predictor="krr", protocol=protocol, kernels=gammas)
-    weighed = {"source": "file", "path": "patients.csv", "groups": "patient", "weights": "w"}
+    features = {"features": ["a", "b", "c", "d"]}
+    weighed = {"source": "file", "path": "patients.csv", "groups": "patient", "weights": "w"} | features
     first = train(patients(datasets=[weighed]), "patients")
     model = load_model(Path(first["results"]) / "model.npz")
     assert (model.about["metric"], model.about["drop"]) == ("1 - average_precision of well", ["patient", "w"])
     assert model.about["test_error"] < 0.1
-    assert sorted(set(model.estimator.kernel_.sample_weight)) == [1.0, 2.0, 3.0]
+    assert sorted(set(model.estimator.kernel_.sample_weight)) == [0.5, 1.0, 1.5]  # divided by their mean
+    scaled = train(patients(datasets=[weighed | {"weights": "less"}]), "scaled")
+    same = load_model(Path(scaled["results"]) / "model.npz")
+    assert same.about["test_error"] == pytest.approx(model.about["test_error"], rel=1e-9)
+    scores = [of.scores_in(of.columns(frame[["a", "b", "c", "d"]])) for of in (model, same)]
+    np.testing.assert_allclose(*scores, rtol=0, atol=1e-9 * np.ptp(scores[0]))
     promote("patients")
-    train(patients(datasets=[weighed], kernels=[{"family": "linear"}]), "patients")
+    train(patients(datasets=[weighed | {"weights": "less"}], kernels=[{"family": "linear"}]), "patients")
     decided = promote("patients")
     report = (Path(decided["results"]) / "report.md").read_text(encoding="utf-8")
     assert "Test error (1 - average_precision of well) on patients" in report
-    unweighed = weighed | {"weights": None, "drop": ["w"]}
+    unweighed = weighed | {"weights": None}
     train(patients(datasets=[unweighed]), "patients")
     with pytest.raises(InputError, match="model patients: the recipes of champion and challenger weigh the rows of"):
         promote("patients")

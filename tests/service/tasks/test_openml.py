@@ -128,7 +128,7 @@ def test_a_set_is_fetched_once_and_read_from_the_store_afterwards(openml: Thread
     # Weights of zero leave out rows.
     marked = load("plain", drop=[], weights="digit", groups="part", test={"part": "y"})
     assert (marked.features, marked.X[:, 0].tolist()) == (("width",), [5.5, 6, -7])
-    assert (marked.weights.tolist(), marked.held_out.tolist()) == ([1, 2, 1], [True, False, False])
+    assert (marked.weights.tolist(), marked.held_out.tolist()) == ([0.75, 1.5, 0.75], [True, False, False])
     assert marked.groups[0] != marked.groups[1] == marked.groups[2]
     assert len(openml.asked) == asked
 

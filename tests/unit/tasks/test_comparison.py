@@ -520,9 +520,14 @@ def test_a_row_of_weight_three_counts_as_three_rows(task: str):
     nothing = frame.iloc[:10].assign(w=0.0, target=frame["target"].iloc[-1])
     pd.concat([frame, nothing]).to_csv("weighed.csv", index=False)
     frame.loc[frame.index.repeat(frame["w"].astype(int))].to_csv("repeated.csv", index=False)
-    keys = {"learners": ["unif", "alignf", "rfm"], "predictor": "krr", "protocol": {"folds": 4, "grid": [1, 4]}}
-    weighed, _ = compared(divided({"path": "weighed.csv", "time": "day", "weights": "w"}, **keys))
-    repeated, _ = compared(divided({"path": "repeated.csv", "time": "day", "drop": ["w"]}, **keys))
+    # Weights are divided by their mean, 2; copies weigh by so much more, and the same C is half of that.
+    grids = {"weighed": [2, 8], "repeated": [1, 4]}
+    keys = {"learners": ["unif", "alignf", "rfm"], "predictor": "krr"}
+    data = {"path": "weighed.csv", "time": "day", "weights": "w"}
+    weighed, _ = compared(divided(data, protocol={"folds": 4, "grid": grids["weighed"]}, **keys))
+    data = {"path": "repeated.csv", "time": "day", "drop": ["w"]}
+    repeated, _ = compared(divided(data, protocol={"folds": 4, "grid": grids["repeated"]}, **keys))
+    repeated["regularisation"] *= 2
     assert list(weighed["n_train"]) == [30, 60] * 3
     assert list(repeated["n_train"]) == [60, 120] * 3
     for column in ("error", "trivial_error", "validation_error", "regularisation"):

@@ -72,13 +72,31 @@ def test_rows_without_values_beside_are_refused_or_dropped(frame, tmp_path, endi
     np.testing.assert_array_equal(np.column_stack([dataset.X, dataset.target.values]), kept[["a", "target"]])
     np.testing.assert_array_equal(pd.factorize(values)[0], pd.factorize(kept[column])[0])
     if key == "weights":
-        np.testing.assert_array_equal(values, kept["w"])
+        np.testing.assert_allclose(values, kept["w"] / kept["w"].mean(), rtol=1e-14)
     ref = store_dataset(dataset, "d", "here")
     assert ref.weighted == (key == "weights")
     require_equal(load_dataset(ref), dataset)
     some = load(tmp_path, name, missing="drop", subsample=20, seed=1, **keys)
     rows = [int(np.flatnonzero(dataset.X[:, 0] == x)[0]) for x in some.X[:, 0]]
-    np.testing.assert_array_equal(next(iter(some.sample_columns.values())), values[rows])
+    (of_some,) = some.sample_columns.values()
+    expected = values[rows] / values[rows].mean() if key == "weights" else values[rows]
+    np.testing.assert_allclose(of_some, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-300, 1e300])
+def test_weights_are_the_same_at_any_scale_and_rows_of_too_little_are_left_out(frame, tmp_path, scale):
+    w, said = np.arange(60.0) % 4, list[str]()
+    few = [2, 5, 17]
+    keys = {"weights": "w", "drop": ["patient", "day", "w"], "scale": "none"}
+    frame.assign(w=w).drop(index=few).to_csv(tmp_path / "plain.csv", index=False)
+    w[few] = 1e-18
+    frame.assign(w=scale * w).to_csv(tmp_path / "scaled.csv", index=False)
+    plain, scaled = load(tmp_path, "plain.csv", **keys), load(tmp_path, "scaled.csv", tell=said.append, **keys)
+    assert plain.weights.mean() == pytest.approx(1.0)
+    np.testing.assert_array_equal(scaled.X, plain.X)
+    np.testing.assert_allclose(scaled.weights, plain.weights, rtol=1e-14)
+    (sentence,) = said
+    assert "column 'w' of 'weights' is too small to count in 3 of 60 rows, at most 2.2e-16 of the total" in sentence
 
 
 def test_keys_that_exclude_each_other_are_refused():
