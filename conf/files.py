@@ -13,6 +13,22 @@ from learnkernels.conf.errors import InputError, listed
 ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlight")
 """Of the files that can be read, in lower case."""
 
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+"""Second endings of compressed files, and what pyarrow calls each compression."""
+
+COMPRESSIBLE = (".csv", ".libsvm", ".svm", ".svmlight")
+"""Endings of texts, which are read compressed, too."""
+
+UNREAD_TABLES = (
+    ".tsv", ".tab", ".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".json", ".jsonl", ".ndjson", ".orc", ".avro", ".pq",
+    ".parq", ".ipc", ".arrows", ".sas7bdat", ".xpt", ".dta", ".sav", ".h5", ".hdf5", ".arff", ".pkl", ".pickle", ".rds",
+    ".rdata", ".zip", ".gz", ".bz2", ".xz", ".zst", ".lz4", ".tar", ".tgz", ".7z", ".rar",
+)  # fmt: skip
+"""Endings of files that likely hold rows and cannot be read: next to tables, they are refused by name."""
+
+CHECKSUMS = (".crc", ".md5", ".sha1", ".sha256", ".sha512", ".asc", ".sig")
+"""Second endings of files next to tables that hold no rows."""
+
 ARRAYS = (".npz", ".npy")
 """Of NumPy's files: matrices of base kernels, or folds. A file that has a target is a data set."""
 
@@ -21,6 +37,20 @@ WILDCARD = re.compile(r"[*?\[]")
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """What denotes a missing value in the name of a folder."""
+
+
+def ending_of(path: str) -> str:
+    """Return the ending of a name in lower case, with the dot; ``.csv`` of ``t.csv.gz``."""
+    name = PurePosixPath(path)
+    last = name.suffix.lower()
+    inner = PurePosixPath(name.stem).suffix.lower()
+    return inner if last in COMPRESSIONS and inner in COMPRESSIBLE else last
+
+
+def compression_of(path: str) -> str | None:
+    """Return what pyarrow calls the compression of a text, by its name; None where it is not compressed."""
+    last = PurePosixPath(path).suffix.lower()
+    return COMPRESSIONS.get(last) if ending_of(path) != last else None
 
 
 def is_remote(path: str) -> bool:
@@ -69,7 +99,7 @@ def files_of(path: str) -> list[str] | None:
     Raises
     ------
     InputError
-        A folder or pattern holds no table, or tables of several formats.
+        A folder or pattern holds no table, tables of several formats or copies of one, or tables that cannot be read.
     """
     if Path(path).is_file():
         return [path]
@@ -95,20 +125,50 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
         The folder that their names are looked at below; what of `path` is no pattern, by default.
     """
     above = len(PurePosixPath(WILDCARD.split(path if within is None else within)[0]).parts)
-    held = {}
-    for one in sorted(files):
-        below = PurePosixPath(one).parts[above:] or (PurePosixPath(one).name,)
-        if PurePosixPath(one).suffix.lower() in ENDINGS and not any(part[0] in "._" for part in below):
-            held[one] = below
-    if not held:
-        raise InputError(f"{path}: holds no table, whose endings are {', '.join(ENDINGS)}; correct the path.")
-    endings = sorted({PurePosixPath(one).suffix.lower() for one in held})
+    visible = []
+    for file in sorted(files):
+        below = PurePosixPath(file).parts[above:] or (PurePosixPath(file).name,)
+        if not any(part[0] in "._" for part in below):
+            visible.append(file)
+    tables = [file for file in visible if ending_of(file) in ENDINGS]
+    unread = [PurePosixPath(file).name for file in visible if _is_unread_table(file)]
+    if not tables:
+        but = f" that can be read, but {listed(unread)}" if unread else ""
+        raise InputError(f"{path}: holds no table{but}; the endings of tables are {', '.join(ENDINGS)}.")
+    endings = sorted({ending_of(file) for file in tables})
     if len(endings) > 1:
         raise InputError(
             f"{path}: holds files of several formats ({', '.join(endings)}), which may be copies of each other; give a "
             f"pattern such as *{endings[0]}."
         )
-    return list(held)
+    if unread:
+        raise InputError(
+            f"{path}: holds {listed(unread)}, which cannot be read, next to {PurePosixPath(tables[0]).name}; convert "
+            f"or remove it, or give a pattern such as *{endings[0]}."
+        )
+    _require_no_copies(tables, path)
+    return tables
+
+
+def _is_unread_table(file: str) -> bool:
+    """Return whether a file likely holds rows of a table, by its name, and cannot be read."""
+    if ending_of(file) in ENDINGS:
+        return False
+    suffixes = [suffix.lower() for suffix in PurePosixPath(file).suffixes]
+    if not suffixes or suffixes[-1] in CHECKSUMS:
+        return False
+    return suffixes[-1] in UNREAD_TABLES or any(suffix in ENDINGS for suffix in suffixes)
+
+
+def _require_no_copies(tables: Sequence[str], path: str) -> None:
+    """Raise InputError if two tables are one file, with and without compression."""
+    seen: dict[str, str] = {}
+    for file in tables:
+        plain = file if compression_of(file) is None else str(PurePosixPath(file).with_suffix(""))
+        if plain in seen:
+            names = PurePosixPath(seen[plain]).name, PurePosixPath(file).name
+            raise InputError(f"{path}: holds {listed(names)}, which look like copies of each other; remove one.")
+        seen[plain] = file
 
 
 def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
@@ -124,7 +184,7 @@ def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
     folders = PurePosixPath(file).parts[len(PurePosixPath(above).parts) if above else 0 : -1]
     told = (re.fullmatch("([^=]+)=(.*)", folder) for folder in folders)
     values = {unquote(found[1]): unquote(found[2]) for found in told if found}
-    return {name: None if value == HIVE_NULL else value for name, value in values.items()}
+    return {name: None if value in (HIVE_NULL, "") else value for name, value in values.items()}
 
 
 def folder_of(path: str) -> str:

@@ -106,7 +106,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
         The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
     """
     path = located(path)
-    if path.suffix.lower() in files.ENDINGS:
+    if files.ending_of(str(path)) in files.ENDINGS:
         made = f"learnkernels init {path} --target COLUMN"
         raise InputError(f"{path}: is a data file, and this command needs a configuration; make one with '{made}'.")
     meant = did_you_mean(str(path), shipped())
@@ -176,16 +176,17 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
         if not files.is_remote(path) or (len(found) == 1 and not files.is_pattern(path)):
             _require_ending(path, where)
     files.require_once(found, where)
-    endings = sorted({Path(path).suffix.lower() for path in found if not files.is_pattern(path)})
+    endings = sorted({files.ending_of(path) for path in found if not files.is_pattern(path)})
     if len(endings) > 1:
         raise InputError(f"{where}: 'path' names files of several formats ({', '.join(endings)}); give those of one.")
     return addresses
 
 
 def _require_ending(path: str, where: str) -> None:
-    if Path(path).suffix.lower() not in (*files.ENDINGS, files.ARRAYS[0]):
+    if files.ending_of(path) not in (*files.ENDINGS, files.ARRAYS[0]):
         raise InputError(
-            f"{where}: cannot read {Path(path).name}; supported endings: {', '.join(files.ENDINGS)}, .npz."
+            f"{where}: cannot read {Path(path).name}; supported endings: {', '.join(files.ENDINGS)}, .npz, and of "
+            f"compressed texts {', '.join(files.COMPRESSIONS)}."
         )
 
 

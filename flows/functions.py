@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from learnkernels.conf.errors import InputError, did_you_mean, option
+from learnkernels.conf.files import ending_of
 from learnkernels.tasks.environment import lacking_libraries, prepare_environment, running_server
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ def require_files(paths: Sequence[str]) -> None:
 def is_table(files: Sequence[str]) -> bool:
     """Return whether arguments name tables, folders or patterns, and not a configuration."""
     return any(
-        Path(one).suffix.lower() in TABLES
+        ending_of(one) in TABLES
         or Path(one).is_dir()
         or one.endswith("/")
         or (set(one) & set("*?[") and not Path(one).is_file())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from learnkernels.conf.errors import did_you_mean, short
-from learnkernels.conf.files import ARRAYS, ENDINGS, WILDCARD
+from learnkernels.conf.files import ARRAYS, ENDINGS, WILDCARD, ending_of
 from learnkernels.conf.schema.base import Parameter, Strict, as_text, several
 from learnkernels.conf.schema.learners import FamilyConfig
 
@@ -341,7 +341,7 @@ def _from_text(data: Any) -> Any:
     for source, names in sets.items():
         if data in names:
             return {"source": source, "name": data}
-    if data.lower().endswith((*ENDINGS, ARRAYS[0], "/")) or "*" in data:
+    if ending_of(data) in (*ENDINGS, ARRAYS[0]) or data.endswith("/") or "*" in data:
         return {"source": "file", "path": data}
     known = [name for of in sets.values() for name in of]
     raise ValueError(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
-from learnkernels.conf.files import is_remote, require_place
+from learnkernels.conf.files import compression_of, ending_of, is_remote, require_place
 from learnkernels.tasks.store import atomic_path
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ ATTEMPTS = 2
 PART_BYTES = 10 * 2**20
 """What an upload sends at a time."""
 
-Told = tuple[tuple[str, int | float | str | None], ...]
-"""Names of columns, and the one value of each."""
+Told = tuple[tuple[str, int | float | str | None, str], ...]
+"""Names of columns, the one value of each, and what pyarrow calls its type."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Location:
     filesystem : pyarrow.fs.FileSystem
     path : str
         Within the file system: absolute, or ``bucket/key``.
-    told : tuple of (str, value)
-        Columns of which all its rows have one value, which the names of its folders tell.
+    told : tuple of (str, value, str)
+        Columns of which all its rows have one value, which the names of its folders tell, and the types of these.
     """
 
     text: str
@@ -67,8 +67,8 @@ class Location:
 
     @property
     def suffix(self) -> str:
-        """The ending of its name, in lower case, with the dot."""
-        return Path(self.name).suffix.lower()
+        """The ending of its name, in lower case, with the dot; of a compressed text the one before."""
+        return ending_of(self.name)
 
     @property
     def bucket(self) -> str:
@@ -105,6 +105,17 @@ class Location:
         """
         self.size()
         return self.filesystem.open_input_file(self.path)
+
+    def open_text(self) -> Any:
+        """Return the content as a pyarrow file that is read from its beginning, decompressed where its name says so.
+
+        Raises
+        ------
+        InputError, OSError
+            As `open_input`.
+        """
+        source, compression = self.open_input(), compression_of(self.name)
+        return source if compression is None else pa.CompressedInputStream(source, compression)
 
     def require_bucket(self) -> None:
         """Refuse an object of a bucket that does not exist.

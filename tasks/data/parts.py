@@ -350,8 +350,8 @@ class Part:
         How many of them are rows of the data set.
     used : bytes or None
         Which, a bit each; None for all.
-    told : tuple of (str, value)
-        Columns that the names of the file's folders tell.
+    told : tuple of (str, value, str)
+        Columns that the names of the file's folders tell: see `Location`.
     """
 
     address: str
@@ -706,10 +706,15 @@ class TableParts:
         parts = []
         for one in data["parts"]:
             used = bytes.fromhex(one["used"]) if one["used"] else None
-            told = tuple(map(tuple, one["told"]))
+            told = tuple(_with_type(*column) for column in one["told"])
             parts.append(Part(**{**one, "stamp": tuple(one["stamp"]), "used": used, "told": told}))
         extremes = np.array(data["extremes"])
         return cls(tuple(parts), TableEncoding.from_dict(data["table"]), data["digest"], extremes)
+
+
+def _with_type(name: str, value: Any, type_name: str = "") -> tuple[str, Any, str]:
+    """Return a column of `Part.told`; entries of earlier versions have no type, and no gaps next to numbers."""
+    return name, value, type_name or str(pa.scalar(value).type)
 
 
 def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Any, where: str) -> bool:

@@ -550,7 +550,7 @@ def read_libsvm(files: Sequence[Location], config: DatasetConfig, where: str) ->
     for location in files:
         with (
             transferring(location, called=f"{where}: {location.name}"),
-            io.BufferedReader(location.open_input()) as lines,
+            io.BufferedReader(location.open_text()) as lines,
         ):
             X, y = bundled.load_svmlight_file(lines, dtype=np.float64)
         if X.shape[1] > MOST_FEATURES:

@@ -25,7 +25,16 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from learnkernels.conf.errors import InputError, listed
-from learnkernels.conf.files import chosen, files_of, folder_of, is_pattern, is_remote, matching, told_by_folders
+from learnkernels.conf.files import (
+    chosen,
+    compression_of,
+    files_of,
+    folder_of,
+    is_pattern,
+    is_remote,
+    matching,
+    told_by_folders,
+)
 from learnkernels.kernels.tables.quantities import BOOLEAN, CANONICAL_INTEGER, CANONICAL_NUMBER
 from learnkernels.kernels.tables.reading import MISSING
 from learnkernels.tasks.data.locations import Location, explained, locate, transferring
@@ -51,6 +60,9 @@ ARROW_TYPES = (
     (f"^({BOOLEAN})$", pa.bool_()),
 )
 """Patterns of the texts of a CSV file that say no more than a value of a type."""
+
+NO_NAME = re.compile("|Unnamed: [0-9]+")
+"""Names of columns without a name: none, or what pandas writes for it."""
 
 
 # Places --------------------------------------------------------------------------------------------------------------
@@ -99,21 +111,36 @@ def telling(locations: Sequence[Location], told: Sequence[Mapping[str, str | Non
     locations : sequence of Location
         Of files.
     told : sequence of mapping of str to str
-        Of each of them; a column has numbers where they are numbers in all.
+        Of each of them, None for a missing value; a column has numbers where all that are there are numbers.
     """
     texts: dict[str, list[str]] = {}
-    for one in told:
-        for name, value in one.items():
+    for values in told:
+        for name, value in values.items():
             texts.setdefault(name, []).extend(() if value is None else (value,))
-    forms = {int: "[+-]?[0-9]{1,18}", float: "[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?", str: "(?s:.*)"}
-    kinds = {
-        name: next(kind for kind, form in forms.items() if all(re.fullmatch(form, text) for text in of))
-        for name, of in texts.items()
-    }
-    return tuple(
-        replace(location, told=tuple((name, None if of is None else kinds[name](of)) for name, of in one.items()))
-        for location, one in zip(locations, told, strict=True)
-    )
+    types = {name: _type_in_folders(values) for name, values in texts.items()}
+    placed = []
+    for location, values in zip(locations, told, strict=True):
+        columns = tuple((name, _value_in_folder(value, types[name]), types[name]) for name, value in values.items())
+        placed.append(replace(location, told=columns))
+    return tuple(placed)
+
+
+def _type_in_folders(texts: Sequence[str]) -> str:
+    """Return what pyarrow calls the type of values in names of folders, of which missing ones are left out."""
+    if not texts:
+        return "null"
+    if all(re.fullmatch("[+-]?[0-9]{1,18}", text) for text in texts):
+        return "int64"
+    if all(re.fullmatch("[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?", text) for text in texts):
+        return "double"
+    return "string"
+
+
+def _value_in_folder(text: str | None, type_name: str) -> int | float | str | None:
+    """Return a value in the name of a folder as its type holds it."""
+    if text is None or type_name == "string":
+        return text
+    return int(text) if type_name == "int64" else float(text)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -131,7 +158,8 @@ class TableFile:
     Attributes
     ----------
     schema : pyarrow.Schema
-        Of the columns in the file, and of those that the names of its folders tell. Columns of a CSV are text.
+        Of the columns in the file, of plain types, and of those that the names of its folders tell. Columns of a CSV
+        are text.
     share_read : float
         How much of it was read, from 0 to 1.
     """
@@ -143,12 +171,16 @@ class TableFile:
         self.location, self._group = location, group
         self.share_read = 0.0
         self._open()
-        held = list(self.schema.names)  # decoded here, where what is not UTF-8 is refused
-        self._told = {name: pa.scalar(value) for name, value in location.told if name not in held}
-        if location.suffix == ".csv":
-            self._told = {name: value.cast(pa.string()) for name, value in self._told.items()}
-        for name, value in self._told.items():
-            self.schema = self.schema.append(pa.field(name, value.type))
+        names = list(self.schema.names)  # decoded here, where what is not UTF-8 is refused
+        for i, field in enumerate(self.schema):
+            self.schema = self.schema.set(i, field.with_type(plain_type(field.type)))
+        self._told: dict[str, pa.Scalar] = {}
+        for name, value, type_name in location.told:
+            if name in names:
+                continue
+            scalar = pa.scalar(value, pa.type_for_alias(type_name))
+            self._told[name] = scalar.cast(pa.string()) if location.suffix == ".csv" else scalar
+            self.schema = self.schema.append(pa.field(name, self._told[name].type))
 
     def _open(self) -> None:
         """Find the schema."""
@@ -174,13 +206,57 @@ class TableFile:
         schema = pa.schema([fields[name] for name in names])
         for batch in self._read(own, rows):
             batch.validate(full=True)  # what it states may lead out of the memory of a column
-            held = dict(zip(batch.schema.names, batch.columns, strict=True))
-            told = {name: pa.repeat(value, batch.num_rows) for name, value in self._told.items()}
-            yield pa.record_batch([told[name] if name in told else held[name] for name in names], schema=schema)
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns |= {name: pa.repeat(value, batch.num_rows) for name, value in self._told.items()}
+            yield pa.record_batch([as_plain(columns[name], fields[name].type) for name in names], schema=schema)
 
     def close(self) -> None:
         """Close the file."""
         self._source.close()
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that a column is read as: one that all functions take, with the same values.
+
+    Views become texts, bytes and lists, runs of equal values become these values, extensions become the values that
+    they store, UUIDs become texts, and decimals get one width. Other types stay.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        names = {"arrow.bool8": pa.bool_(), "arrow.uuid": pa.string()}
+        return names.get(kind.extension_name) or plain_type(kind.storage_type)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_run_end_encoded(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, plain_type(kind.value_type), kind.ordered)
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_plain_item(kind.value_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_item(kind.value_type)))
+    return kind
+
+
+def _plain_item(kind: pa.DataType) -> pa.DataType:
+    """Return what the items of a list are read as; Arrow converts no runs, dictionaries and extensions in lists."""
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
+        return kind
+    return plain_type(kind)
+
+
+def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column as its `plain_type`."""
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    if isinstance(column.type, pa.BaseExtensionType):
+        if column.type.extension_name == "arrow.uuid":
+            return pa.array([None if value is None else str(value) for value in column.to_pylist()], kind)
+        column = column.storage
+    return column if column.type == kind else column.cast(kind)
 
 
 class ParquetFile(TableFile):
@@ -240,45 +316,117 @@ class ArrowFile(TableFile):
 
 
 class CsvFile(TableFile):
-    """CSV, whose columns are text; progress is counted in bytes."""
+    """CSV, whose columns are text; progress is counted in bytes.
+
+    Attributes
+    ----------
+    n_empty : int
+        Columns without a name and without a value, which are left out.
+    """
 
     def _open(self) -> None:
         self._size = self.location.size()
+        self._source: Any = None
         with self._stream() as stream:
             sample = bytes(stream.read(SAMPLE_BYTES))
         # Of a server, which sends it for each look, the beginning alone is looked at.
         self.encoding = _encoding_of(sample, (lambda: io.BytesIO(sample)) if self.location.remote else self._stream)
         text = sample.decode(self.encoding, "replace").removeprefix("\ufeff")
         said = re.match(r"sep=(.)\r?\n", text)  # as Excel says it
-        self._skipped = 0 if said is None else 1
         self._delimiter = _delimiter_of(text) if said is None else said[1]
-        with closing(self._reader()) as reader:
-            self._names = list(reader.schema.names)
-        self.schema = pa.schema([pa.field(name.strip(), pa.string()) for name in self._names])
+        header = self._header(0 if said is None else 1)
+        self._width = len(header)
+        empty = self._empty_columns([i for i, name in enumerate(header) if NO_NAME.fullmatch(name)])
+        self.n_empty = len(empty)
+        self._names = {i: name for i, name in enumerate(header) if i not in empty}
+        nameless = [i + 1 for i, name in self._names.items() if not name]
+        if len(nameless) > 1:
+            raise ValueError(f"columns {listed(nameless, show=str)} have values and no name in the header; name them")
+        if not self._names:
+            raise ValueError("it has no column with a name or a value")
+        self.schema = pa.schema([pa.field(name, pa.string()) for name in self._names.values()])
+
+    def _header(self, skipped: int) -> list[str]:
+        """Return the names of columns, as many as rows have cells, without spaces around them.
+
+        Empty cells by which the header or the first row is longer, as of a separator at the ends of lines, are columns
+        without a name in the former case, and none in the latter.
+        """
+        encoding = "utf-8-sig" if self.encoding == "utf8" else self.encoding
+        with io.TextIOWrapper(io.BufferedReader(self._stream()), encoding, "replace", newline="") as lines:
+            for _ in range(skipped):
+                next(lines)
+            rows = csv.reader(lines, delimiter=self._delimiter)
+            header = [name.strip() for name in _next_row(rows)]
+            self._lines_above = skipped + rows.line_num
+            try:
+                first = _next_row(rows)
+            except csv.Error:  # of cells that Python's reader does not take
+                first = header
+        self._has_rows = bool(first)
+        beyond = first[len(header) :]
+        if any(cell.strip() for cell in beyond):
+            raise ValueError(f"its header has {len(header)} cells, and the first row below {len(first)}")
+        header += [""] * len(beyond)
+        if first and not any(header[len(first) :]):
+            del header[len(first) :]
+        if not header:
+            raise ValueError("it is empty")
+        return header
+
+    def _empty_columns(self, columns: Sequence[int]) -> set[int]:
+        """Return which of some columns have no value in any row."""
+        empty = set(columns)
+        for batch in self._batches(columns) if columns else ():
+            for i, column in zip(columns, batch.columns, strict=True):
+                if held_texts(column).null_count < batch.num_rows:
+                    empty.discard(i)
+            if not empty:
+                break
+        return empty
 
     def _stream(self) -> Any:
-        return self.location.filesystem.open_input_file(self.location.path)
+        return self.location.open_text()
 
-    def _reader(self, names: Sequence[str] = ()) -> Any:
-        """Return a reader of some columns as text, of all by default, whose names are those in the file."""
-        source = self._source = self._stream()
+    def _batches(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Give the texts of some columns; the names are the numbers of these."""
+        if not self._has_rows:
+            return
+        self._source = self.location.open_input()
+        compression = compression_of(self.location.name)
+        source = self._source if compression is None else pa.CompressedInputStream(self._source, compression)
         if self.encoding != "utf8":
             source = pa.transcoding_input_stream(source, self.encoding, "utf8")
-        read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=self._skipped)
+        read = pyarrow.csv.ReadOptions(
+            block_size=BLOCK_BYTES,
+            column_names=[str(i) for i in range(self._width)],
+            skip_rows=self._lines_above,
+            use_threads=False,  # as messages then say in which row something is wrong
+        )
         parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
-        kinds = dict.fromkeys(names, pa.string())
-        convert = pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(names))
-        return pyarrow.csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert)
+        names = [str(i) for i in columns]
+        convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=names)
+        options = {"read_options": read, "parse_options": parse, "convert_options": convert}
+        with closing(pyarrow.csv.open_csv(source, **options)) as reader:
+            yield from reader
 
     def count_rows(self) -> int:
         return sum(batch.num_rows for batch in self._read(self.schema.names[:1], 0))
 
     def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        own = {name.strip(): name for name in self._names}
-        with closing(self._reader([own[name] for name in names])) as reader:
-            for batch in reader:
-                self.share_read = self._source.tell() / self._size
-                yield batch.rename_columns(list(names))
+        numbers = {name: i for i, name in self._names.items()}
+        for batch in self._batches([numbers[name] for name in names]):
+            self.share_read = self._source.tell() / self._size
+            yield batch.rename_columns(list(names))
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+
+def _next_row(rows: Iterator[list[str]]) -> list[str]:
+    """Return the next row of a CSV that is no empty line; nothing at its end."""
+    return next((row for row in rows if row), [])
 
 
 def _encoding_of(sample: bytes, stream: Callable[[], Any]) -> str:
@@ -308,18 +456,25 @@ def _guessed(sample: bytes) -> str:
 
 
 def _delimiter_of(sample: str) -> str:
-    """Return what separates the columns of a CSV: what gives most lines, and the header, the same number of columns."""
+    """Return what separates the columns of a CSV: what gives most lines, and the header, the same number of columns.
+
+    Next best is what gives all lines below the header the same number.
+    """
     whole = sample[: sample.rfind("\n") + 1] or sample
 
-    def agreement(delimiter: str) -> tuple[bool, float, int]:
+    def agreement(delimiter: str) -> tuple[int, float, int]:
+        rows = csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter)
         try:
-            lines = [len(line) for line in csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter) if line][
-                :500
-            ]
+            lines = [len(line) for line in rows if line][:500]
         except csv.Error:
             lines = []
         ((columns, n),) = Counter(lines).most_common(1) or [(1, 0)]
-        return columns > 1 and lines[0] == columns, n / max(1, len(lines)), columns
+        share = n / max(1, len(lines))
+        if columns > 1 and lines[0] == columns:
+            return 2, share, columns
+        if columns > 1 and lines[0] > 1 and n == len(lines) - 1:
+            return 1, share, columns
+        return 0, share, columns
 
     return max(",;\t|", key=agreement)
 
@@ -415,8 +570,15 @@ class Table(AbstractContextManager["Table"]):
     @property
     def notes(self) -> list[str]:
         """Remarks about the files, for reports."""
-        guessed = [(file.location.name, file.encoding) for file in self._files if isinstance(file, CsvFile)]
-        return [f"{name} is not UTF-8, and is read as {of}" for name, of in guessed if not of.startswith("utf")]
+        files = [file for file in self._files if isinstance(file, CsvFile)]
+        notes = [
+            f"{file.location.name} is not UTF-8, and is read as {file.encoding}"
+            for file in files
+            if not file.encoding.startswith("utf")
+        ]
+        if wider := [file.location for file in files if file.n_empty]:
+            notes.append(f"empty columns without a name are left out of {joint_name(wider)}")
+        return notes
 
     @property
     def share_read(self) -> float:
@@ -538,8 +700,12 @@ def _common(kinds: Sequence[Any]) -> Any:
     kinds = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)] or [pa.null()]
     if len(kinds) == 1:
         return kinds[0]
-    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
-        return pa.int64() if all(pa.types.is_signed_integer(kind) for kind in kinds) else pa.float64()
+    if all(pa.types.is_signed_integer(kind) for kind in kinds):
+        return pa.int64()
+    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in kinds):
+        return _common_decimal(kinds)
+    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind) for kind in kinds):
+        return pa.float64()
     zones = {getattr(kind, "tz", None) for kind in kinds}
     if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in kinds) and len(zones) == 1:
         return pa.timestamp("us", zones.pop())
@@ -547,6 +713,15 @@ def _common(kinds: Sequence[Any]) -> Any:
     if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in held):
         return pa.string()
     return None
+
+
+def _common_decimal(kinds: Sequence[Any]) -> Any:
+    """Return the type that holds the numbers of integers and decimals; float64 where no decimal has so many digits."""
+    if not any(pa.types.is_decimal(kind) for kind in kinds):
+        return pa.float64()
+    schemas = [pa.schema([("number", kind)]) for kind in kinds]
+    common = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    return common if pa.types.is_decimal128(common) else pa.float64()
 
 
 # Output --------------------------------------------------------------------------------------------------------------
