@@ -133,8 +133,8 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
     tables = [file for file in visible if ending_of(file) in ENDINGS]
     unread = [PurePosixPath(file).name for file in visible if _is_unread_table(file)]
     if not tables:
-        but = f" that can be read, but {listed(unread)}" if unread else ""
-        raise InputError(f"{path}: holds no table{but}; the endings of tables are {', '.join(ENDINGS)}.")
+        way_out = f"convert {listed(unread)}" if unread else "correct the path"
+        raise InputError(f"{path}: holds no table, whose endings are {', '.join(ENDINGS)}; {way_out}.")
     endings = sorted({ending_of(file) for file in tables})
     if len(endings) > 1:
         raise InputError(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from learnkernels.kernels.parameters import require_one_of
 from learnkernels.kernels.weights import as_sample_weight, near_one
@@ -65,6 +68,86 @@ class Centering(StrEnum):
         return center_gram(K, w) if self.subtracts else K
 
 
+def as_numbers(matrix: Any, name: str) -> np.ndarray:
+    """Return a matrix of any container as an array of floating-point numbers.
+
+    Parameters
+    ----------
+    matrix : array, sparse matrix, DataFrame of any library or list of lists
+        Arrays of float32 and float64, mapped files among them, are returned as they are.
+    name : str
+        What the matrix is called in sentences.
+
+    Raises
+    ------
+    ValueError
+        Rows have different lengths, or entries are no real numbers.
+    """
+    if sparse.issparse(matrix):
+        matrix = matrix.toarray()
+    if isinstance(matrix, np.ma.MaskedArray):
+        matrix = matrix.astype(np.float64).filled(np.nan)
+    if not isinstance(matrix, np.ndarray) or isinstance(matrix, np.matrix):
+        try:
+            matrix = np.asarray(matrix)
+        except ValueError:
+            raise ValueError(f"{name} must have rows of one length; give a square matrix.") from None
+    if matrix.dtype in (np.float32, np.float64):
+        return np.asanyarray(matrix)
+    try:
+        if matrix.dtype.kind not in "biufO":
+            raise TypeError
+        return np.asarray(matrix, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must hold real numbers, got {matrix.dtype}; correct what is no number or is missing."
+        ) from None
+
+
+def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
+    """Return matrices over pairs of the same rows as arrays of floating-point numbers.
+
+    Parameters
+    ----------
+    matrices : iterable of (str, matrix)
+        What each is called in sentences, and the matrix: see `as_numbers`.
+
+    Raises
+    ------
+    ValueError
+        As `as_numbers`; the rows and columns of a DataFrame, or the rows of two, have labels in another order.
+    """
+    arrays, first, labels = list[np.ndarray](), "", None
+    for name, matrix in matrices:
+        own = _labels_of(matrix, name)
+        if labels is None:
+            first, labels = name, own
+        elif own is not None and own != labels:
+            raise ValueError(f"{name} must have the labels of {first} in the same order; reorder its rows and columns.")
+        arrays.append(as_numbers(matrix, name))
+    return arrays
+
+
+def _labels_of(matrix: Any, name: str) -> list[str] | None:
+    """Return the labels of the rows of a DataFrame of pandas; None for numbers from 0 on, and for other containers."""
+    if not hasattr(matrix, "iloc"):
+        return None
+    rows, columns = list(map(str, matrix.index)), list(map(str, matrix.columns))
+    numbers = list(map(str, range(len(rows))))
+    if rows == columns:
+        return None if rows == numbers else rows
+    if sorted(rows) != sorted(columns) and numbers in (rows, columns):
+        return None
+    different = [place for place, pair in enumerate(zip(rows, columns, strict=False)) if len(set(pair)) == 2]
+    if len(rows) != len(columns) or not different:
+        return None  # the shape is refused
+    place = different[0]
+    raise ValueError(
+        f"{name} must have one order of rows and columns, got row {rows[place]!r} and column {columns[place]!r} at "
+        f"position {place}; reorder it, for example K.loc[K.columns]."
+    )
+
+
 def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
     r"""Return the Gram matrix of the centered features.
 
@@ -96,6 +179,7 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, equation (1) and Lemma 1.
     """
+    (K,) = as_gram_matrices([("K", K)])
     _require_square("K", K)
     w = _scaled_weights(sample_weight, K.shape[0])
     return subtract_means(K, mean_over(K, w, axis=1), mean_over(K, w), grand_mean(K, w))
@@ -136,6 +220,8 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.1, with the empirical mean of the sample.
     """
+    (K,) = as_gram_matrices([("K", K)])
+    K_cross = as_numbers(K_cross, "K_cross")
     _require_square("K", K)
     if K_cross.ndim != 2 or K_cross.shape[1] != K.shape[0]:
         raise ValueError(
@@ -221,6 +307,7 @@ def centered_alignment(
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4. Debiased: Song, Smola, Gretton, Bedo, Borgwardt
     (2012), JMLR 13:1393-1434, equation (5); Szekely, Rizzo (2014), Annals of Statistics 42:2382-2412.
     """
+    K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
     w = _scaled_weights(sample_weight, len(K))
     if debiased and (w is not None or len(K) < 4):
@@ -268,6 +355,7 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
     Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A of Cortes, Mohri, Rostamizadeh (2012), JMLR
     13:795-828, section 2.3.
     """
+    K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
     K, L = _near_one(K), _near_one(L)
     norms = np.linalg.norm(K) * np.linalg.norm(L)

@@ -10,7 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from learnkernels.kernels.centering import center_cross_gram, center_gram, centered_diagonals, require_gram_matrices
+from learnkernels.kernels.centering import (
+    as_gram_matrices,
+    center_cross_gram,
+    center_gram,
+    centered_diagonals,
+    require_gram_matrices,
+)
 from learnkernels.kernels.engine.operators import gram_operator
 from learnkernels.kernels.engine.workers import spans
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
@@ -344,6 +350,7 @@ def independence_test(
     ----------
     Gretton, Fukumizu, Teo, Song, Scholkopf, Smola (2008), NIPS 20; Song et al. (2012), JMLR 13:1393-1434.
     """
+    K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
     if n_permutations < 1:
         raise ValueError(f"n_permutations must be positive, got {n_permutations}.")
@@ -399,6 +406,7 @@ def alignment_hypothesis(
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 4.2: h_S, Theorems 13 and 14; g_S, Theorem 15.
     """
+    (K,) = as_gram_matrices([("K", K)])
     K_c, z = center_gram(K), _standardized(y, K)
     crossed = K_c if K_new is None else center_cross_gram(K_new, K)
     return np.asarray(crossed @ z / (np.linalg.norm(K_c) if normalized else len(z)))
@@ -430,6 +438,7 @@ def alignment_error_bound(K: np.ndarray, y: np.ndarray, *, normalized: bool = Tr
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorems 13 and 15.
     """
+    (K,) = as_gram_matrices([("K", K)])
     K_c, z = center_gram(K), _standardized(y, K)
     largest, m = float(np.abs(z).max()), len(z)
     if normalized:

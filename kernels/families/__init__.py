@@ -1,6 +1,6 @@
 """Families of base kernels: exponentials of distances, profiles of products, and what is composed of others.
 
-Imports: compiled, parameters.
+Imports: centering, compiled, parameters.
 """
 
 from learnkernels.kernels.families.base import KernelFamily, family_from_dict

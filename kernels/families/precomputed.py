@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.centering import as_gram_matrices, as_numbers
 from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.parameters import warn_caller
 
@@ -27,9 +28,10 @@ class PrecomputedFamily(KernelFamily):
 
     Parameters
     ----------
-    matrices : ndarray of shape (p, n, n), or sequence of p ndarray of shape (n, n)
-        Of float32 or float64. Not modified and not copied: a matrix may be a memory-mapped file, of which a tile reads
-        what it needs.
+    matrices : ndarray of shape (p, n, n), or sequence of p matrices of shape (n, n)
+        Arrays, sparse matrices, DataFrames or lists of lists. Not modified. Arrays of float32 and float64 are not
+        copied: a matrix may be a memory-mapped file, of which a tile reads what it needs. Others become arrays of
+        float64.
     names : sequence of str, optional
         One name a matrix; by default their numbers.
     kernels : sequence of int, optional
@@ -40,8 +42,9 @@ class PrecomputedFamily(KernelFamily):
     Raises
     ------
     ValueError
-        A matrix is not square, not symmetric or not finite on a sample of rows, or has not the shape of the first;
-        `names` has another length, or `kernels` names a matrix that is not there.
+        A matrix is not square, not symmetric or not finite on a sample of rows, or has not the shape of the first; the
+        rows and columns of a DataFrame, or the rows of two, have labels in another order; `names` has
+        another length, or `kernels` names a matrix that is not there.
 
     Notes
     -----
@@ -60,24 +63,15 @@ class PrecomputedFamily(KernelFamily):
         *,
         blocks: np.ndarray | Sequence[np.ndarray] | None = None,
     ) -> None:
-        given = matrices if blocks is None else blocks
+        given = _as_arrays(matrices if blocks is None else blocks)
         if blocks is not None or (not isinstance(given, np.ndarray) and len(given) and given[0].ndim == 3):
             warn_caller(
                 "blocks of rows are deprecated since version 0.3 and go in version 0.5; give matrices.", FutureWarning
             )
             given = given if isinstance(given, np.ndarray) else np.concatenate(given, axis=1)
         self.matrices = given
-        shapes = [matrix.shape for matrix in given]
-        p, n = len(shapes), shapes[0][0] if shapes and shapes[0] else 0
-        if not n or any(shape != (n, n) for shape in shapes):
-            raise ValueError(
-                "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n), "
-                f"got shapes {shapes[:4]}; give at least one matrix."
-            )
-        bad = [str(matrix.dtype) for matrix in given if matrix.dtype not in (np.float32, np.float64)]
-        if bad:
-            raise ValueError(f"matrices must be of float32 or float64, got {bad[0]}; convert them with astype.")
-        self._n = n
+        self._n = n = _common_size([matrix.shape for matrix in given])
+        p = len(given)
         self._names = tuple(f"matrix {k}" for k in range(p)) if names is None else tuple(names)
         if len(self._names) != p:
             raise ValueError(f"names must have one entry per matrix, got {len(self._names)} for {p}.")
@@ -189,6 +183,34 @@ class PrecomputedFamily(KernelFamily):
         if not np.isfinite(K).all():
             bad = next(k for k, values in enumerate(K) if not np.isfinite(values).all())
             raise ValueError(f"matrix {self.names[bad]!r} holds NaN or infinity; correct it or leave it out.")
+
+
+def _as_arrays(given: Any) -> Any:
+    """Return matrices as arrays of float32 or float64; the same object where they are such arrays."""
+    ndim = len(getattr(given, "shape", (0, 0, 0)))
+    if ndim != 3:
+        raise ValueError(
+            "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n), got one of shape "
+            f"{given.shape}; put a single matrix into a list."
+        )
+    if hasattr(given, "shape"):
+        return as_numbers(given, "matrices")
+    matrices = list(given)
+    arrays = as_gram_matrices((f"matrix {k}", matrix) for k, matrix in enumerate(matrices))
+    return given if all(array is matrix for array, matrix in zip(arrays, matrices, strict=True)) else arrays
+
+
+def _common_size(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Return n for matrices that all have the shape (n, n)."""
+    expected = "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n)"
+    if not shapes or not all(shapes[0]):
+        raise ValueError(f"{expected}, got none; give at least one matrix, of at least one row.")
+    n = shapes[0][0]
+    for k, shape in enumerate(shapes):
+        if shape != (n, n):
+            others = f" and {shapes[0]} of matrix 0" if k else ""
+            raise ValueError(f"{expected}, got shape {shape} of matrix {k}{others}.")
+    return n
 
 
 def _span(positions: np.ndarray) -> Positions:

@@ -152,7 +152,7 @@ def _times(column: pa.Array, found: str) -> np.ndarray:
                 "2026-01-31."
             )
         column = pa.array(texts.read_dates(known[0]).instants)
-    if not (pa.types.is_temporal(column.type) or is_number(column.type)) or pa.types.is_boolean(column.type):
+    if not (pa.types.is_temporal(column.type) or is_numeric(column.type)) or pa.types.is_boolean(column.type):
         raise InputError(f"{found} is {column.type}; name one of numbers, or of dates.")
     return _numbered(column, lambda held: pc.subtract(pc.rank(held, tiebreaker="dense"), 1))
 
@@ -168,7 +168,7 @@ def _weights(column: pa.Array, found: str) -> np.ndarray:
                 f"{found} must hold numbers, got {read.values[row]!r:.40} in row {row} (from 0); correct it, or leave "
                 "it empty."
             )
-    elif is_number(column.type) and not pa.types.is_boolean(column.type):
+    elif is_numeric(column.type) and not pa.types.is_boolean(column.type):
         weights = to_numbers(column)
     else:
         raise InputError(f"{found} is {column.type}; name one of numbers.")
@@ -223,7 +223,7 @@ def matrix_of(
         if name == config.bytes:
             parts.append(_bytes(read[name], name, where))
             names += [f"{name}_{j}" for j in range(parts[-1].shape[1])]
-        elif is_number(kind):
+        elif is_numeric(kind):
             parts.append(to_numbers(read[name])[:, None])
             names.append(name)
         else:
@@ -315,6 +315,11 @@ def _only(part: Any, kept: np.ndarray | None) -> Any:
 def is_number(kind: pa.DataType) -> bool:
     """Return whether a column of this type can be a feature."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds numbers, decimals among them."""
+    return is_number(kind) or bool(pa.types.is_decimal(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:

@@ -252,7 +252,13 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
     for name, array in given.items():
         several = array if array.ndim == 3 else array[None]
         named |= {f"{name} {k}" if array.ndim == 3 else name: one for k, one in enumerate(several)}
+    if not named:
+        raise InputError(
+            f"{found} are none: no array has two or three dimensions; write dense matrices by numpy.savez."
+        )
     for name, K in named.items():
+        if K.dtype.kind not in "biuf":
+            raise InputError(f"{found} must hold real numbers, got {name!r} of {K.dtype}; convert it.")
         if K.shape != (ref.n_rows, ref.n_rows):
             raise InputError(
                 f"{found} must have a row and a column for each of the {ref.n_rows} rows that are used, got {name!r} "

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
 from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
-from learnkernels.conf.files import told_by_folders
+from learnkernels.conf.files import compression_of, told_by_folders
 from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.drift import FEWEST_ROWS, Drift, NewRows, drift_of
 from learnkernels.kernels.persistence.model import Model
@@ -80,6 +81,8 @@ class Tally:
         Missing values and new levels.
     columns, ignored : list of str
         Of the output; and those of the input that the model does not read.
+    notes : list of str
+        Remarks about the files of the input.
     """
 
     distributions: dict[str, Any]
@@ -88,11 +91,14 @@ class Tally:
     report: EncodingReport = field(default_factory=EncodingReport)
     columns: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __add__(self, other: Tally) -> Tally:
         joined = {name: one + other.distributions[name] for name, one in self.distributions.items()}
         new = None if self.new is None or other.new is None else self.new + other.new
-        return Tally(joined, new, self.rows + other.rows, self.report + other.report, self.columns, self.ignored)
+        notes = list(dict.fromkeys([*self.notes, *other.notes]))
+        rows, report = self.rows + other.rows, self.report + other.report
+        return Tally(joined, new, rows, report, self.columns, self.ignored, notes)
 
 
 @dataclass(frozen=True)
@@ -201,7 +207,7 @@ class Scores:
     gaps, new_levels : dict of str to int
         Of each column of a table, rows with a gap that was filled, and with a level that no training row had.
     cells : list of str
-        What is to be said of single cells that are none of what their column holds.
+        Remarks about the files of the input, and about cells that are none of what their column holds.
     ignored : list of str
         Columns of the input that the model does not read.
     drift : DriftReport
@@ -258,7 +264,7 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
         **({"columns that were ignored": Markdown(", ".join(map(code, scores.ignored)))} if scores.ignored else {}),
         **_counted("missing values", scores.gaps),
         **_counted("categories that no training row had", scores.new_levels),
-        **{f"cell {i}": plain(sentence) for i, sentence in enumerate(scores.cells, 1)},
+        **{f"remark {i}": plain(sentence) for i, sentence in enumerate(scores.cells, 1)},
         "rows a second": f"{scores.rows / max(scores.seconds, 1e-9):,.0f}",
         "digest of the model": code(version.digest),
     }
@@ -392,7 +398,7 @@ def score_with(
     once. Memory: some batches and blocks of the formats, whatever the length.
     """
     started = time.monotonic()
-    before, after = _inputs_of(source, {*model.features, *asked.ids}), table_location(output)
+    before, after = _inputs_of(source, {*model.features, *asked.ids}), output_location(output)
     if any(after.is_same(one) for one in before):
         raise InputError(f"{output}: the output would replace the input; give another name.")
     with _scored(model, about, Table(before), after, asked, source, tell) as tally:
@@ -427,7 +433,7 @@ def _scored(
         distributions = {name: distribution_of(np.empty(0, of), numbers) for name, of in predicted.items()}
         nothing = np.empty((0, len(model.feature_columns))), np.empty((0, len(model.score_names)))
         new = None if model.reference is None else NewRows.of(*nothing, model.reference, [0])
-        tally = Tally(distributions, new, columns=schema.names, ignored=ignored)
+        tally = Tally(distributions, new, columns=schema.names, ignored=ignored, notes=table.notes)
         with written(output) as path:
             with TableOutput(path, output, schema) as out:
                 for piece in table.tables(list(dict.fromkeys([*model.features, *asked.ids])), model.batch_rows):
@@ -464,7 +470,7 @@ def _settled(model: Model, tally: Tally, source: str, drift: DriftConfig, starte
         seconds=time.monotonic() - started,
         gaps=dict(tally.report.gaps),
         new_levels=dict(tally.report.levels),
-        cells=list(tally.report.sentences()),
+        cells=[*tally.notes, *tally.report.sentences()],
         ignored=tally.ignored,
         drift=drift_report(model, tally, drift),
     )
@@ -594,6 +600,14 @@ def table_location(text: str) -> Location:
     location = locate(text)
     if location.suffix not in FORMATS:
         raise InputError(f"{text}: the ending says the format, and must be one of {', '.join(FORMATS)}.")
+    return location
+
+
+def output_location(text: str) -> Location:
+    """Return the place of a table that is written; InputError as `table_location`, and for compressed files."""
+    location = table_location(text)
+    if compression_of(text) is not None:
+        raise InputError(f"{text}: is written without compression; leave out the ending {Path(text).suffix}.")
     return location
 
 

@@ -4,11 +4,14 @@ import io
 import json
 import math
 import re
+import tempfile
 from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 from scipy.stats import norm
@@ -22,7 +25,9 @@ from learnkernels import (
     LaplacianFamily,
     LinearFamily,
     PrecomputedFamily,
+    alignment,
     center_gram,
+    centered_alignment,
     learn_kernel,
 )
 from learnkernels.kernels import learned, learners, targets
@@ -510,6 +515,64 @@ def test_blocks_of_rows_are_deprecated():
         assert PrecomputedFamily([MATRICES[:, :9], MATRICES[:, 9:]]).n_rows == N
 
 
+LABELS = [f"row {i}" for i in range(N)]
+
+
+def as_memory_map(K: np.ndarray) -> np.ndarray:
+    with tempfile.TemporaryFile() as file:
+        mapped = np.memmap(file, np.float64, "w+", shape=K.shape)
+    mapped[:] = K
+    return mapped
+
+
+CONTAINERS = {
+    "DataFrame": pd.DataFrame,
+    "DataFrame with labels": lambda K: pd.DataFrame(K, LABELS, LABELS),
+    "DataFrame with numbers as texts": lambda K: pd.DataFrame(K, range(N), list(map(str, range(N)))),
+    "DataFrame with labels of columns": lambda K: pd.DataFrame(K, columns=LABELS),
+    "nullable DataFrame": lambda K: pd.DataFrame(K).convert_dtypes(),
+    "DataFrame of objects": lambda K: pd.DataFrame(K).astype(object),
+    "polars": lambda K: pl.DataFrame(K, schema=LABELS),
+    "Arrow": lambda K: pa.table(list(K.T), names=LABELS),
+    "csr": sparse.csr_matrix,
+    "coo": sparse.coo_matrix,
+    "sparse array": sparse.csc_array,
+    "lists": np.ndarray.tolist,
+    "tuples": lambda K: tuple(map(tuple, K.tolist())),
+    "masked": np.ma.masked_invalid,
+    "memory map": as_memory_map,
+    "columns first": np.asfortranarray,
+    "other byte order": lambda K: K.astype(">f8"),
+}
+"""Containers of a matrix of whole numbers, and what makes each of an array of float64."""
+
+TYPES = ["float64", "float32", "float16", "int64", "int8", "uint8", "bool"]
+
+
+@pytest.mark.parametrize("put", CONTAINERS.values(), ids=CONTAINERS)
+def test_matrices_may_be_in_any_container(put):
+    rows = np.random.default_rng(0).integers(0, 2, size=(2, N, 5)).astype(np.float64)
+    matrices = rows @ rows.transpose(0, 2, 1)
+    first, second = (put(K) for K in matrices)
+    family = PrecomputedFamily([first, second])
+    np.testing.assert_array_equal(family.tile(family.X, family.X), matrices)
+    np.testing.assert_array_equal(family.diag(family.X), matrices[:, range(N), range(N)])
+    for measure in (centered_alignment, alignment):  # sums of another order differ by rounding
+        assert measure(first, second) == pytest.approx(measure(*matrices), rel=1e-12)
+    np.testing.assert_allclose(center_gram(first), center_gram(matrices[0]), rtol=0, atol=1e-14)
+    learned = learn_kernel("alignf", family, family.X, rows[0, :, 0])
+    expected = learn_kernel("alignf", PrecomputedFamily(matrices), family.X, rows[0, :, 0])
+    np.testing.assert_array_equal(learned.weights, expected.weights)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_matrices_may_be_of_any_type_of_numbers(dtype: str):
+    matrices = np.stack([np.eye(N), np.ones((N, N))]).astype(dtype)
+    for given in (matrices, list(matrices), [pd.DataFrame(K) for K in matrices]):
+        family = PrecomputedFamily(given)
+        np.testing.assert_array_equal(family.tile(family.X, family.X), matrices.astype(np.float64))
+
+
 def changed(k: int, i: int, j: int, value: float) -> np.ndarray:
     matrices = MATRICES.copy()
     matrices[k, i, j] = value
@@ -518,12 +581,35 @@ def changed(k: int, i: int, j: int, value: float) -> np.ndarray:
 
 NO_KERNELS = [
     (lambda: PrecomputedFamily([]), "matrices must be an array of shape"),
-    (lambda: PrecomputedFamily(MATRICES[0]), r"matrices must be an array .*got shapes \[\(23,\), "),
+    (lambda: PrecomputedFamily(MATRICES[0]), r"got one of shape \(23, 23\); put a single matrix into a list"),
+    (lambda: PrecomputedFamily(pd.DataFrame(MATRICES[0])), r"got one of shape \(23, 23\)"),
+    (lambda: PrecomputedFamily(sparse.csr_array(MATRICES[0])), r"got one of shape \(23, 23\)"),
+    (
+        lambda: PrecomputedFamily([MATRICES[0], pd.DataFrame(MATRICES[1]).iloc[1:]]),
+        r"got shape \(22, 23\) of matrix 1 ",
+    ),
+    (lambda: PrecomputedFamily([MATRICES[0], [[1.0], [1.0, 2.0]]]), "matrix 1 must have rows of one length"),
+    (
+        lambda: PrecomputedFamily([pd.DataFrame(MATRICES[0], LABELS, LABELS[::-1])]),
+        "got row 'row 0' and column 'row 22'",
+    ),
+    (
+        lambda: PrecomputedFamily([pd.DataFrame(MATRICES[0], LABELS, LABELS).iloc[::-1]]),
+        "one order of rows and columns",
+    ),
+    (
+        lambda: PrecomputedFamily(
+            [pd.DataFrame(K, of, of) for K, of in zip(MATRICES[:2], [LABELS, LABELS[::-1]], strict=True)]
+        ),
+        "matrix 1 must have the labels of matrix 0 in the same order",
+    ),
+    (lambda: centered_alignment(MATRICES[0], MATRICES[1].astype(str)), "L must hold real numbers"),
     (lambda: PrecomputedFamily(MATRICES[:0]), "give at least one matrix"),
     (lambda: PrecomputedFamily([MATRICES[0], MATRICES[1, :2, :2]]), "or p arrays of shape .n, n."),
-    (lambda: PrecomputedFamily(MATRICES[:, :9]), r"got shapes \[\(9, 23\), "),
+    (lambda: PrecomputedFamily(MATRICES[:, :9]), r"got shape \(9, 23\) of matrix 0"),
     (lambda: PrecomputedFamily(np.zeros((1, 0, 0))), "give at least one matrix"),
-    (lambda: PrecomputedFamily(np.eye(4, dtype=int)[None]), "must be of float32 or float64, got int64"),
+    (lambda: PrecomputedFamily([MATRICES[0], MATRICES[1] * 1j]), "matrix 1 must hold real numbers, got complex128"),
+    (lambda: PrecomputedFamily([np.full((4, 4), "a", object)]), "matrix 0 must hold real numbers, got object"),
     (lambda: PrecomputedFamily(MATRICES, ["a"]), "names must have one entry per matrix, got 1 for 3"),
     (lambda: PrecomputedFamily(changed(1, 0, 22, 0.9)), "'matrix 1' is not symmetric"),
     (lambda: PrecomputedFamily(changed(2, 4, 5, np.nan)), "'matrix 2' holds NaN or infinity"),

@@ -252,6 +252,7 @@ def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path, 
     given = "in.parquet"
     refused = [
         (given, "out.txt", r"out\.txt: the ending says the format"),
+        (given, "out.csv.gz", r"out\.csv\.gz: is written without compression; leave out the ending \.gz"),
         (given, given, r"in\.parquet: the output would replace the input"),
         (given, "link.parquet", "the output would replace the input"),
         (given, "folder.parquet", r"folder\.parquet: is a folder"),
@@ -265,8 +266,8 @@ def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path, 
         "text.parquet": r"text\.parquet: cannot be read as parquet",
         "cut.parquet": r"cut\.parquet: cannot be read as parquet",
         "text.arrow": r"text\.arrow: cannot be read as arrow",
-        "empty.csv": r"empty\.csv: cannot be read as csv \(Empty CSV file\)",
-        "ragged.csv": r"ragged\.csv: cannot be read as csv \(CSV parse error: Expected 3 columns",
+        "empty.csv": r"empty\.csv: cannot be read as csv \(it is empty\)",
+        "ragged.csv": r"ragged\.csv: cannot be read as csv \(CSV parse error: Row #3: Expected 3 columns",
         "late.csv": r"late\.csv: column 'b' must hold finite numbers, got 'red' in row 4,000 \(the first is row 0\)",
     }
     table = []
