@@ -314,6 +314,8 @@ def _of_the_machine(error: BaseException) -> str | None:
     elif isinstance(error, sqlite3.OperationalError):
         full, refused = re.search("is full|I/O error", reason), re.search("readonly|unable to open", reason)
         way = WAYS_OUT[errno.ENOSPC if full else errno.EACCES] if full or refused else None
+        if "locked" in reason:
+            way = "wait for the process that uses it, or end it; nothing is damaged"
     if way is None:
         return None
     below = str(Path.cwd()) if state_dir().is_relative_to(Path.cwd()) else f"{Path.cwd()} or {state_dir()}"

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
+import os
+import shlex
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import psutil
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from learnkernels.conf.errors import InputError, without_passwords
+from learnkernels.conf.errors import WAYS_OUT, InputError, short, without_passwords
 from learnkernels.tasks.environment import running_server, sqlite_url, state_dir
 from learnkernels.tasks.store import atomic_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient  # and within functions: servers start from here, and MLflow takes a second
+
+
+SILENT_SECONDS = 5.0
+"""Seconds of waiting for another process before a line says so."""
+
+LOCKED_SECONDS = 20.0
+"""Seconds of waiting for a database that another process has locked."""
+
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""What SQLite says of a file that is no whole database, and of one that another process uses."""
+
+OF_THE_SYSTEM = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_READONLY: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+}
+"""Errors of the operating system behind other errors of SQLite."""
 
 
 def prepare_mlflow(url: str) -> None:
@@ -28,7 +54,7 @@ def prepare_mlflow(url: str) -> None:
     Raises
     ------
     InputError
-        The file is damaged, or no database.
+        The file is damaged, or no database; or another process keeps it locked.
     """
     path = file_of(url)
     if path is None or _finished(path):
@@ -49,9 +75,11 @@ def is_missing(url: str) -> bool:
     return path is not None and not path.exists()
 
 
-def require_whole(path: Path) -> None:
-    """Refuse a file that is no database of SQLite's, or damaged."""
-    _tables(path)
+def require_writable(path: Path) -> None:
+    """Refuse a file that is no database of SQLite's, damaged, locked for long or not to be written."""
+    if path.exists():
+        _rows_of(path, "BEGIN IMMEDIATE")
+        _tables(path)
 
 
 def seen_from(folder: Path, url: str) -> str:
@@ -77,25 +105,107 @@ def _finished(path: Path) -> bool:
     tables = {name for name in _tables(path) if not name.startswith(("alembic_", "sqlite_"))}
     if "experiments" not in tables:
         return bool(tables)  # of another program, which may share the file
-    with closing(sqlite3.connect(path, timeout=60)) as database:
-        return any(
-            database.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
-            for table in tables & {"experiments", "runs", "registered_models"}
-        )
+    known = tables & {"experiments", "runs", "registered_models"}
+    return any(_rows_of(path, f"SELECT 1 FROM {table} LIMIT 1") for table in known)
 
 
 def _tables(path: Path) -> set[str]:
     """Return the tables of a database; none where there is no file."""
     if not path.exists():
         return set()
+    return {str(name) for (name,) in _rows_of(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def _rows_of(path: Path, statement: str) -> list[tuple[Any, ...]]:
+    """Return what a database answers to a statement, which may wait for another process.
+
+    Raises
+    ------
+    InputError
+        The file is damaged, is locked for `LOCKED_SECONDS`, or cannot be opened or written.
+    """
     try:
-        with closing(sqlite3.connect(path, timeout=60)) as database:
-            return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        return _ask(path, statement, SILENT_SECONDS)
     except sqlite3.DatabaseError as error:
-        raise InputError(
+        if not _is_one_of(error, LOCKED):
+            raise _refusal(path, error) from None
+    _tell(f"waiting for {path}, which is locked by {_who_locks(path)}")
+    try:
+        return _ask(path, statement, LOCKED_SECONDS - SILENT_SECONDS)
+    except sqlite3.DatabaseError as error:
+        raise _refusal(path, error) from None
+
+
+def _ask(path: Path, statement: str, seconds: float) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path, timeout=seconds)) as database:
+        return database.execute(statement).fetchall()
+
+
+def _tell(sentence: str) -> None:
+    """Write a line to the terminal, where nothing else says why nothing happens."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"learnkernels: {sentence} ...\n")
+
+
+def _is_one_of(error: sqlite3.Error, codes: Collection[int]) -> bool:
+    return _code_of(error) in codes
+
+
+def _code_of(error: sqlite3.Error) -> int:
+    """Return SQLite's code of an error, without the byte that tells variants apart; zero where there is none."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _refusal(path: Path, error: sqlite3.Error) -> InputError:
+    """Return what is wrong with a database as one sentence, and what to do."""
+    code = _code_of(error)
+    if code in DAMAGED:
+        return InputError(
             f"{path}: is no database of SQLite's, or damaged ({error}); restore it from a backup, or move it away and "
             "begin a new one."
-        ) from None
+        )
+    if code in LOCKED:
+        return InputError(
+            f"{path}: is locked by {_who_locks(path)}; wait for it, or end it, and start again. Nothing is damaged."
+        )
+    way_out = WAYS_OUT[OF_THE_SYSTEM[code]] if code in OF_THE_SYSTEM else "check that file"
+    return InputError(f"{path}: cannot be used ({error}); {way_out}.")
+
+
+def _who_locks(path: Path) -> str:
+    """Return the processes that may hold a lock of a database, for a sentence.
+
+    Those that write are meant, where the system tells; else all that have one of its files open.
+    """
+    files = {os.path.realpath(f"{path}{ending}") for ending in ("", "-wal", "-shm", "-journal")}
+    opened: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and files & {file.path for file in process.open_files()}:
+                opened[process.pid] = process
+    writing = {pid: process for pid, process in opened.items() if pid in _pids_that_write(files)}
+    shown = []
+    for pid, process in sorted((writing or opened).items()):
+        command = "its command is unknown"
+        with suppress(psutil.Error):
+            command = repr(short(shlex.join(process.cmdline()), str))
+        shown.append(f"pid {pid}, {command}")
+    return f"another process ({'; '.join(shown[:3])})" if shown else "another process"
+
+
+def _pids_that_write(files: Collection[str]) -> set[int]:
+    """Return the processes with a lock for writing on one of some files, as far as Linux tells."""
+    inodes = set()
+    for file in files:
+        with suppress(OSError):
+            inodes.add(str(os.stat(file).st_ino))
+    pids = set()
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+            fields = line.replace("->", "").split()  # number, kind, mode, WRITE or READ, pid, device and inode, range
+            if len(fields) > 5 and fields[3] == "WRITE" and fields[5].rpartition(":")[2] in inodes:
+                pids.add(int(fields[4]))
+    return pids
 
 
 def _put(path: Path, make: Callable[[Path], None]) -> None:
@@ -115,8 +225,23 @@ def one_at_a_time() -> Iterator[None]:
     path = state_dir() / "databases.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _locks_soon(lock):
+            _tell(f"waiting for another process that makes a database of {path.parent}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _locks_soon(lock: IO[str]) -> bool:
+    """Lock a file, and return whether it was free within `SILENT_SECONDS`."""
+    ends = time.monotonic() + SILENT_SECONDS
+    while time.monotonic() < ends:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.05)
+        else:
+            return True
+    return False
 
 
 UI = "http://127.0.0.1:5000"
@@ -141,10 +266,20 @@ def mlflow_store() -> Iterator[MlflowClient]:
     try:
         yield mlflow.MlflowClient()
     except (mlflow.MlflowException, SQLAlchemyError, OSError) as error:
+        path, cause = file_of(mlflow.get_tracking_uri()), _error_of_sqlite(error)
+        if path is not None and cause is not None and _is_one_of(cause, {*LOCKED, *DAMAGED, *OF_THE_SYSTEM}):
+            raise _refusal(path, cause) from None
         raise InputError(
             f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
             "what is named."
         ) from None
+
+
+def _error_of_sqlite(error: BaseException | None) -> sqlite3.Error | None:
+    """Return the error of SQLite that an error of MLflow's store comes from."""
+    while error is not None and not isinstance(error, sqlite3.Error):
+        error = getattr(error, "orig", None) or error.__cause__ or error.__context__
+    return error
 
 
 def mlflow_address() -> str:

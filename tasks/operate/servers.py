@@ -29,7 +29,7 @@ import psutil
 
 from learnkernels.conf.errors import InputError, cut, without_passwords
 from learnkernels.tasks import environment
-from learnkernels.tasks.evidence.databases import file_of, one_at_a_time, prepare_mlflow, require_whole, seen_from
+from learnkernels.tasks.evidence.databases import file_of, one_at_a_time, prepare_mlflow, require_writable, seen_from
 from learnkernels.tasks.store import atomic_path
 
 LOOPBACK = "127.0.0.1"
@@ -274,11 +274,11 @@ def temporary_prefect() -> Service:
 
 
 def _prefect_database() -> Path | None:
-    """Return the file of a Prefect server's database, which is none that is damaged, or None for another kind."""
+    """Return the file of a Prefect server's database, which can be written, or None for another kind."""
     named = os.environ.get(environment.PREFECT_DATABASE)
     database = file_of(named) if named else Path(os.environ["PREFECT_HOME"], "prefect.db")
     if database is not None:
-        require_whole(database)
+        require_writable(database)
     return database
 
 
