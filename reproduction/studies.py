@@ -27,11 +27,10 @@ from learnkernels.kernels.solvers.projected_gradient import Iterate
 from learnkernels.kernels.statistics.gram import AlignmentStatistics, gram_statistics
 from learnkernels.reproduction.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.reproduction.judge import StudyResult
-from learnkernels.tasks.data.dataset import Dataset, load_dataset
+from learnkernels.tasks.data.dataset import Dataset, fold_seed, load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
-from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.workers.cluster import Advance
 
 CENTERED, UNCENTERED = "rho", "A"

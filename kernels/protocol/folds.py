@@ -95,7 +95,7 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     if by_class:
         most = int(np.bincount(target.values).max())
         if most < n_folds:
-            raise ValueError(f"a class must have as many rows as there are folds, got {most} for {n_folds}; use fewer.")
+            raise ValueError(f"a class must have as many rows as there are folds, got {most} for {n_folds}.")
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     else:
         kind = KFold if groups is None else GroupKFold
@@ -178,7 +178,7 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
     if len(distinct) < n_folds:
         raise ValueError(
             f"rows of one time stay together, so there must be at least one time per fold, got {len(distinct)} for "
-            f"{n_folds} folds; use fewer folds."
+            f"{n_folds} folds."
         )
     folds = _parts(counts, len(target) * np.arange(1, n_folds + 1) / n_folds)[of_row]
     _require_classes(target, np.flatnonzero(folds == 0), "row in the first block of time, which trains alone once")

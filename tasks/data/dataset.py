@@ -16,7 +16,15 @@ import pyarrow.feather
 from scipy import sparse
 
 from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import ProtocolConfig
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.protocol.folds import (
+    assign_blocks,
+    assign_folds,
+    assign_nested_split,
+    assign_split,
+    given_folds,
+)
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
@@ -286,3 +294,66 @@ def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
         X /= spread
         return X
     return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
+
+
+# Folds ---------------------------------------------------------------------------------------------------------------
+
+
+def fold_seed(seed: int, repeat: int) -> int:
+    """Return the seed of the folds of one repeat, spawned from the run's root seed."""
+    return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
+
+
+def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
+    """Return the fold of each row, or of a split what each row is drawn for; -1 for rows that are not used.
+
+    Where the data set says which rows test, these do, and the others of a split are drawn among the rest. No group is
+    divided. Nothing is drawn of a data set with folds of its own, or in time, where folds are blocks of time.
+
+    Raises
+    ------
+    ValueError
+        The data set does not allow these folds or this split.
+    """
+    if dataset.folds is not None:
+        assert protocol.folds is not None  # see `config_on`
+        return given_folds(dataset.target, dataset.folds[:, repeat], protocol.folds)
+    target, roles = dataset.target, {name: of for name, of in dataset.sample_columns.items() if name != "weights"}
+    seed = fold_seed(protocol.seed, repeat)
+    if protocol.split is not None:
+        split = protocol.split
+        if split.validation is None:
+            assert protocol.choose is not None  # the schema has one of both
+            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **roles)
+        return assign_split(target, split.train, split.validation, split.test, seed, **roles)
+    assert protocol.folds is not None  # the schema has one of both
+    try:
+        return _folds_of(dataset, protocol.folds, seed)
+    except ValueError as error:
+        fewer, _ = most_folds(dataset, protocol.folds - 1, seed)
+        way_out = "at least 3 are needed: one to test, one to validate, one to train"
+        if fewer:
+            way_out = f"set 'protocol.folds' to {fewer} (--set protocol.folds={fewer})"
+        raise ValueError(f"{str(error).rstrip('.')}; {way_out}.") from None
+
+
+def most_folds(dataset: Dataset, most: int, seed: int) -> tuple[int, str]:
+    """Return the largest number of folds, from `most` down to three, that a data set allows, and why not one more.
+
+    Zero where it allows none.
+    """
+    why = ""
+    for n_folds in range(most, 2, -1):
+        try:
+            _folds_of(dataset, n_folds, seed)
+        except ValueError as error:
+            why = str(error)
+        else:
+            return n_folds, why
+    return 0, why
+
+
+def _folds_of(dataset: Dataset, n_folds: int, seed: int) -> np.ndarray:
+    if dataset.times is not None:
+        return assign_blocks(dataset.target, n_folds, dataset.times)
+    return assign_folds(dataset.target, n_folds, seed, dataset.groups)

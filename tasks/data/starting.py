@@ -14,14 +14,14 @@ import yaml
 from joblib import cpu_count
 from scipy.stats import spearmanr
 
-from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, option, short
+from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed, one_line, option, short
 from learnkernels.conf.loading import validated
-from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, name_of_files
+from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, ProtocolConfig, name_of_files
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
 from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
 from learnkernels.kernels.tables.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
-from learnkernels.tasks.data.dataset import Dataset
+from learnkernels.tasks.data.dataset import Dataset, draw_folds, fold_seed, most_folds
 from learnkernels.tasks.data.ingest import load_source, source_files
 from learnkernels.tasks.data.tables import FORMATS, Table, joint_name
 
@@ -76,6 +76,9 @@ SAMPLE_COLUMNS = {
     "time": "split by time: earlier rows of {column} are for training, later ones for testing",
 }
 """What is said of columns next to features and target."""
+
+SAMPLE_KEYS = {"groups": "groups", "time": "times"}
+"""What a data set calls these columns."""
 
 
 @dataclass(frozen=True)
@@ -175,11 +178,17 @@ def start(
     lines += [_task(of, one, metric) for of, one in zip(datasets, targets, strict=True)]
     lines += [one.removeprefix(f"data set {label}: ") for one in told if " is left out, as " not in one]
     if rare:
-        rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
+        of_group = f" of {keys['groups']}" if "groups" in keys else ""
+        rows = listed([f"{name!r} ({count}{of_group})" for name, count in rare.items()], show=str)
         lines.append(f"dropped: rows of {targets[0]} {rows}, too few for training, validation and test")
     lines += [line for of, one in zip(datasets, targets, strict=True) for line in _oddities(of, one)]
     lines += [SAMPLE_COLUMNS[key].format(column=column) for key, column in keys.items()]
-    protocol, why = _protocol(drawn, "time" in keys)
+    if drawn is None:
+        folds, why = _folds(datasets, keys, shown_as)
+        protocol = f"  folds: {folds}\n  refit: true  # what one fold has chosen is fitted on it too"
+    else:
+        protocol, why = _split(drawn, "time" in keys)
+        _require_split(datasets, protocol, keys, shown_as)
     if why:
         lines.append(why)
     if metric is not None:
@@ -212,11 +221,14 @@ def _drawn_rows(dataset: Dataset, minutes: float | None, repeats: int) -> int | 
 
 
 def _rare_classes(dataset: Dataset, drawn: int | None) -> dict[str, int]:
-    """Return the classes, and their rows, of too few rows for each to be in every part of the protocol."""
+    """Return the classes, and their rows, or groups, of too few for each to be in every part of the protocol."""
     of = dataset.target
     if of.task == "regression":
         return {}
     counts = np.bincount(of.values, minlength=len(of.classes))
+    if dataset.groups is not None:  # which each part takes whole
+        pairs = np.unique(np.column_stack([of.values, dataset.groups]), axis=0)
+        counts = np.minimum(counts, np.bincount(pairs[:, 0], minlength=len(of.classes)))
     least = LEAST if drawn is None else max(LEAST, len(of) // (2 * drawn) + 1)
     rare = {name: int(count) for name, count in zip(of.classes, counts, strict=True) if count < least}
     return rare if len(rare) < len(of.classes) - 1 else {}
@@ -315,10 +327,60 @@ def _task(dataset: Dataset, target: str, metric: str | None) -> str:
     return f"classification of {target}, {listed(named, show=str)}, metric: {by}"
 
 
-def _protocol(drawn: int | None, in_time: bool) -> tuple[str, str]:
-    """Return the protocol as YAML, and what is to be said of it, with the rows that train where they are drawn."""
-    if drawn is None:
-        return f"  folds: {FOLDS}\n  refit: true  # what one fold has chosen is fitted on it too", ""
+def _folds(datasets: Sequence[Dataset], sample_columns: Mapping[str, str], shown_as: str) -> tuple[int, str]:
+    """Return how many folds all data sets allow, at most `FOLDS`, and why they are fewer.
+
+    Raises
+    ------
+    InputError
+        Some allows not even three.
+    """
+    _require_different(datasets, sample_columns, shown_as)
+    n_folds, why = FOLDS, ""
+    for dataset in datasets:
+        allowed, reason = most_folds(dataset, n_folds, fold_seed(0, 0))
+        if not allowed:
+            raise InputError(f"{shown_as}: {reason}")
+        if allowed < n_folds:
+            n_folds, why = allowed, reason
+    for column, different in _different_values(datasets, sample_columns):
+        if different == n_folds < FOLDS:
+            why = f"{column} has {different} different values"
+    return n_folds, f"{n_folds} folds, as {why.rstrip('.')}" if why else ""
+
+
+def _different_values(datasets: Sequence[Dataset], sample_columns: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Return the columns of groups or time, and how many different values each has, in the data set of fewest."""
+    return [
+        (column, min(len(np.unique(dataset.sample_columns[SAMPLE_KEYS[key]])) for dataset in datasets))
+        for key, column in sample_columns.items()
+    ]
+
+
+def _require_different(datasets: Sequence[Dataset], sample_columns: Mapping[str, str], shown_as: str) -> None:
+    """Raise InputError if the rows that train, validate and test cannot have values of their own."""
+    for column, different in _different_values(datasets, sample_columns):
+        if different < LEAST:
+            values = "value" if different == 1 else "different values"
+            raise InputError(
+                f"{shown_as}: {column} has {different} {values}, and rows of one value stay together: at least {LEAST} "
+                "are needed, to train, to validate and to test; name another column, or none."
+            )
+
+
+def _require_split(
+    datasets: Sequence[Dataset], protocol: str, sample_columns: Mapping[str, str], shown_as: str
+) -> None:
+    """Raise InputError if a data set does not allow the split of a protocol, as YAML."""
+    _require_different(datasets, sample_columns, shown_as)
+    split = ProtocolConfig.model_validate(yaml.safe_load(protocol))
+    with input_errors(shown_as):
+        for dataset in datasets:
+            draw_folds(dataset, split, 0)
+
+
+def _split(drawn: int, in_time: bool) -> tuple[str, str]:
+    """Return the protocol that draws rows, as YAML, and what is to be said of it."""
     rows = {"train": drawn, **{part: int(share * drawn) for part, share in TEST_PER_TRAIN.items()}}
     parts = ", ".join(f"{part}: {n}" for part, n in rows.items())
     if in_time:

@@ -61,6 +61,12 @@ ARROW_TYPES = (
 )
 """Patterns of the texts of a CSV file that say no more than a value of a type."""
 
+INTEGER_DIGITS = 20
+"""Digits of the largest number of 64 bits."""
+
+DECIMAL_DIGITS = 38
+"""Digits of the largest decimal of 128 bits."""
+
 NO_NAME = re.compile("|Unnamed: [0-9]+")
 """Names of columns without a name: none, or what pandas writes for it."""
 
@@ -218,10 +224,12 @@ class TableFile:
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Return the type that a column is read as: one that all functions take, with the same values.
 
-    Views become texts, bytes and lists, runs of equal values become these values, extensions become the values that
-    they store, UUIDs become texts, and decimals get one width. Other types stay.
+    Views become texts, bytes and lists, runs of equal values become these values, extensions of Arrow become the values
+    that they store, UUIDs become texts, and decimals get one width. Other types stay.
     """
     if isinstance(kind, pa.BaseExtensionType):
+        if isinstance(kind, pa.ExtensionType):  # of a library, such as periods of pandas, whose values read as texts
+            return kind
         names = {"arrow.bool8": pa.bool_(), "arrow.uuid": pa.string()}
         return names.get(kind.extension_name) or plain_type(kind.storage_type)
     if pa.types.is_string_view(kind):
@@ -242,21 +250,27 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain_item(kind: pa.DataType) -> pa.DataType:
-    """Return what the items of a list are read as; Arrow converts no runs, dictionaries and extensions in lists."""
-    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind):
-        return kind
-    return plain_type(kind)
+    """Return what the items of a list are read as: of views their `plain_type`, others as they are."""
+    return plain_type(kind) if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) else kind
 
 
 def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return a column as its `plain_type`."""
+    if column.type == kind:
+        return column
     if pa.types.is_run_end_encoded(column.type):
-        column = pc.run_end_decode(column)
+        runs = pa.RunEndEncodedArray.from_arrays(column.run_ends, as_plain(column.values, kind))
+        return pc.run_end_decode(runs.slice(column.offset, len(column)))
+    if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        ends = np.cumsum([0, *lengths.to_pylist()])
+        items = as_plain(column.flatten(), kind.value_type)
+        return pa.LargeListArray.from_arrays(pa.array(ends), items, type=kind, mask=column.is_null())
     if isinstance(column.type, pa.BaseExtensionType):
         if column.type.extension_name == "arrow.uuid":
             return pa.array([None if value is None else str(value) for value in column.to_pylist()], kind)
-        column = column.storage
-    return column if column.type == kind else column.cast(kind)
+        return as_plain(column.storage, kind)
+    return column.cast(kind)
 
 
 class ParquetFile(TableFile):
@@ -717,11 +731,15 @@ def _common(kinds: Sequence[Any]) -> Any:
 
 def _common_decimal(kinds: Sequence[Any]) -> Any:
     """Return the type that holds the numbers of integers and decimals; float64 where no decimal has so many digits."""
-    if not any(pa.types.is_decimal(kind) for kind in kinds):
+    decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
+    if not decimals:
         return pa.float64()
-    schemas = [pa.schema([("number", kind)]) for kind in kinds]
-    common = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
-    return common if pa.types.is_decimal128(common) else pa.float64()
+    before_point = [kind.precision - kind.scale for kind in decimals]
+    if len(decimals) < len(kinds):
+        before_point.append(INTEGER_DIGITS)
+    scale = max(0, *(kind.scale for kind in decimals))
+    digits = max(before_point) + scale
+    return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS else pa.float64()
 
 
 # Output --------------------------------------------------------------------------------------------------------------

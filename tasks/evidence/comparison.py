@@ -13,7 +13,7 @@ import pandas as pd
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, DatasetConfig, PrecomputedConfig
 from learnkernels.kernels.learners import as_learner
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, draw_folds, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import ingest, warn
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
@@ -29,7 +29,6 @@ from learnkernels.tasks.measure.evaluation import (
 from learnkernels.tasks.measure.matrices import StoredMatrices, matrix_folder, own_matrices
 from learnkernels.tasks.measure.statistics import (
     compute_statistics,
-    draw_folds,
     planned_trials,
     require_feasible,
     rows_of_trial,

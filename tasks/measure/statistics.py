@@ -19,11 +19,6 @@ from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.protocol.folds import (
     Trial,
-    assign_blocks,
-    assign_folds,
-    assign_nested_split,
-    assign_split,
-    given_folds,
     inner_trials,
     nested_split_trial,
     rows_of,
@@ -35,7 +30,15 @@ from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.statistics.gram import FeatureStatistics, GramStatistics, gram_statistics
 from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset, stored_bytes
+from learnkernels.tasks.data.dataset import (
+    Dataset,
+    DatasetRef,
+    draw_folds,
+    fold_seed,
+    load_dataset,
+    store_dataset,
+    stored_bytes,
+)
 from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.trials import StatisticsRef, save_statistics
@@ -43,39 +46,6 @@ from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import described, learner_class
 from learnkernels.tasks.store import digest, kept, store_path
 from learnkernels.tasks.workers.cluster import Advance, DaskPool
-
-
-def fold_seed(seed: int, repeat: int) -> int:
-    """Return the seed of the folds of one repeat, spawned from the run's root seed."""
-    return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
-
-
-def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
-    """Return the fold of each row, or of a split what each row is drawn for; -1 for rows that are not used.
-
-    Where the data set says which rows test, these do, and the others of a split are drawn among the rest. No group is
-    divided. Nothing is drawn of a data set with folds of its own, or in time, where folds are blocks of time.
-
-    Raises
-    ------
-    ValueError
-        The data set does not allow these folds or this split.
-    """
-    if dataset.folds is not None:
-        assert protocol.folds is not None  # see `config_on`
-        return given_folds(dataset.target, dataset.folds[:, repeat], protocol.folds)
-    target, roles = dataset.target, {name: of for name, of in dataset.sample_columns.items() if name != "weights"}
-    seed = fold_seed(protocol.seed, repeat)
-    if protocol.split is not None:
-        split = protocol.split
-        if split.validation is None:
-            assert protocol.choose is not None  # the schema has one of both
-            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **roles)
-        return assign_split(target, split.train, split.validation, split.test, seed, **roles)
-    assert protocol.folds is not None  # the schema has one of both
-    if dataset.times is not None:
-        return assign_blocks(target, protocol.folds, dataset.times)
-    return assign_folds(target, protocol.folds, seed, dataset.groups)
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:

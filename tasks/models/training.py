@@ -30,13 +30,13 @@ from learnkernels.kernels.learners import learn_path
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.kernels.statistics.gram import AlignmentStatistics
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, fold_seed, load_dataset
 from learnkernels.tasks.evidence.markdown import render
 from learnkernels.tasks.evidence.report import as_sentence
 from learnkernels.tasks.evidence.tables import read_folds, summarize
 from learnkernels.tasks.measure import evaluation
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.statistics import fold_seed, measure_statistics
+from learnkernels.tasks.measure.statistics import measure_statistics
 from learnkernels.tasks.measure.trials import StatisticsRef, load_statistics
 from learnkernels.tasks.models.registry import PLACE, ModelVersion
 from learnkernels.tasks.naming import step

@@ -28,9 +28,9 @@ from learnkernels.kernels.persistence.estimator import estimator_to_data
 from learnkernels.kernels.persistence.model import load_model
 from learnkernels.kernels.protocol.folds import assign_folds, trials
 from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.dataset import fold_seed
 from learnkernels.tasks.evidence.tracking import LEVEL
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.own import as_learner, own_family, sources
 from tests.pages import files_of, python_blocks
 from tests.refusals import require_refusals

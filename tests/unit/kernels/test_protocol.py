@@ -88,7 +88,7 @@ def test_folds_and_splits_that_cannot_be_drawn_are_refused():
     nested = partial(assign_nested_split, two, seed=0)
     table = [
         (folds, (twenty.take(range(4)), 5), "there must be at least one row a fold, got 4 rows for 5 folds"),
-        (folds, (unbalanced(3, 3), 4), "a class must have as many rows as there are folds, got 3 for 4; use fewer"),
+        (folds, (unbalanced(3, 3), 4), "a class must have as many rows as there are folds, got 3 for 4"),
         (folds, (unbalanced(9, 2), 3), "class must have a row in at least 3 folds, .* got 2 for class 'c1'; leave"),
         (split, (twenty, 10, 6, 5), r"at most the 20 rows there are, got 10 \+ 6 \+ 5 = 21; draw fewer"),
         (split, (unbalanced(96, 4), 10, 40, 40), "one training row, got none of class 'c1', 4 of 100 rows, among 10"),

@@ -11,8 +11,8 @@ from learnkernels.kernels.protocol.folds import assign_folds
 from learnkernels.kernels.targets import Target
 from learnkernels.reproduction import studies
 from learnkernels.reproduction.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.tasks.data.dataset import fold_seed
 from learnkernels.tasks.data.ingest import load_source
-from learnkernels.tasks.measure.statistics import fold_seed
 
 ROUNDING = 1e-12
 """Of centered products, which are small beside the kernel where one of two points is rare."""

@@ -22,7 +22,7 @@ from learnkernels.kernels.learners import Lq, learn_from_statistics, learn_path
 from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef, fold_seed
 from learnkernels.tasks.evidence import comparison
 from learnkernels.tasks.evidence import progress as progressing
 from learnkernels.tasks.evidence.comparison import SEARCHES, work
@@ -30,7 +30,6 @@ from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tables import read_folds, summarize
 from learnkernels.tasks.measure.baseline import settings_of
 from learnkernels.tasks.measure.evaluation import training_rows
-from learnkernels.tasks.measure.statistics import fold_seed
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
 from tests.unit.tasks.test_report import rendered
@@ -106,7 +105,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "data set diabetes: predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystrom.",
     ),
     ({"kernels": [{"family": "linear", "columns": ["zz"]}]}, "family linear must be some of the features"),
-    ({"protocol": {"folds": 72}}, "a class must have as many rows as there are folds, got 71 for 72; use fewer"),
+    ({"protocol": {"folds": 72}}, "as many rows as there are folds, got 71 for 72; set 'protocol.folds' to "),
     ({"protocol": {"split": TOO_MANY}}, "data set wine: train, validation, test must together be at most the 178"),
     ({"datasets": [RELEVANCE]}, "data set relevance width=3: relevance has no parameter 'width'; it takes rows, gamma"),
 ]

@@ -11,7 +11,7 @@ import pytest
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, ProtocolConfig
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, draw_folds, load_dataset, store_dataset
 from learnkernels.tasks.measure import evaluation, statistics
 from tests.refusals import require_refusals
 from tests.sources import load, read, require_equal, require_refused, write
@@ -176,7 +176,7 @@ def test_what_a_data_set_does_not_allow_is_said_before_long_work():
 def test_folds_of_groups_are_drawn_anew_in_each_repeat(protocol: Any):
     dataset = stored("regression", np.arange(60) // 3)
     given = feasible(dataset, {**protocol, "repeats": 4})
-    drawn = [statistics.draw_folds(dataset, given, seed) for seed in range(4)]
+    drawn = [draw_folds(dataset, given, seed) for seed in range(4)]
     assert len({of.tobytes() for of in drawn}) == 4
     for of in drawn:
         assert all(len(set(of[dataset.groups == group])) == 1 for group in range(20))

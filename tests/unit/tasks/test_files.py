@@ -1,6 +1,12 @@
 """Several files of the same columns are one table: found by name, compared, joined, read piece by piece."""
 
+import bz2
+import gzip
+import re
 import tempfile
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,22 +15,26 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.files import chosen, files_of, folder_of, matching, told_by_folders
+from learnkernels.conf.files import COMPRESSIONS, chosen, files_of, folder_of, matching, told_by_folders
 from learnkernels.conf.loading import config_of_text, existing_files
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.estimators import KernelLearningRegressor
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.starting import start
-from learnkernels.tasks.data.tables import Table
+from learnkernels.tasks.data.tables import Table, locations_of, telling
 from learnkernels.tasks.models.scoring import Asked, score_with
 from tests.refusals import require_refusals
 from tests.sources import config, load, require_equal, write
@@ -218,6 +228,367 @@ def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: py
     assert config_of_text(several, Path("n.yaml")).datasets[0].path == ("parts/a.csv", "parts/c.csv")
     with pytest.raises(InputError, match="parts: it has no column 'z'; its columns are a, n, c, y"):
         start("parts", ["y", "z"])
+
+
+# Kinds of files and columns that other programs write ----------------------------------------------------------------
+
+
+KEYS = {
+    "whole numbers": [2023, 2024, None],
+    "numbers": [0.5, 1.0, None],
+    "texts": ["north east", "50%/a=b", None],
+    "dates": ["2024-01-31", "2024-02-29", None],
+    "Booleans": ["true", "false", None],
+    "nothing": [None, None, None],
+}
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+def test_folders_without_a_value_are_gaps_of_a_column_of_the_type_of_the_others(
+    tmp_path: Path, keys: list, ending: str
+):
+    whole = rows().assign(key=np.array(keys, dtype=object)[np.arange(120) % 3], level=np.arange(120) % 2)
+    table = pa.Table.from_pandas(whole)
+    by = ds.partitioning(pa.schema([("key", table.schema.field("key").type), ("level", pa.int64())]), flavor="hive")
+    ds.write_dataset(table, tmp_path / "parted", format=ending[1:], partitioning=by)
+    assert any("__HIVE_DEFAULT_PARTITION__" in str(file) for file in (tmp_path / "parted").iterdir())
+    write(whole, tmp_path / "whole.csv")
+    expected = quiet(tmp_path, "whole.csv")
+    datasets = [quiet(tmp_path, "parted", features=["a", "n", "c", "key", "level"])]
+    if ending == ".parquet":
+        datasets.append(quiet(tmp_path, "parted", features=["a", "n", "c", "key", "level"], in_parts=True))
+    for dataset in datasets:
+        assert dataset.features == expected.features
+        for X, y, Z, z in [(dataset.X[:], dataset.target.values, expected.X, expected.target.values)]:
+            np.testing.assert_array_equal(X[np.argsort(y)], Z[np.argsort(z)])
+    assert ("key missing" in expected.features or "key=missing" in expected.features) == (keys[0] is not None)
+    model = Model.of_table(
+        KernelLearningRegressor(learner="unif").fit(whole.drop(columns="y"), whole["y"]), {"target": "y"}
+    )
+    scored = []
+    for source in ("whole.csv", "parted"):
+        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.parquet"), Asked(("a",)))
+        scored.append(pd.read_parquet(tmp_path / "out.parquet").astype(float).sort_values("a"))
+    np.testing.assert_allclose(*scored, rtol=1e-9)  # rows of other blocks
+
+
+def test_folders_of_several_files_have_a_value_and_the_type_of_all():
+    places = [locate(name) for name in ("a", "b", "c")]
+    told = [{"k": "1", "m": None, "t": "01x"}, {"k": None, "m": None, "t": None}, {"k": "2.5"}]
+    expected = [("k", 1.0, "double"), ("m", None, "null"), ("t", "01x", "string")]
+    found = telling(places, told)
+    assert found[0].told == tuple(expected)
+    assert found[1].told == (("k", None, "double"), ("m", None, "null"), ("t", None, "string"))
+    assert found[2].told == (("k", 2.5, "double"),)
+    assert told_by_folders("d/k=/x%20y=__HIVE_DEFAULT_PARTITION__/a.csv") == {"k": None, "x y": None}
+
+
+def extended(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    return lambda texts: pa.ExtensionArray.from_storage(kind, texts.cast(kind.storage_type))
+
+
+TEXTS = {
+    "large_string": lambda texts: texts.cast(pa.large_string()),
+    "string_view": lambda texts: texts.cast(pa.string_view()),
+    "runs": pc.run_end_encode,
+    "runs of views": lambda texts: pa.RunEndEncodedArray.from_arrays(
+        pa.array(range(1, len(texts) + 1), pa.int32()), texts.cast(pa.string_view())
+    ),
+    "extension": extended(pa.opaque(pa.string(), "name", "vendor")),
+    "extension of views": extended(pa.opaque(pa.string_view(), "name", "vendor")),
+}
+"""What makes texts of another type of texts."""
+
+ROLES: list[dict[str, Any]] = [
+    {},
+    {"groups": "site"},
+    {"time": "day"},
+    {"weights": "w"},
+    {"where": {"c": ["uu", "vv"]}},
+    {"test": {"part": "held out"}},
+    {"in_parts": True, "groups": "site", "weights": "w", "where": {"c": ["uu"]}},
+    {"columns": {"day": "date", "c": ["uu", "vv", "ww"]}},
+    {"missing": "drop"},
+    {"ngrams": {"column": "c", "size": 1}},
+]
+
+
+def texts_of(kind: Callable[[pa.Array], pa.Array]) -> pa.Table:
+    rng = np.random.default_rng(0)
+    a, day = rng.normal(size=120), np.datetime64("2024-01-01") + np.arange(120) % 28
+    columns = {
+        "c": pa.array([*rng.choice(["uu", "vv", "ww"], 119), None]),
+        "day": pa.array(day.astype(str)),
+        "site": pa.array([f"s{i % 9}" for i in range(120)]),
+        "part": pa.array(np.where(np.arange(120) % 5 == 0, "held out", "rest")),
+        "w": pa.array([str(1 + i % 3) for i in range(120)]),
+        "y": pa.array(np.where(a > 0, "p", "q")),
+    }
+    return pa.table({"a": a, **{name: kind(column) for name, column in columns.items()}})
+
+
+@pytest.mark.parametrize("ending", [".arrow", ".feather", ".parquet"])
+@pytest.mark.parametrize("kind", TEXTS)
+def test_texts_of_every_type_are_texts_in_every_role(tmp_path: Path, kind: str, ending: str):
+    table = texts_of(TEXTS[kind])
+    plain = texts_of(lambda texts: texts)
+    if ending == ".parquet" and "runs" in kind:
+        pytest.skip("pyarrow writes no runs into Parquet")
+    write(plain, tmp_path / "plain.parquet")
+    if ending == ".parquet":
+        pa.parquet.write_table(table, tmp_path / "other.parquet")
+    else:
+        with pa.ipc.new_file(tmp_path / f"other{ending}", table.schema) as writer:
+            writer.write_table(table)
+    for role in ROLES:
+        expected, dataset = quiet(tmp_path, "plain.parquet", **role), quiet(tmp_path, f"other{ending}", **role)
+        require_equal(dataset, expected)
+        X, Z = (one.X.toarray() if "ngrams" in role else one.X[:] for one in (dataset, expected))
+        np.testing.assert_array_equal(X, Z)
+    frame = plain.drop_columns(["y"]).to_pandas()
+    model = Model.of_table(KernelLearningClassifier(learner="unif").fit(frame, plain["y"].to_pylist()), {"target": "y"})
+    scored = []
+    for source in ("plain.parquet", f"other{ending}"):
+        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.csv"), Asked(("site", "c")))
+        scored.append((tmp_path / "out.csv").read_text())
+    assert scored[0] == scored[1]
+
+
+def test_dictionaries_lists_and_extensions_of_new_types_are_those_of_old_ones(tmp_path: Path):
+    n, rng = 40, np.random.default_rng(0)
+    words = pa.array(rng.choice(["uu", "vv", "ww"], n))
+    lists = pa.array([["aa", "bb"], ["bb"]] * (n // 2))
+    ids = [uuid.UUID(int=i).bytes for i in range(n)]
+    plain = {
+        "category": words.dictionary_encode(),
+        "tokens": lists,
+        "truth": pa.array(rng.random(n) > 0.5),
+        "id": pa.array([str(uuid.UUID(bytes=of)) for of in ids]),
+        "text": words,
+        "price": pa.array([Decimal(f"{i}.25") for i in range(n)], pa.decimal128(7, 2)),
+        "blob": pa.array([b"x"] * n),
+        "y": pa.array(np.arange(n) / 7),
+    }
+    view = pa.string_view()
+    other = plain | {
+        "category": plain["category"].cast(pa.dictionary(pa.int32(), view)),
+        "tokens": pa.array(lists.to_pylist(), pa.list_view(view)),
+        "truth": pa.ExtensionArray.from_storage(pa.bool8(), plain["truth"].cast(pa.int8())),
+        "id": pa.ExtensionArray.from_storage(pa.uuid(), pa.array(ids, pa.binary(16))),
+        "text": pa.ExtensionArray.from_storage(pa.json_(view), words.cast(view)),
+        "price": plain["price"].cast(pa.decimal32(7, 2)),
+        "blob": plain["blob"].cast(pa.binary_view()),
+    }
+    for name, columns in {"plain": plain, "other": other}.items():
+        with pa.ipc.new_file(tmp_path / f"{name}.arrow", (table := pa.table(columns)).schema) as writer:
+            writer.write_table(table)
+    for keys in (
+        {},
+        {"in_parts": True},
+        {"groups": "id"},
+        {"weights": "price"},
+        {"ngrams": {"column": "tokens", "size": 1}},
+    ):
+        expected, dataset = quiet(tmp_path, "plain.arrow", **keys), quiet(tmp_path, "other.arrow", **keys)
+        require_equal(dataset, expected)
+        X, Z = (one.X.toarray() if "ngrams" in keys else one.X[:] for one in (dataset, expected))
+        np.testing.assert_array_equal(X, Z)
+    frame = pd.DataFrame({"truth": plain["truth"].to_pylist()})
+    model = Model.of_table(KernelLearningRegressor(learner="unif").fit(frame, np.arange(n)), {"target": "y"})
+    scored = []
+    for name in ("plain.arrow", "other.arrow"):
+        score_with(model, {}, str(tmp_path / name), str(tmp_path / "out.csv"), Asked(("id", "price", "text")))
+        scored.append((tmp_path / "out.csv").read_text())
+    assert scored[0] == scored[1]
+
+
+NUMBERS = {
+    "decimals of other scales": ([(pa.decimal128(5, 2), "1.25"), (pa.decimal128(7, 3), "1.375")], pa.decimal128(7, 3)),
+    "decimals of other widths": ([(pa.decimal32(5, 2), "1.25"), (pa.decimal128(20, 0), "3")], pa.decimal128(22, 2)),
+    "a decimal and a whole number": ([(pa.int64(), str(2**62)), (pa.decimal128(5, 2), "1.25")], pa.decimal128(22, 2)),
+    "a decimal and a float": ([(pa.decimal128(5, 2), "1.25"), (pa.float32(), "1.5")], pa.float64()),
+    "all kinds": (
+        [(pa.int8(), "3"), (pa.float64(), "0.5"), (pa.decimal128(5, 2), "1.25"), (pa.null(), None)],
+        pa.float64(),
+    ),
+    "decimals that no type holds": ([(pa.decimal128(38, 0), "3"), (pa.decimal128(38, 30), "1.25")], pa.float64()),
+    "whole numbers": ([(pa.int8(), "3"), (pa.int64(), "4")], pa.int64()),
+    "whole numbers without a sign": ([(pa.int8(), "3"), (pa.uint64(), "4")], pa.float64()),
+}
+
+
+@pytest.mark.parametrize(("parts", "joined"), NUMBERS.values(), ids=NUMBERS)
+def test_numbers_of_every_type_in_parts_are_one_column(tmp_path: Path, parts: list[tuple[Any, Any]], joined: Any):
+    expected = []
+    for i, (kind, value) in enumerate(parts):
+        numbers = [value, None] if value is None else [Decimal(value), Decimal(int(Decimal(value)))]
+        cells = [None if number is None else float(number) for number in numbers * 10]
+        text = pa.array([None if number is None else str(number) for number in numbers * 10])
+        column = (
+            text.cast(pa.decimal128(38, 6)).cast(kind) if value and not pa.types.is_decimal(kind) else text.cast(kind)
+        )
+        write(pa.table({"x": column, "y": np.arange(20.0), "w": np.ones(20)}), tmp_path / "d" / f"{i}.parquet")
+        expected += cells
+    with Table(locations_of(str(tmp_path / "d"))) as table:
+        assert table.schema.field("x").type == joined
+    for keys in ({}, {"in_parts": True}):
+        dataset = quiet(tmp_path, "d", columns={"x": "number"}, **keys)
+        filled = np.nan_to_num(
+            np.array(expected, dtype=float), nan=float(np.nanmedian(np.array(expected, dtype=float)))
+        )
+        np.testing.assert_array_equal(dataset.X[:][:, 0], filled)
+    if None not in expected:
+        np.testing.assert_array_equal(quiet(tmp_path, "d", weights="x").weights, expected)
+
+
+def compressed(ending: str, content: bytes) -> bytes:
+    if ending == ".gz":  # of two members, as programs write that work in parallel
+        return gzip.compress(content[:99]) + gzip.compress(content[99:])
+    if ending == ".bz2":
+        return bz2.compress(content[:99]) + bz2.compress(content[99:])
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, COMPRESSIONS[ending]) as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("ending", COMPRESSIONS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_compressed_texts_are_read_as_texts(tmp_path: Path, ending: str, encoding: str):
+    whole = rows().assign(c=np.where(rows()["c"] == "x", "\u00e4", "y"))
+    write(whole, tmp_path / "whole.csv")
+    for name, part in {"1.csv": whole[:60], f"2.csv{ending}": whole[60:], f"all.CSV{ending}": whole}.items():
+        content = part.to_csv(index=False).encode(encoding)
+        packed = compressed(ending, content) if name.endswith(ending) else content
+        place = tmp_path / ("d" if name[0] in "12" else "") / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(packed)
+    expected = quiet(tmp_path, "whole.csv")
+    for path in ("d", f"all.CSV{ending}", "d/*.csv*"):
+        dataset = quiet(tmp_path, path)
+        require_equal(dataset, expected)
+        np.testing.assert_array_equal(dataset.X, expected.X)
+    cut = (tmp_path / f"all.CSV{ending}").read_bytes()[:-20]
+    (tmp_path / f"cut.csv{ending}").write_bytes(cut)
+    with pytest.raises(InputError, match=rf"cut\.csv\{ending} cannot be read as csv"):
+        quiet(tmp_path, f"cut.csv{ending}")
+    write("0 1:1 2:2\n1 4:3\n", tmp_path / "t.svm")
+    (tmp_path / f"u.svm{ending}").write_bytes(compressed(ending, b"0 1:1 2:2\n1 4:3\n"))
+    np.testing.assert_array_equal(quiet(tmp_path, f"u.svm{ending}").X.toarray(), quiet(tmp_path, "t.svm").X.toarray())
+
+
+UNREAD = [
+    "2.xlsx",
+    "2.json",
+    "2.tsv",
+    "2.csv.zip",
+    "2.csv.xz",
+    "2.parquet.gz",
+    "2.arrow.zst",
+    "2.csv.bak",
+    "2.PQ",
+    "b/2.orc",
+]
+UNSAID = [
+    "_SUCCESS",
+    ".1.csv.crc",
+    "1.csv.md5",
+    "README",
+    "README.md",
+    "notes.txt",
+    "folds.npy",
+    "_old/2.csv",
+    ".tmp/2.xlsx",
+]
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_files_that_look_like_parts_and_are_not_read_are_named(tmp_path: Path, name: str):
+    write(rows(), tmp_path / "d" / "1.csv")
+    for other in UNSAID:
+        write("", tmp_path / "d" / other)
+    assert len(quiet(tmp_path, "d").target) == 120
+    write("", tmp_path / "d" / name)
+    said = rf"d: holds '{name.rpartition('/')[2]}', which cannot be read, next to 1\.csv; .* pattern such as \*\.csv"
+    with pytest.raises(InputError, match=said):
+        quiet(tmp_path, "d")
+    assert len(quiet(tmp_path, "d/*.csv").target) == 120
+    (tmp_path / "d" / "1.csv").unlink()
+    with pytest.raises(InputError, match=rf"holds no table, .*convert '{name.rpartition('/')[2]}'"):
+        quiet(tmp_path, "d")
+
+
+def test_a_file_with_and_without_compression_is_refused(tmp_path: Path):
+    write(rows(), tmp_path / "d" / "1.csv")
+    (tmp_path / "d" / "1.csv.gz").write_bytes(b"")
+    with pytest.raises(InputError, match=r"holds '1\.csv', '1\.csv\.gz', which look like copies of each other"):
+        quiet(tmp_path, "d")
+
+
+def as_lines(header: str, row_end: str) -> str:
+    frame = rows()
+    lines = [f"{a},{n},{c},{y}{row_end}" for a, n, c, y in frame.itertuples(index=False)]
+    return "\n".join([header, *lines, ""])
+
+
+WIDER = {
+    "one column": ("a,n,c,y,", ","),
+    "three columns": ("a,n,c,y,,,", ",,,"),
+    "blanks": ("a,n,c,y, ,", ", ,"),
+    "words for missing values": ("a,n,c,y,,", ",NA,"),
+    "as pandas writes them": ("a,n,c,y,Unnamed: 4,Unnamed: 5", ",,"),
+    "of rows alone": ("a,n,c,y", ",,"),
+    "of the header alone": ("a,n,c,y,,", ""),
+}
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize(("header", "row_end"), WIDER.values(), ids=WIDER)
+def test_empty_columns_without_a_name_are_left_out_and_said(tmp_path: Path, header: str, row_end: str, delimiter: str):
+    write(as_lines("a,n,c,y", ""), tmp_path / "plain.csv")
+    write(as_lines(header, row_end).replace(",", delimiter), tmp_path / "wider.csv")
+    told: list[str] = []
+    expected, dataset = quiet(tmp_path, "plain.csv"), load(tmp_path, "wider.csv", tell=told.append, target="y")
+    require_equal(dataset, expected)
+    np.testing.assert_array_equal(dataset.X, expected.X)
+    assert told == (["data set wider: empty columns without a name are left out of wider.csv."] if row_end else [])
+    parts = quiet(tmp_path, ["plain.csv", "wider.csv"])
+    assert (parts.features, len(parts.target)) == (expected.features, 240)
+    frame = rows()
+    model = Model.of_table(
+        KernelLearningRegressor(learner="unif").fit(frame[["a", "n", "c"]], frame["y"]), {"target": "y"}
+    )
+    scored = []
+    for source in ("plain.csv", "wider.csv"):
+        scores = score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.csv"), Asked())
+        assert scores.ignored == []
+        scored.append(((tmp_path / "out.csv").read_text(), scores.cells))
+    assert scored[0][0] == scored[1][0]
+    assert scored[1][1] == (["empty columns without a name are left out of wider.csv"] if row_end else [])
+
+
+NAMELESS = {
+    "a,b,y,,\n" + "1,2,3,x,\n1,2,3,,z\n": "columns 4, 5 have values and no name in the header; name them",
+    "a,b,y\n" + "0,1,2,3\n1,4,5,6\n": "its header has 3 cells, and the first row below 4",
+    "a,b,y\n" + "1,2,3\n4,5,6,\n": "Row #3: Expected 3 columns, got 4",
+    ",,\n,,\n": "it has no column with a name or a value",
+    "\n": "it is empty",
+}
+
+
+def test_columns_with_values_and_no_name_are_named_by_number(tmp_path: Path):
+    for text, said in NAMELESS.items():
+        write(text, tmp_path / "t.csv")
+        with pytest.raises(InputError, match=rf"data set t: t\.csv cannot be read as csv \(.*{re.escape(said)}"):
+            quiet(tmp_path, "t.csv")
+    write(rows().to_csv(), tmp_path / "indexed.csv")  # one such column is an index
+    assert quiet(tmp_path, "indexed.csv").features == quiet_features(tmp_path)
+
+
+def quiet_features(folder: Path) -> Any:
+    write(rows(), folder / "plain.csv")
+    return quiet(folder, "plain.csv").features
 
 
 # One table in every format, in Python, in parts and through a model has the same features to the last bit ------------

@@ -31,13 +31,21 @@ from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import (
+    Dataset,
+    DatasetRef,
+    dataset_digest,
+    draw_folds,
+    fold_seed,
+    load_dataset,
+    store_dataset,
+)
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure import statistics as measuring
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, search
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.matrices import require_matrices
-from learnkernels.tasks.measure.statistics import draw_folds, fold_seed, planned_trials
+from learnkernels.tasks.measure.statistics import planned_trials
 from learnkernels.tasks.measure.trials import StatisticsRef, TrialJob, load_statistics, run_trial, save_statistics
 from learnkernels.tasks.models.promotion import recipe
 from learnkernels.tasks.store import store_path
