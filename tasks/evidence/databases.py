@@ -6,13 +6,13 @@ import errno
 import fcntl
 import logging
 import os
-import shlex
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from threading import Timer
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -177,20 +177,27 @@ def _who_locks(path: Path) -> str:
 
     Those that write are meant, where the system tells; else all that have one of its files open.
     """
-    files = {os.path.realpath(f"{path}{ending}") for ending in ("", "-wal", "-shm", "-journal")}
+    files = _files_of(path)
     opened: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.pid != os.getpid() and files & {file.path for file in process.open_files()}:
                 opened[process.pid] = process
-    writing = {pid: process for pid, process in opened.items() if pid in _pids_that_write(files)}
+    writers = _pids_that_write(files)
+    writing = {pid: process for pid, process in opened.items() if pid in writers}
     shown = []
     for pid, process in sorted((writing or opened).items()):
-        command = "its command is unknown"
+        command = [""]
         with suppress(psutil.Error):
-            command = repr(short(shlex.join(process.cmdline()), str))
-        shown.append(f"pid {pid}, {command}")
+            command = process.cmdline() or command
+        called = short(" ".join([Path(command[0]).name, *command[1:]]), str)
+        shown.append(f"pid {pid}, '{called}'")
     return f"another process ({'; '.join(shown[:3])})" if shown else "another process"
+
+
+def _files_of(path: Path) -> set[str]:
+    """Return the files of a database, of which some need not exist."""
+    return {os.path.realpath(f"{path}{ending}") for ending in ("", "-wal", "-shm", "-journal")}
 
 
 def _pids_that_write(files: Collection[str]) -> set[int]:
@@ -263,16 +270,28 @@ def mlflow_store() -> Iterator[MlflowClient]:
 
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints what it raises, too
     prepare_mlflow(mlflow.get_tracking_uri())
+    path = file_of(mlflow.get_tracking_uri())
+    watch = Timer(SILENT_SECONDS, _tell_who_writes, [path])  # MLflow itself waits in silence
+    watch.daemon = True
+    watch.start()
     try:
         yield mlflow.MlflowClient()
     except (mlflow.MlflowException, SQLAlchemyError, OSError) as error:
-        path, cause = file_of(mlflow.get_tracking_uri()), _error_of_sqlite(error)
+        cause = _error_of_sqlite(error)
         if path is not None and cause is not None and _is_one_of(cause, {*LOCKED, *DAMAGED, *OF_THE_SYSTEM}):
             raise _refusal(path, cause) from None
         raise InputError(
             f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
             "what is named."
         ) from None
+    finally:
+        watch.cancel()
+
+
+def _tell_who_writes(path: Path | None) -> None:
+    """Write a line to the terminal if another process has locked a database for writing."""
+    if path is not None and _pids_that_write(_files_of(path)) - {os.getpid()}:
+        _tell(f"waiting for {path}, which is locked by {_who_locks(path)}")
 
 
 def _error_of_sqlite(error: BaseException | None) -> sqlite3.Error | None:

@@ -4,15 +4,20 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 import time
-from contextlib import chdir, closing
+from collections.abc import Iterator
+from contextlib import chdir, closing, contextmanager
 from pathlib import Path
+from threading import Timer
+from typing import Any
 
 import pytest
-from mlflow import MlflowClient
+from mlflow import MlflowClient, MlflowException
 from mlflow.store.db.utils import create_sqlalchemy_engine
 from mlflow.store.tracking.dbmodels.initial_models import Base
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from sqlalchemy.exc import OperationalError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import sqlite_url
@@ -70,6 +75,118 @@ def test_only_an_unfinished_database_is_touched(here: Path, empty_mlflow: Path):
         with pytest.raises(InputError, match=rf"{path.name}: is no database of SQLite's, or damaged .* move it away"):
             databases.prepare_mlflow(sqlite_url(path))
     assert [path.read_bytes() for path in paths] == before
+
+
+@contextmanager
+def held(path: Path, statement: str) -> Iterator[int]:
+    """Keep a statement of another process open on a database; give the process's number."""
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute(sys.argv[2]); "
+    code += "print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(path), statement]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(databases, "LOCKED_SECONDS", 0.4)
+
+
+def prepare(path: Path) -> None:
+    databases.prepare_mlflow(sqlite_url(path))
+
+
+@pytest.mark.parametrize(
+    ("mode", "statement", "act"),
+    [
+        ("delete", "BEGIN EXCLUSIVE", prepare),
+        ("delete", "BEGIN IMMEDIATE", databases.require_writable),
+        ("wal", "BEGIN IMMEDIATE", databases.require_writable),
+    ],
+)
+@pytest.mark.usefixtures("impatient")
+def test_a_locked_database_is_called_locked_with_the_process(
+    here: Path, empty_mlflow: Path, capsys: pytest.CaptureFixture[str], mode: str, statement: str, act: Any
+):
+    path = here / "mlflow.db"
+    path.write_bytes(empty_mlflow.read_bytes())
+    answer(path, f"PRAGMA journal_mode = {mode}")
+    before = path.read_bytes()
+    with held(path, statement) as pid, pytest.raises(InputError, match="is locked by") as refused:
+        act(path)
+    by = f"is locked by another process (pid {pid}, '{Path(sys.executable).name} -c import sqlite3"
+    assert by in str(refused.value)
+    assert "wait for it, or end it, and start again. Nothing is damaged." in str(refused.value)
+    assert "move it away" not in str(refused.value)
+    assert f"learnkernels: waiting for {path}, which {by}" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    act(path)
+
+
+def test_a_database_that_is_locked_for_a_moment_is_waited_for(here: Path, empty_mlflow: Path):
+    path = here / "mlflow.db"
+    path.write_bytes(empty_mlflow.read_bytes())
+    with held(path, "BEGIN EXCLUSIVE") as pid:
+        Timer(0.5, os.kill, [pid, 9]).start()
+        databases.prepare_mlflow(sqlite_url(path))
+
+
+def write_to(path: Path) -> None:
+    with closing(sqlite3.connect(path, timeout=0.1)) as database:
+        database.execute("CREATE TABLE more (x)")
+
+
+def write_to_one_for_readers(path: Path) -> None:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+        database.execute("CREATE TABLE more (x)")
+
+
+def read_half_of(path: Path) -> None:
+    half = path.with_name("half.db")
+    half.write_bytes(path.read_bytes()[:9000])
+    answer(half, "SELECT * FROM sqlite_master")
+
+
+WRONG = {
+    "locked": (write_to, r"is locked by another process \(pid .*wait for it, or end it, and start again"),
+    "for readers": (write_to_one_for_readers, r"cannot be used \(attempt to write a readonly .*change its permissions"),
+    "damaged": (read_half_of, r"is no database of SQLite's, or damaged \(database disk image is malformed\); restore"),
+}
+
+
+def use_store(path: Path, act: Any) -> None:
+    """Let a use of MLflow's store fail as SQLAlchemy and MLflow pass it on."""
+    with databases.mlflow_store():
+        try:
+            act(path)
+        except sqlite3.Error as error:
+            passed = OperationalError("INSERT", {}, error)
+            raise MlflowException(message=passed) from passed
+
+
+@pytest.mark.parametrize(("act", "said"), WRONG.values(), ids=WRONG)
+def test_what_sqlite_says_through_mlflow_has_the_same_sentences(working_folder: Path, act: Any, said: str):
+    path = working_folder / "mlflow.db"
+    databases.prepare_mlflow(sqlite_url(path))
+    statement = "BEGIN IMMEDIATE" if act is write_to else "SELECT 1"
+    with held(path, statement), pytest.raises(InputError, match=rf"{path.name}: {said}"):
+        use_store(path, act)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_wait_within_mlflow_is_said(working_folder: Path, capsys: pytest.CaptureFixture[str]):
+    path = working_folder / "mlflow.db"
+    with held(path, "BEGIN IMMEDIATE") as pid:
+        Timer(2.0, os.kill, [pid, 9]).start()
+        with databases.mlflow_store() as client:
+            client.create_experiment("waits")
+        assert f"waiting for {path}, which is locked by another process (pid {pid}," in capsys.readouterr().err
 
 
 def test_an_address_of_a_database_is_the_same_from_another_folder(here: Path):

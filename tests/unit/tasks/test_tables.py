@@ -11,14 +11,14 @@ import yaml
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import config_of_text
-from learnkernels.conf.schema import DatasetConfig
+from learnkernels.conf.schema import DatasetConfig, ProtocolConfig
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion
 from learnkernels.kernels.learners import learn_kernel
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split
 from learnkernels.kernels.tables import TableFeatures
-from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, dataset_digest, draw_folds, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.starting import LEAST_TRAIN, MOST_ROWS, start
 from learnkernels.tasks.measure.families import build_family
@@ -240,6 +240,84 @@ def test_classes_of_too_few_rows_are_left_out_and_said(folder: Path, n: int, row
         assign_folds(dataset.target, config.protocol.folds, 0)
     else:
         assign_split(dataset.target, split.train, split.validation, split.test, 0)
+
+
+def few(n: int = 90, **columns: Any) -> None:
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=n), "y": rng.normal(size=n), **columns}).to_csv("few.csv", index=False)
+
+
+PLACES = np.arange(90)
+CLASSES = np.where(PLACES < 4, "p", np.where(PLACES < 8, "q", "r"))
+FEW = {
+    "three groups": ({"k": PLACES % 3}, {"groups": "k"}, 3, "3 folds, as k has 3 different values"),
+    "four groups": ({"k": PLACES % 4}, {"groups": "k"}, 4, "4 folds, as k has 4 different values"),
+    "five groups": ({"k": PLACES % 5}, {"groups": "k"}, 5, ""),
+    "three times": ({"k": PLACES // 30}, {"time": "k"}, 3, "3 folds, as k has 3 different values"),
+    "four times": ({"k": np.char.add("2024-0", (1 + PLACES // 23).astype(str))}, {"time": "k"}, 4, "4 folds, as k has"),
+    "four rows": ({"n": 4}, {}, 4, "4 folds, as there must be at least one row a fold, got 4 rows for 5 folds"),
+    "few rows of a class": ({"n": 8, "y": list("ppppqqqq")}, {}, 4, "4 folds, as a class must have as many rows as"),
+    "classes of four groups": (
+        {"y": CLASSES, "k": PLACES % 4},
+        {"groups": "k"},
+        4,
+        "4 folds, as k has 4 different values",
+    ),
+}
+
+
+@pytest.mark.parametrize(("columns", "roles", "n_folds", "said"), FEW.values(), ids=FEW)
+def test_folds_are_as_many_as_the_table_allows(folder: Path, columns: Any, roles: Any, n_folds: int, said: str):
+    few(**columns)
+    found = start("few.csv", "y", roles)
+    config = config_of_text(found.text, Path("few.csv"))
+    assert config.protocol.folds == n_folds
+    folds = [line for line in found.lines if " folds, as " in line]
+    assert len(folds) == bool(said)
+    assert said in "".join(folds)
+    dataset = load_source(config.datasets[0], tell=lambda sentence: None)
+    for repeat in range(3):
+        assert set(draw_folds(dataset, config.protocol, repeat)) == set(range(n_folds))
+
+
+TOO_FEW = {
+    "one group": ({"k": PLACES * 0}, {"groups": "k"}, "few.csv: k has 1 value, and rows of one value stay together"),
+    "two groups": ({"k": PLACES % 2}, {"groups": "k"}, "few.csv: k has 2 different values, .* at least 3 are needed"),
+    "two times": (
+        {"k": PLACES % 2},
+        {"time": "k"},
+        "few.csv: k has 2 different values, .* name another column, or none",
+    ),
+    "two rows": ({"n": 2}, {}, "few.csv: there must be at least one row a fold, got 2 rows for 3 folds"),
+}
+
+
+@pytest.mark.parametrize(("columns", "roles", "said"), TOO_FEW.values(), ids=TOO_FEW)
+@pytest.mark.parametrize("minutes", [None, 0.0])
+def test_too_few_values_for_any_protocol_are_refused(folder: Path, columns: Any, roles: Any, said: str, minutes: Any):
+    few(**columns)
+    if "n" not in columns or minutes is None:
+        with pytest.raises(InputError, match=said):
+            start("few.csv", "y", roles, minutes=minutes)
+
+
+def test_a_class_of_too_few_groups_is_left_out_and_said(folder: Path):
+    few(y=np.where(PLACES < 10, "rare", np.where(PLACES % 2, "p", "q")), k=PLACES // 5)
+    found = start("few.csv", "y", {"groups": "k"})
+    assert "dropped: rows of y 'rare' (2 of k), too few for training, validation and test" in found.lines
+
+
+def test_folds_that_a_configuration_asks_for_are_refused_with_the_way_out(folder: Path):
+    ways = {
+        ("groups", 3): r"got 3 groups for 5 folds; set 'protocol.folds' to 3 \(--set protocol.folds=3\)",
+        ("groups", 2): "got 2 groups for 5 folds; at least 3 are needed: one to test, one to validate, one to train",
+        ("time", 4): r"got 4 for 5 folds; set 'protocol.folds' to 4 \(--set protocol.folds=4\)",
+    }
+    for (key, n), said in ways.items():
+        few(k=PLACES * n // 90)
+        dataset = load_source(DatasetConfig.of({"source": "file", "path": "few.csv", "target": "y", key: "k"}))
+        with pytest.raises(ValueError, match=said):
+            draw_folds(dataset, ProtocolConfig(), 0)
 
 
 def test_names_that_yaml_reads_otherwise_are_quoted(folder: Path):
