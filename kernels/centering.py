@@ -86,7 +86,7 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
     if sparse.issparse(matrix):
         matrix = matrix.toarray()
     if isinstance(matrix, np.ma.MaskedArray):
-        matrix = matrix.astype(np.float64).filled(np.nan)
+        matrix = np.ma.filled(matrix.astype(np.float64), np.nan)
     if not isinstance(matrix, np.ndarray) or isinstance(matrix, np.matrix):
         try:
             matrix = np.asarray(matrix)

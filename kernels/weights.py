@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
+
+from learnkernels.kernels.parameters import warn_caller
 
 LEAST_SHARE = float(np.finfo(np.float64).eps)
 """Share of the total weight up to which a row is left out: less than the rounding of any weighted sum over the rows."""
@@ -78,9 +78,7 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
     return np.asarray(weights / weights[weights > 0].mean())
 
 
-def counting_rows(
-    *factors: np.ndarray, name: str = "sample_weight", stacklevel: int
-) -> tuple[np.ndarray, np.ndarray | None]:
+def counting_rows(*factors: np.ndarray, name: str = "sample_weight") -> tuple[np.ndarray, np.ndarray | None]:
     """Return which rows count, and their weights: products of weights, divided by their mean.
 
     Parameters
@@ -89,8 +87,6 @@ def counting_rows(
         As in `relative_weights`.
     name : str
         As errors and warnings call the weights.
-    stacklevel : int
-        Of the caller whom a warning names, counted from this function.
 
     Returns
     -------
@@ -113,8 +109,7 @@ def counting_rows(
     rows = np.flatnonzero(weights)
     too_small = int(np.count_nonzero(given)) - len(rows)
     if too_small:
-        sentence = f"{name} {too_small_to_count(too_small, len(weights))}."
-        warnings.warn(sentence, UserWarning, stacklevel=stacklevel)
+        warn_caller(f"{name} {too_small_to_count(too_small, len(weights))}.")
     if len(rows) < 2:
         raise ValueError(
             f"{name} must be positive for at least 2 rows, got zero, or too little to count, for all but {len(rows)} "

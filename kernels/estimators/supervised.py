@@ -869,7 +869,7 @@ def rows_that_count(
         factors["class_weight"] = weights_of_classes(y, class_weight, weights)
     if not factors:
         return X, y, None
-    rows, weights = counting_rows(*factors.values(), name=" times ".join(factors), stacklevel=5)
+    rows, weights = counting_rows(*factors.values(), name=" times ".join(factors))
     if len(rows) < len(y):
         X, y = X[rows], y[rows]
     return X, y, weights

@@ -197,7 +197,7 @@ def learn_kernel(
     given = as_sample_weight(sample_weight, m, zero=True)
     if given is None:
         return learn_from_rows(learner, family, X, target, None, **options)
-    rows, weights = counting_rows(given, stacklevel=4)
+    rows, weights = counting_rows(given)
     if len(rows) == m:
         return learn_from_rows(learner, family, X, target, weights, **options)
     kernel = learn_from_rows(learner, family, X[rows], target.take(rows), weights, **options)

@@ -278,7 +278,7 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
         texts = as_texts(values)
         numbers = np.array([np.nan if _is_missing(value) else float(value) for value in values], dtype=np.float64)
         return Column(name, "number", numbers, exact=texts if (np.abs(numbers) > LARGEST).any() else None)
-    if dtype == nw.Object and any(map(_is_container, values)):
+    if dtype in (nw.Object, nw.Unknown) and any(map(_is_container, values)):
         return Column(name, "other", np.empty(len(values)))
     levels = _ordered_levels(series) if is_category and is_ordered else ()
     return Column(name, "text", as_texts(values), levels, is_category=is_category)

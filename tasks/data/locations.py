@@ -107,7 +107,7 @@ class Location:
         return self.filesystem.open_input_file(self.path)
 
     def open_text(self) -> Any:
-        """Return the content as a pyarrow file that is read from its beginning, decompressed where its name says so.
+        """Return the content as a pyarrow file that is read from its beginning, decompressed by the ending of its name.
 
         Raises
         ------

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 SILENT_SECONDS = 5.0
-"""Seconds of waiting for another process before a line says so."""
+"""Seconds of waiting for another process before a line names it."""
 
 LOCKED_SECONDS = 20.0
 """Seconds of waiting for a database that another process has locked."""

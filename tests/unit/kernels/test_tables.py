@@ -491,3 +491,31 @@ def test_blocks_of_different_kinds_are_refused_unless_one_has_gaps_alone():
         assert TableEncoding.of(one).columns[0].fill == 2.0  # type: ignore[attr-defined]
     said = refusal(added, numbers, texts)
     assert "'x' must hold one kind of values, and levels in one order, in all its parts" in said
+
+
+def of_runs(column: pa.Array) -> pa.Array:
+    return pa.RunEndEncodedArray.from_arrays(pa.array(range(1, len(column) + 1), pa.int32()), column)
+
+
+OF_ARROW = {
+    "texts": (pa.array(["x", "y", "z"] * 20), [pa.large_string(), pa.string_view()]),
+    "categories": (pa.array(["x", "y", "z"] * 20).dictionary_encode(), [pa.dictionary(pa.int32(), pa.string_view())]),
+    "numbers": (pa.array([1.5, 2.0, 4.25] * 20), [pa.float32(), pa.decimal128(7, 3), pa.decimal32(5, 2)]),
+    "bytes": (pa.array([b"x", b"y", b"z"] * 20), [pa.large_binary(), pa.binary_view()]),
+    "lists": (pa.array([[1], [2, 3], [4]] * 20), [pa.large_list(pa.int64()), pa.list_view(pa.int64())]),
+}
+"""Columns of Arrow, and other types of the same values."""
+
+
+@pytest.mark.parametrize("column", OF_ARROW)
+def test_types_of_arrow_that_hold_the_same_values_are_the_same_column(column: str):
+    plain, kinds = OF_ARROW[column]
+    others = [pa.array(plain.to_pylist(), kind) if pa.types.is_list_view(kind) else plain.cast(kind) for kind in kinds]
+    others += [of_runs(plain)] if column in ("texts", "numbers") else []
+    b = np.random.default_rng(0).normal(size=len(plain))
+    expected = TableEncoding.of(pa.table({"b": b, "c": plain}))
+    for other in others:
+        table = pa.table({"b": b, "c": other})
+        encoding = TableEncoding.of(table)
+        assert encoding.left_out == expected.left_out
+        np.testing.assert_array_equal(encoding.encode(table), expected.encode(pa.table({"b": b, "c": plain})))
