@@ -263,7 +263,7 @@ def test_an_estimator_is_the_ridge_regression_on_its_kernel(learner, family, cen
     model = ridge_estimator(learner, family, centering, kind).fit(X, y, sample_weight=w)
     kernel = model.kernel_
     np.testing.assert_array_equal(kernel.rows, np.arange(len(X)))
-    w = np.ones(len(X)) if w is None else w
+    w = np.ones(len(X)) if w is None else w / w.mean()
     unit = np.average(np.diag(kernel.gram()), weights=w) if kernel.C is None else 1.0
     mean = np.zeros(Y.shape[1]) if centering == "none" else np.average(Y, axis=0, weights=w)
     dual = np.linalg.solve(kernel.gram() / unit + 0.5 * np.diag(1 / w), Y - mean)
@@ -282,7 +282,7 @@ def test_left_out_scores_are_those_of_fits_without_the_row_and_its_copies(learne
     target = Target.of(y, "regression" if kind == "numbers" else "classification")
     positions, scores = KRR().fit(training, target, [2.0], fine=True).held_out()
     np.testing.assert_array_equal(positions, np.arange(len(X)))
-    w = np.ones(len(X)) if w is None else w
+    w = np.ones(len(X)) if w is None else w / w.mean()
     K = kernel.gram() / (np.average(np.diag(kernel.gram()), weights=w) if kernel.C is None else 1.0)
     centered = centering == "center" and kernel.degree == 1 and not kernel.offset
     expected = np.empty(Y.shape)

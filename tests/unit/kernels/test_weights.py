@@ -285,7 +285,7 @@ def test_products_of_weights_never_leave_the_range_of_numbers(pairs):
 
 def test_equal_weights_are_none():
     for value in (5e-324, 0.7, 3.0, 1.7e308):
-        rows, weights = counting_rows(np.array([value, 0.0, value, value]), stacklevel=1)
+        rows, weights = counting_rows(np.array([value, 0.0, value, value]))
         assert rows.tolist() == [0, 2, 3]
         assert weights is None
     np.testing.assert_allclose(of_mean_one(np.array([1e308, 1.7e308, 0.3e308])), [1.0, 1.7, 0.3])
