@@ -13,12 +13,13 @@ LEAST_SHARE = float(np.finfo(np.float64).eps)
 def as_sample_weight(
     sample_weight: np.ndarray | None, n_rows: int, *, zero: bool = False, name: str = "sample_weight"
 ) -> np.ndarray | None:
-    """Return the weights of some rows as float64, shape (m,); None, that is no weights, as it is.
+    """Return the weights of some rows as float64, shape (m,); None for no weights.
 
     Raises
     ------
     ValueError
-        There is not one a row, or one is not a finite number above zero, or at least zero with `zero`.
+        The number of weights is not that of the rows, or a weight is not finite or not positive. With `zero`, weights
+        may be zero.
     """
     if sample_weight is None:
         return None
@@ -91,9 +92,9 @@ def counting_rows(*factors: np.ndarray, name: str = "sample_weight") -> tuple[np
     Returns
     -------
     rows : ndarray of int
-        Their positions, ascending.
+        Positions of the rows that count, ascending.
     weights : ndarray or None
-        Of these rows, of mean one; None where all are equal.
+        Weights of these rows, of mean one; None if all are equal.
 
     Raises
     ------
@@ -105,9 +106,10 @@ def counting_rows(*factors: np.ndarray, name: str = "sample_weight") -> tuple[np
     UserWarning
         Rows have a positive weight that is too small to count.
     """
-    weights, given = relative_weights(*factors), np.logical_and.reduce([factor > 0 for factor in factors])
+    weights = relative_weights(*factors)
     rows = np.flatnonzero(weights)
-    too_small = int(np.count_nonzero(given)) - len(rows)
+    is_positive = np.logical_and.reduce([factor > 0 for factor in factors])
+    too_small = int(np.count_nonzero(is_positive)) - len(rows)
     if too_small:
         warn_caller(f"{name} {too_small_to_count(too_small, len(weights))}.")
     if len(rows) < 2:
@@ -119,9 +121,9 @@ def counting_rows(*factors: np.ndarray, name: str = "sample_weight") -> tuple[np
     return rows, None if (weights == weights[0]).all() else weights
 
 
-def too_small_to_count(n_rows: int, of: int) -> str:
-    """Return what is said of rows whose weights are too small to count."""
+def too_small_to_count(n_too_small: int, n_rows: int) -> str:
+    """Return the predicate of a warning about rows whose weights are too small to count."""
     return (
-        f"is too small to count in {n_rows:,} of {of:,} rows, at most {LEAST_SHARE:.1e} of the total, and these rows "
-        "are left out"
+        f"is too small to count in {n_too_small:,} of {n_rows:,} rows, at most {LEAST_SHARE:.1e} of the total, and "
+        "these rows are left out"
     )

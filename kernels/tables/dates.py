@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 First: TypeAlias = Literal["year", "day", "month", "time"]
-"""What dates begin with, those of ISO 8601 with the year; or "time" of times of day without a date."""
+"""First part of dates, the year in ISO 8601; or "time" for times of day without a date."""
 
 FIRSTS: tuple[First, ...] = ("year", "day", "month", "time")
 
@@ -72,7 +72,7 @@ NO_YEARS = (1, 9999)
 NO_DATE = re.compile(
     r"(?:0000-00-00|0001-01-01|9999-12-31|(?:00/00/0000)|(?:31[./-]12|12[./-]31)[./-]9999)(?:[ T][0-9:.]+Z?)?", re.ASCII
 )
-"""What databases write in place of a missing date."""
+"""Dates that databases write in place of a missing one."""
 
 DAY = 86_400.0
 """Seconds."""
@@ -96,7 +96,7 @@ def _whole(days: np.ndarray) -> np.ndarray:
 
 
 class Moment(NamedTuple):
-    """A moment that a text tells.
+    """A moment that a text names.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class Moments(NamedTuple):
     has_offset : ndarray of bool
         Whether a row has a time zone or an offset.
     zone : str
-        Time zone of the column; empty if there is none, or offsets of single rows only.
+        Time zone of the column; empty without one, also if single rows have offsets.
     """
 
     instants: np.ndarray
@@ -144,7 +144,7 @@ class Moments(NamedTuple):
 FIXED_OFFSET = re.compile(r"(?:UTC|GMT)?(?P<sign>[+-])(?P<hours>\d{2}):?(?P<minutes>\d{2})?", re.ASCII)
 
 OFFSET_MINUTES = 15
-"""Transitions of time zones lie at multiples of so many minutes in UTC."""
+"""Transitions of time zones lie at multiples of this number of minutes in UTC."""
 
 
 def tzinfo_of(zone: str) -> tzinfo:
@@ -213,11 +213,13 @@ def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
 
 
 def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
-    """Return numbers such as 20241231 as days since 1970, NaN for gaps; None where one is no such date."""
-    held = numbers[~np.isnan(numbers)]
-    if not len(held) or not ((held >= 1900_01_01) & (held <= 2100_12_31) & (held == np.round(held))).all():
+    """Return numbers such as 20241231 as days since 1970, NaN for gaps; None if one of them is no such date."""
+    digits = numbers[~np.isnan(numbers)]
+    if not len(digits) or not ((digits >= 1900_01_01) & (digits <= 2100_12_31) & (digits == np.round(digits))).all():
         return None
-    year, month, day = (held // 1e4 - 1970).astype(np.intp), (held // 100 % 100).astype(np.intp), held % 100
+    year = (digits // 1e4 - 1970).astype(np.intp)
+    month = (digits // 100 % 100).astype(np.intp)
+    day = digits % 100
     if not ((month >= 1) & (month <= 12) & (day >= 1)).all():
         return None
     months = (12 * year + month - 1).astype("datetime64[M]")
@@ -230,23 +232,25 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 
 def day_places(texts: Iterable[str]) -> frozenset[str]:
-    """Return how some texts of `CIVIL` show where the day stands: "first", "second", by "dots", or "open"."""
-    found = set[str]()
+    """Return the evidence on the position of the day in texts of `CIVIL`: "first", "second", "dots" or "open"."""
+    places = set[str]()
     for match in filter(None, map(CIVIL.fullmatch, texts)):
         if 12 < int(match["one"]) <= 31:
-            found.add("first")
+            places.add("first")
         elif 12 < int(match["two"]) <= 31:
-            found.add("second")
+            places.add("second")
+        elif match["between"] == ".":
+            places.add("dots")
         else:
-            found.add("dots" if match["between"] == "." else "open")
-    return frozenset(found)
+            places.add("open")
+    return frozenset(places)
 
 
 def first_of(places: frozenset[str]) -> First | None:
-    """Return what the dates of a column begin with, by `day_places`; None where it may be the day or the month.
+    """Return the first part of the dates of a column, by `day_places`; None if it may be the day or the month.
 
-    A number above 12 is a day; between dots the day stands first, unless the second number is one. Where no date
-    is written so, it is the year.
+    A number above 12 is a day. Between dots the day stands first, unless the second number is a day. Other dates begin
+    with the year.
     """
     if not places:
         return "year"
@@ -258,7 +262,7 @@ def first_of(places: frozenset[str]) -> First | None:
 
 
 def moment_of(text: str, first: First) -> Moment | None:
-    """Return the moment that a text tells; None if it is no date.
+    """Return the moment that a text names; None if it is no date.
 
     Texts with the year first, or with the name of a month, are read whatever dates begin with. A month or a year is
     its first day. Times of day are those of the first day of 1970.
@@ -285,8 +289,10 @@ def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
         return 1970, 1, 1
     year = _year(str(parts["year"] or parts.get("later")))
     if parts.get("one"):
-        earlier, later = int(str(parts["one"])), int(str(parts["two"]))
-        return (year, later, earlier) if first == "day" else (year, earlier, later)
+        first_number, second_number = int(str(parts["one"])), int(str(parts["two"]))
+        if first == "day":
+            return year, second_number, first_number
+        return year, first_number, second_number
     if parts.get("named"):
         month = ABBREVIATED[str(parts["named"])[:3].lower()]
     else:
