@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import signal
@@ -82,6 +83,21 @@ def test_what_is_not_there_is_named(s3: S3, tmp_path: Path):
     require_refusals(asked, error=InputError)
     with pytest.raises(InputError, match="there is no bucket 'nowhere'"), written(locate("s3://nowhere/a.csv")):
         pytest.fail("the bucket is looked for before anything is written")
+
+
+def test_compressed_parts_of_a_folder_on_a_server_are_read(s3: S3, tmp_path: Path):
+    rows = "".join(f"{i},{i % 7},\n" for i in range(40))
+    (tmp_path / "1.csv").write_text(f"a,target,\n{rows}")
+    (tmp_path / "2.csv.gz").write_bytes(gzip.compress(f"a,target,\n{rows}".encode()))
+    for name in ("1.csv", "2.csv.gz"):
+        s3.put(f"parts/{name}", tmp_path / name)
+    told: list[str] = []
+    dataset = load(tmp_path, "s3://rows/parts/", tell=told.append)
+    assert (len(dataset.target), dataset.features) == (80, ("a",))
+    assert told == ["data set parts: empty columns without a name are left out of 1.csv and 1 more."]
+    s3.put("parts/3.xlsx", tmp_path / "1.csv")
+    with pytest.raises(InputError, match=r"s3://rows/parts/: holds '3\.xlsx', which cannot be read, next to 1\.csv"):
+        load(tmp_path, "s3://rows/parts/")
 
 
 def test_a_server_that_refuses_or_is_not_there_is_named(s3: S3, monkeypatch: pytest.MonkeyPatch):
