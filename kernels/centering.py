@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from learnkernels.kernels.parameters import require_one_of
 from learnkernels.kernels.weights import as_sample_weight, near_one
@@ -83,7 +82,7 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
     ValueError
         Rows have different lengths, or entries are no real numbers.
     """
-    if sparse.issparse(matrix):
+    if hasattr(matrix, "toarray"):  # a sparse matrix or array of SciPy, which is not imported for this
         matrix = matrix.toarray()
     if isinstance(matrix, np.ma.MaskedArray):
         matrix = np.ma.filled(matrix.astype(np.float64), np.nan)
