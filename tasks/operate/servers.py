@@ -123,7 +123,8 @@ def prefect_server(port: int) -> Service:
     """Return the Prefect server on the database of the working directory, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
     url = f"http://{LOOPBACK}:{port}"
     given = {
-        "PREFECT_UI_API_URL": f"{url}/api",  # its pages ask port 4200 unless told otherwise
+        "PREFECT_UI_API_URL": f"{url}/api",  # its pages ask port 4200 by default
+        "PREFECT_UI_URL": url,  # links in notifications begin with it
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{url},http://localhost:{port}",
         "PREFECT_SERVER_API_AUTH_STRING": environment.folder_key(),
     }

@@ -18,7 +18,9 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
+from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import PREFECT_API_URL
+from prefect.states import Pending, Running
 from prefect.utilities.callables import parameter_schema
 
 from learnkernels.conf.errors import InputError
@@ -193,6 +195,34 @@ def test_runs_without_a_sign_of_life_are_marked_by_prefect(client: SyncPrefectCl
     assert (action.state.value, action.force, automation.trigger.posture.value) == ("CRASHED", False, "Proactive")
     beats = int(scheduled_settings()["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
     assert timedelta(seconds=4 * beats) < automation.trigger.within == timedelta(minutes=3)
+
+
+@pytest.mark.slow(40)
+def test_a_run_that_dies_in_any_state_is_marked(client: SyncPrefectClient):
+    automation = yaml.safe_load(recovery.CRASHED_RUNS.read_text(encoding="utf-8"))
+    automation["name"] = "marks soon"
+    automation["trigger"]["within"] = 10  # the least that Prefect accepts
+    automation_id = client.create_automation(AutomationCore.model_validate(automation))
+    lives = [
+        [Pending()],
+        [Pending(), Pending(name="Submitting")],
+        [Pending(), Pending(name="Submitting"), Running()],
+        [Pending(), Running(), Running(name="Retrying")],
+    ]
+    runs = []
+    for states in lives:
+        run = client.create_flow_run(train, tags=["learnkernels"])
+        for state in states:
+            client.set_flow_run_state(run.id, state, force=True)
+        runs.append(run.id)
+
+    def states_of_runs() -> list[str]:
+        return [client.read_flow_run(run).state.name for run in runs]
+
+    try:
+        assert within(lambda: states_of_runs() == ["Crashed"] * len(lives), 120, 0.5), states_of_runs()
+    finally:
+        client.delete_automation(automation_id)
 
 
 def test_of_missed_runs_the_latest_is_made_up_for(client: SyncPrefectClient):
