@@ -18,7 +18,7 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
     """A browser on both dashboards of a folder in which the first example was run."""
     if shots.chromium() is None:
         pytest.skip("there is no Chromium on the PATH")
-    deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--register", "demo", "--paused")
+    deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--register", "demo")
     results = tmp_path / "results" / "quickstart"
     with shots.dashboards(tmp_path, [shots.FIRST, deploy]) as places, shots.browser(places) as context:
         before = set(results.glob("*/folds.parquet"))
