@@ -279,20 +279,32 @@ def _oddities(dataset: Dataset, target: str) -> list[str]:
     """Return what looks odd: columns that leak the target, and rows that repeat others."""
     assert dataset.table is not None
     X, y = np.asarray(dataset.X[:LOOKED_AT]), dataset.target.values[:LOOKED_AT]
-    owners, found = np.array(dataset.table.features.owners), list[str]()
-    for column in dataset.table.columns if len(y) >= FEW_ROWS else ():
-        Z = X[:, owners == column.name]
-        ordered = isinstance(column, NumberColumn) or column.kind == "date"
-        if _tells(Z[:, 0] if ordered else np.unique(Z, axis=0, return_inverse=True)[1].ravel(), y, ordered, dataset):
-            found.append(column.name)
     lines = []
-    if found:
-        tell = "determines" if len(found) == 1 else "each determine"
-        lines = [f"check: {_some(found)} alone {tell} {target}; drop columns that are unknown at prediction time"]
+    if leaks := leaking_columns(dataset):
+        tell = "determines" if len(leaks) == 1 else "each determine"
+        lines = [f"check: {_some(leaks)} alone {tell} {target}; drop columns that are unknown at prediction time"]
     if copies := len(y) - len(np.unique(np.column_stack([X, y]), axis=0)):
         rows = "1 row repeats another" if copies == 1 else f"{copies:,} rows repeat others"
         lines.append(f"check: {rows}, with the same {target}; 'distinct: true' keeps one of each")
     return lines
+
+
+def leaking_columns(dataset: Dataset) -> list[str]:
+    """Return the columns of which each alone determines the target of nearly all rows; none for a few rows."""
+    y = dataset.target.values[:LOOKED_AT]
+    if dataset.table is None or len(y) < FEW_ROWS:
+        return []
+    X, owners = np.asarray(dataset.X[:LOOKED_AT]), np.array(dataset.table.features.owners)
+    leaks = []
+    for column in dataset.table.columns:
+        features = X[:, owners == column.name]
+        ordered = isinstance(column, NumberColumn) or column.kind == "date"
+        values = features[:, 0]
+        if not ordered:
+            values = np.unique(features, axis=0, return_inverse=True)[1].ravel()
+        if _tells(values, y, ordered, dataset):
+            leaks.append(column.name)
+    return leaks
 
 
 def _tells(values: np.ndarray, y: np.ndarray, ordered: bool, dataset: Dataset) -> bool:

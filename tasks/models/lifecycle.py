@@ -16,13 +16,14 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.persistence.model import load_model
-from learnkernels.tasks.data.dataset import DatasetRef, copied_share
+from learnkernels.tasks.data.dataset import DatasetRef, copied_share, load_dataset
+from learnkernels.tasks.data.starting import leaking_columns
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import plain
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.models import promotion, registry, training
+from learnkernels.tasks.models import promotion, registry, scoring, training
 from learnkernels.tasks.models.registry import ModelVersion
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, digest, file_digest
@@ -77,6 +78,7 @@ def track_model(
     facts = {registry.PLACE: training.place_of(config), registry.RECIPE: digest(promotion.recipe(config))}
     if not ref.in_parts:
         facts[registry.COPIED] = f"{copied_share(ref):.4g}"
+        facts[registry.LEAKS] = json.dumps(leaking_columns(load_dataset(ref)))
     if newest is not None and newest.digest == file_digest(path):
         version = newest
         changed = {key: of for key, of in facts.items() if version.tags.get(key) != of}
@@ -175,6 +177,7 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
     model = registry.load_version(version)
     config, about = training.recipe_of(model, version), model.about
     title = config.learners[0].title
+    leaks = version.tags.get(registry.LEAKS)
     columns, spreads = promotion.columns_of(model, config.datasets[0])
     found = promotion.Contender(
         version=version.version,
@@ -187,9 +190,24 @@ def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig
         spreads=spreads,
         classes=tuple(str(label) for label in getattr(model.estimator, "classes_", ())),
         copied=float(version.tags[registry.COPIED]) if registry.COPIED in version.tags else None,
+        n_rows=about["n_rows"],
+        leaks=None if leaks is None else tuple(json.loads(leaks)),
+        scored=_columns_to_score(version, columns),
     )
     folds = registry.stored_folds(version, title)
     return (found if folds is None else found.measured(folds, in_training=True)), config
+
+
+def _columns_to_score(version: ModelVersion, columns: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the columns of the input that a version scored last, as it is today; None where it has scored none."""
+    last = registry.last_scored(version)
+    if last is None:
+        return None
+    source, columns_then = last
+    try:
+        return tuple(scoring.input_columns(source, set(columns)))
+    except InputError:  # it was moved, or lies on another machine
+        return tuple(columns_then)
 
 
 @step("record the decision on {decision.model}")

@@ -30,6 +30,18 @@ OF_THE_RECIPE = (
 COPIES = 0.1
 """Largest rise in the share of rows that repeat others with which errors on common folds still count."""
 
+LOST = 0.4
+"""Share of the champion's rows that a refresh may lack: half of a table that grew is more than half of earlier rows."""
+
+FEWER = 0.1
+"""Share of the champion's rows that a refresh may lack without a remark."""
+
+IMPLAUSIBLE = 0.25
+"""Share of the champion's expected error below which a refresh seems to have learned from a leak."""
+
+SURE = 0.02
+"""Level at which this fall must be significant: small errors vary by more than that factor."""
+
 UNITS = 10.0
 """Factor by which the spread of a column may change before it has other units."""
 
@@ -61,6 +73,12 @@ class Contender:
         Empty for a regression.
     copied : float or None
         Share of its rows that repeat others, where that is known.
+    n_rows : int
+        Rows that it learned from; 0 where that is unknown.
+    leaks : tuple of str or None
+        Columns of which each alone determines the target, where that is known.
+    scored : tuple of str or None
+        Columns of the input that it scored last; None where it has scored none.
     errors : tuple of float
         Test error of its recipe in each trial on the common folds.
     test_share : float
@@ -78,6 +96,9 @@ class Contender:
     spreads: Mapping[str, float] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     copied: float | None = None
+    n_rows: int = 0
+    leaks: tuple[str, ...] | None = None
+    scored: tuple[str, ...] | None = None
     errors: tuple[float, ...] = ()
     test_share: float = 0.0
 
@@ -124,11 +145,40 @@ class Contender:
             if max(now / before, before / now) > UNITS:
                 said.append(f"{name!r} with a spread of {now:.3g} in place of {before:.3g}")
         copies = self.copied is not None and other.copied is not None and self.copied > other.copied + COPIES
+        lost = 0 < self.n_rows < (1 - LOST) * other.n_rows
         return [
             *([f"learned {', '.join(said)}"] if said else []),
             *([f"learned {tasks[0]} in place of {tasks[1]}"] if tasks[0] != tasks[1] else []),
             *([f"has no rows of class {listed(gone)}"] if gone and self.classes else []),
             *([f"learned from rows of which {self.copied:.0%} repeat others"] if copies else []),
+            *([f"learned {self.fewer_rows(other)}"] if lost else []),
+            *self._implausible(other),
+        ]
+
+    def fewer_rows(self, other: Contender) -> str:
+        """Return how many rows it learned from, in words, if these are clearly fewer than those of another version."""
+        if not self.n_rows or self.n_rows >= (1 - FEWER) * other.n_rows:
+            return ""
+        return f"from {self.n_rows:,} rows in place of {other.n_rows:,}"
+
+    def _implausible(self, other: Contender) -> list[str]:
+        """Return, in words, that its expected error is lower than that of another version by more than is plausible."""
+        if self.metric != other.metric or self.expected >= IMPLAUSIBLE * other.expected:
+            return []
+        p = higher_p(np.array(other.stored), np.array(self.stored), self.test_share)
+        if p is not None and p >= SURE:
+            return []
+        return [f"has less than {IMPLAUSIBLE:.0%} of its error, as if a column held the target"]
+
+    def dangers(self, champion: Contender) -> list[str]:
+        """Return, in words, the new columns that leak the target or that the rows to score lack; of any recipe."""
+        known = champion.columns if champion.leaks is None else champion.leaks
+        leaks = [name for name in self.leaks or () if name not in known]
+        absent = [] if champion.scored is None else [name for name in self.columns if name not in champion.scored]
+        verb = "determines" if len(leaks) == 1 else "each determine"
+        return [
+            *([f"reads {listed(leaks)}, which alone {verb} the target"] if leaks else []),
+            *([f"reads {listed(absent)}, which the rows to score lack"] if absent else []),
         ]
 
 
@@ -193,12 +243,20 @@ class Challenge:
         return self.defender is not None and not set(self.challenger.recipes).isdisjoint(self.defender.recipes)
 
     @property
+    def refusals(self) -> list[str]:
+        """Why the champion stays, in words, whatever the errors are."""
+        if self.defender is None:
+            return []
+        dangers = self.challenger.dangers(self.defender)
+        return [*self.challenger.faults(self.defender), *dangers] if self.same_recipe else dangers
+
+    @property
     def measurable(self) -> bool:
         """Whether errors on common folds can decide."""
         ours, theirs = self.challenger, self.defender
-        if theirs is None or self.same_version:
+        if theirs is None or self.same_version or self.refusals:
             return False
-        refreshes = self.refresh and ours.digest != theirs.digest and not ours.faults(theirs)
+        refreshes = self.refresh and ours.digest != theirs.digest
         return refreshes or not self.same_recipe
 
     def decided(self, moved: bool, reason: str, **tested: Any) -> Challenge:
@@ -213,6 +271,7 @@ def decide(of: Challenge) -> Challenge:
     A version of another recipe takes over where its errors are lower: by a corrected resampled t-test on common folds.
     One of the same recipe that learned from other rows, a *refresh*, takes over where it has all columns and classes of
     the champion, its error is not above the stored one by more than the margin, and on common folds it is not worse.
+    None takes over that reads a new column which alone determines the target, or which the rows to score lack.
 
     References
     ----------
@@ -220,7 +279,9 @@ def decide(of: Challenge) -> Challenge:
     """
     ours, theirs = of.challenger, of.defender
     if theirs is None:
-        return of.decided(True, f"version {ours.version} is the first champion, as there was none to beat")
+        leaks = [f"check: {listed(ours.leaks)} alone determines the target"] if ours.leaks else []
+        reason = f"version {ours.version} is the first champion, as there was none to beat{_and(leaks)}"
+        return of.decided(True, reason)
     if of.same_version:
         return of.decided(False, f"version {ours.version} is the champion already")
     if not of.same_recipe:
@@ -235,12 +296,15 @@ def decide(of: Challenge) -> Challenge:
 
 def _if_better(of: Challenge, ours: Contender, theirs: Contender) -> Challenge:
     """Decide between two recipes by their errors on common folds."""
+    if of.refusals:
+        reason = f"version {ours.version} {' and '.join(of.refusals)}, so version {theirs.version} stays; {_remedy(of)}"
+        return of.decided(False, reason)
     errors, baseline = np.array(ours.errors), np.array(theirs.errors)
     p = corrected_p(errors, baseline, ours.test_share)
     wins = p is not None and p < of.level
     outcome = "is significantly better and takes over from" if wins else "is not significantly better than"
     reason = (
-        f"version {ours.version}{_and(ours.differences(theirs))} {outcome} version {theirs.version}: {ours.shown} "
+        f"version {ours.version}{_remarks(ours, theirs)} {outcome} version {theirs.version}: {ours.shown} "
         f"against {theirs.shown} on the same folds ({_tested(p)}, level {of.level:g})"
     )
     return of.decided(wins, reason, test="better", p=p, uncorrected_p=paired_p(errors, baseline))
@@ -254,11 +318,11 @@ def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Challeng
     p = higher_p(np.array(ours.stored), allowed * np.array(held.stored), ours.test_share) if comparable else None
     above = ours.expected > allowed * held.expected if p is None else p < of.level
     errors = f"expected error {ours.expected:.4g} against {held.expected:.4g} of version {held.version}"
-    faults = ours.faults(theirs)
-    if faults or (comparable and above):
+    if of.refusals or (comparable and above):
+        why = " and ".join(of.refusals) or "is worse"
         reason = (
-            f"version {ours.version} {' and '.join(faults) or 'is worse'}, so version {theirs.version} stays: {errors} "
-            f"({_tested(p)}, {limits}); correct the rows, or set the alias {CHAMPION} in MLflow"
+            f"version {ours.version} {why}, so version {theirs.version} stays: {errors} ({_tested(p)}, {limits}); "
+            f"{_remedy(of)}"
         )
         return of.decided(False, reason, test="worse than before", p=p)
     now, then = np.array(ours.errors), np.array(theirs.errors)
@@ -267,10 +331,23 @@ def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Challeng
     passes = p is not None and p < of.level
     outcome = "is not worse and takes over from" if passes else "may be worse than"
     reason = (
-        f"version {ours.version}, of the same recipe on other rows{_and(ours.differences(theirs))}, {outcome} version "
+        f"version {ours.version}, of the same recipe on other rows{_remarks(ours, theirs)}, {outcome} version "
         f"{theirs.version}: {ours.shown} against {theirs.shown} on the same folds ({_tested(p)}, {limits}); {errors}"
     )
     return of.decided(passes, reason, test="not worse", p=p, uncorrected_p=paired_p(now, then))
+
+
+def _remedy(of: Challenge) -> str:
+    """Return what to do about a refusal, in words."""
+    assert of.defender is not None
+    correct = "drop such columns" if of.challenger.dangers(of.defender) else "correct the rows"
+    return f"{correct}, or set the alias {CHAMPION} in MLflow"
+
+
+def _remarks(ours: Contender, theirs: Contender) -> str:
+    """Return, in brackets, how columns and number of rows differ from those of the champion, if they do."""
+    fewer = ours.fewer_rows(theirs)
+    return _and([*ours.differences(theirs), *([fewer] if fewer else [])])
 
 
 def _and(differences: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -46,6 +47,12 @@ PLACE = "learnkernels.place"
 
 RECIPE, COPIED = "learnkernels.recipe", "learnkernels.copied"
 """Tags of a version: the digest of the configuration that chose it, and the share of its rows that repeat others."""
+
+LEAKS = "learnkernels.leaks"
+"""Tag of a version: the columns of which each alone determines the target, as JSON."""
+
+SCORED = "scored.json"
+"""Artifact of the run that trained a version: the input that it scored last, and the columns of that."""
 
 REFERENCE, REJECTED = "learnkernels.reference", "learnkernels.rejected"
 """Tags of a version: of which version the error is not to be exceeded, and which champion has been preferred to it."""
@@ -268,6 +275,12 @@ def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
         client.log_batch(version.run_id, [Metric(name, value, now, step) for name, value in metrics.items()])
 
 
+def log_scored(version: ModelVersion, source: str, columns: Sequence[str]) -> None:
+    """Keep, with the run that trained a version, the input that it scored last and the columns of this input."""
+    with mlflow_store() as client:
+        client.log_dict(version.run_id, {"input": source, "columns": list(columns)}, SCORED)
+
+
 # Finding -------------------------------------------------------------------------------------------------------------
 
 
@@ -402,6 +415,16 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
         except (MlflowException, OSError):
             return None
         return pd.read_parquet(path, filters=[("learner", "==", learner)])
+
+
+def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
+    """Return the input that a version scored last and the columns of this input; None where it has scored none."""
+    try:
+        text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{SCORED}")
+    except (MlflowException, OSError):
+        return None
+    scored = json.loads(text)
+    return scored["input"], scored["columns"]
 
 
 @contextmanager

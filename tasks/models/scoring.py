@@ -34,7 +34,7 @@ from learnkernels.tasks.data.tables import FORMATS, Table, TableOutput, location
 from learnkernels.tasks.evidence.databases import first_line, mlflow_ui
 from learnkernels.tasks.evidence.markdown import Markdown, code, link, plain, render
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.models.registry import PLACE, ModelVersion, load_version, log_series
+from learnkernels.tasks.models.registry import PLACE, ModelVersion, load_version, log_scored, log_series
 from learnkernels.tasks.naming import step
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class Tally:
         Missing values and new levels.
     columns, ignored : list of str
         Of the output; and those of the input that the model does not read.
+    input_columns : list of str
+        All columns of the input.
     notes : list of str
         Remarks about the files of the input.
     """
@@ -92,13 +94,14 @@ class Tally:
     columns: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    input_columns: list[str] = field(default_factory=list)
 
     def __add__(self, other: Tally) -> Tally:
         joined = {name: one + other.distributions[name] for name, one in self.distributions.items()}
         new = None if self.new is None or other.new is None else self.new + other.new
         notes = list(dict.fromkeys([*self.notes, *other.notes]))
         rows, report = self.rows + other.rows, self.report + other.report
-        return Tally(joined, new, rows, report, self.columns, self.ignored, notes)
+        return Tally(joined, new, rows, report, self.columns, self.ignored, notes, self.input_columns)
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,8 @@ class Scores:
         Columns of the input that the model does not read.
     drift : DriftReport
         How the rows differ from the training rows.
+    input_columns : list of str
+        All columns of the input.
     """
 
     rows: int
@@ -223,6 +228,7 @@ class Scores:
     cells: list[str]
     ignored: list[str]
     drift: DriftReport
+    input_columns: list[str]
 
 
 def progress_lines(progress: RunProgress) -> Callable[[float, int], None]:
@@ -251,11 +257,12 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
         log.info("columns that %s does not read are ignored: %s", version.uri, listed(scores.ignored))
     for sentence in (*drift.warnings, *([drift.note] if drift.note else [])):
         log.warning("drift: %s", sentence)
-    if drift.metrics:
-        try:
+    try:
+        log_scored(version, source, scores.input_columns)
+        if drift.metrics:
             log_series(version, {f"drift/{name}": value for name, value in drift.metrics.items()})
-        except InputError as error:  # the predictions are there, and no reason to have none
-            log.warning("drift is not in MLflow: %s", error)
+    except InputError as error:  # the predictions are there, and no reason to have none
+        log.warning("columns and drift are not in MLflow: %s", error)
     page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
     facts: dict[str, Any] = {
         "input": code(source),
@@ -433,7 +440,14 @@ def _scored(
         distributions = {name: distribution_of(np.empty(0, of), numbers) for name, of in predicted.items()}
         nothing = np.empty((0, len(model.feature_columns))), np.empty((0, len(model.score_names)))
         new = None if model.reference is None else NewRows.of(*nothing, model.reference, [0])
-        tally = Tally(distributions, new, columns=schema.names, ignored=ignored, notes=table.notes)
+        tally = Tally(
+            distributions,
+            new,
+            columns=schema.names,
+            ignored=ignored,
+            notes=table.notes,
+            input_columns=list(table.schema.names),
+        )
         with written(output) as path:
             with TableOutput(path, output, schema) as out:
                 for piece in table.tables(list(dict.fromkeys([*model.features, *asked.ids])), model.batch_rows):
@@ -473,6 +487,7 @@ def _settled(model: Model, tally: Tally, source: str, drift: DriftConfig, starte
         cells=[*tally.notes, *tally.report.sentences()],
         ignored=tally.ignored,
         drift=drift_report(model, tally, drift),
+        input_columns=tally.input_columns,
     )
     if scores.drift.warnings and drift.on_drift == "fail":
         raise Drifted(
@@ -556,6 +571,12 @@ def _inputs_of(source: str, wanted: set[str]) -> tuple[Location, ...]:
     locations = [table_location(one.text) for one in locations_of(source)]
     told = [told_by_folders(location.text) for location in locations]
     return telling(locations, [{name: of for name, of in one.items() if name in wanted} for one in told])
+
+
+def input_columns(source: str, wanted: set[str]) -> list[str]:
+    """Return the columns of an input, with those wanted that its folders tell; InputError where it is none."""
+    with Table(_inputs_of(source, wanted)[:1]) as table:
+        return list(table.schema.names)
 
 
 def _input_of(file: str, told: Told = ()) -> Table:

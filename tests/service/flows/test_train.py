@@ -243,17 +243,35 @@ def mistaken(frame: pd.DataFrame, share: float) -> pd.DataFrame:
     return frame.assign(species=np.where(rng.random(len(frame)) < share, drawn, frame["species"]))
 
 
+def hinted(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table with a column that nearly repeats the species, but for every fiftieth row."""
+    return frame.assign(hint=np.where(np.arange(len(frame)) % 50 == 0, "oak", frame["species"]))
+
+
 EVENTS: dict[int, tuple[str, Callable[[pd.DataFrame], pd.DataFrame], str]] = {
     1: ("the first night", lambda of: of, "first champion"),
+    3: ("half of the rows are lost", lambda of: of[: len(of) // 2], "learned from 135 rows in place of 260"),
     5: ("a column is lost", lambda of: of.drop(columns="width"), "learned without 'width', so version 4"),
+    7: (
+        "a column determines the target",
+        lambda of: of.assign(code=of["species"].map({"ash": 1, "birch": 2, "cedar": 3})),
+        "reads 'code', which alone determines the target",
+    ),
     8: (
         "a column has values of another kind",
         lambda of: of.assign(width=np.where(of["width"] > 0, "wide", "slim")),
         "learned 'width' as category in place of number",
     ),
     10: ("a column has other units", lambda of: of.assign(width=1000 * of["width"]), "'width' with a spread of 99"),
+    11: (
+        "the rows to score lack a column",
+        lambda of: of.assign(height=np.sin(np.arange(len(of)))),
+        "reads 'height', which the rows to score lack, so version",
+    ),
     12: ("all values of a column are missing", lambda of: of.assign(depth=np.nan), "learned without 'depth'"),
+    13: ("errors fall further than is plausible", hinted, "has less than 25% of its error, as if a column held"),
     14: ("a class has no rows", lambda of: of[of["species"] != "cedar"], "has no rows of class 'cedar'"),
+    15: ("a tenth of the rows is lost", lambda of: of[:290], "(from 290 rows in place of 330)"),
     16: ("rows are there twice", lambda of: pd.concat([of, of]), "from rows of which 50% repeat others"),
     18: ("errors are higher", lambda of: mistaken(of, 0.5), "is worse, so version"),
     20: ("a category is new", lambda of: of.assign(place=[*of["place"][:-9], *["moor"] * 9]), "not worse and takes"),
@@ -286,6 +304,8 @@ def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(work
             kernels = [{"family": "gaussian", "gammas": [3.0 if night < 23 else 0.1]}]
             train(small(datasets=[data], kernels=kernels, learners=["unif"], predictor="krr"), "trees")
             done = promote("trees")
+            sound.drop(columns="species").to_csv("new.csv", index=False)
+            assert predict("trees", "new.csv", "scored.csv")["rows"] == len(sound)
             assert (said in done["reason"], done["moved"]) == (True, outcomes[event] == "promoted") or night == 25, done
             kept = load_version(find_version("trees@champion"))
             predicted = kept.columns(sound[list(kept.features)])["prediction"]
@@ -295,6 +315,23 @@ def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(work
             texts += [f"trees: {done['reason']}."] * (night != 6)
         assert within(lambda: len(told) >= len(texts), 60), told
     assert sorted(one["message"].splitlines()[0] for one in told) == sorted(texts)
+
+
+@pytest.mark.slow(60)
+@alone
+def test_twenty_clean_nights_raise_no_alarm():
+    rng = np.random.default_rng(3)
+    rows = pd.DataFrame(rng.normal(size=(400, 3)), columns=["width", "depth", "height"])
+    rows["weight"] = rows["width"] * rows["depth"] + rows["height"] + 0.3 * rng.normal(size=400)
+    data = {"source": "file", "path": "rows.csv", "target": "weight", "scale": "standard"}
+    night = partial(small, datasets=[data], kernels=[{"family": "gaussian", "gammas": [0.2]}], learners=["unif"])
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        for number in range(1, 21):  # new rows come, and the oldest go
+            rows[5 * number : 200 + 10 * number].to_csv("rows.csv", index=False)
+            train(night(predictor="krr"), "rows")
+            done = promote("rows")
+            assert (done["moved"], done["champion"]) == (True, number), done["reason"]
+            assert predict("rows", "rows.csv", "scored.csv")["rows"] == 200 + 5 * number
 
 
 @pytest.mark.slow(15)

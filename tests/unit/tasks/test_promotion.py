@@ -98,6 +98,7 @@ WORSE = [
     ({"classes": ("x", "y")}, {"classes": ("x", "y", "z")}, "has no rows of class 'z'"),
     ({}, {"classes": ("x", "y")}, "learned a regression in place of a classification"),
     ({"copied": 0.5}, {"copied": 0.1}, "learned from rows of which 50% repeat others"),
+    ({"n_rows": 300}, {"n_rows": 575}, "learned from 300 rows in place of 575"),
 ]
 
 
@@ -112,6 +113,53 @@ def test_a_refresh_of_worse_rows_is_refused_whatever_its_error(facts: Any, champ
     assert not Challenge("m", better, contender(1, CHAMPION, **champion), None, 0.1, 0.05, True).measurable
     other = decided(replace(better, recipes=("two",)), contender(1, CHAMPION, **champion))
     assert other.moved  # by a recipe that asked for it
+
+
+DANGERS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"leaks": ("c",)}, {"leaks": ()}, "reads 'c', which alone determines the target"),
+    ({"leaks": ("c", "d")}, {}, "reads 'c', 'd', which alone each determine the target"),
+    ({}, {"scored": ("a", "id")}, "reads 'b', which the rows to score lack"),
+]
+
+
+@pytest.mark.parametrize("recipe", ["one", "two"])
+@pytest.mark.parametrize(("facts", "champion", "said"), DANGERS)
+def test_a_column_that_leaks_or_cannot_be_scored_is_refused_in_every_recipe(
+    recipe: str, facts: Any, champion: Any, said: str
+):
+    better = contender(2, 0.5 * CHAMPION, recipe, **facts)
+    defender = contender(1, CHAMPION, **champion)
+    assert not Challenge("m", better, defender, None, 0.1, 0.05, True).measurable
+    decision = decided(better, defender)
+    assert (decision.moved, decision.champion) == (False, 1)
+    assert f"version 2 {said}, so version 1 stays" in decision.reason
+    assert decision.reason.endswith("drop such columns, or set the alias champion in MLflow")
+    # After the alias was set by hand, the same columns are no news.
+    later = decided(replace(better, version=3, digest="3"), replace(better, scored=("a", "b")))
+    assert later.moved
+
+
+def test_the_first_champion_says_which_column_leaks():
+    found = decide(Challenge("m", contender(1, CHAMPION, leaks=("c",)), None, None, 0.1, 0.05, True))
+    assert found.moved
+    assert found.reason.endswith("there was none to beat (check: 'c' alone determines the target)")
+
+
+@pytest.mark.parametrize(("share", "refused"), [(0.0, True), (0.2, True), (0.3, False)])
+def test_an_error_that_falls_further_than_is_plausible_is_refused(share: float, refused: bool):
+    decision = decided(contender(2, share * CHAMPION))
+    assert decision.moved is not refused
+    assert ("has less than 25% of its error, as if a column held the target" in decision.reason) is refused
+    # Small errors vary by such factors from night to night.
+    varying = np.array([0.02, 0.0, 0.02, 0.0, 0.01])
+    assert decided(contender(2, share * varying), contender(1, varying)).moved
+
+
+@pytest.mark.parametrize(("n_rows", "remark"), [(1000, ""), (910, ""), (890, " (from 890 rows in place of 1,000)")])
+def test_a_tenth_fewer_rows_are_said_and_no_reason_to_refuse(n_rows: int, remark: str):
+    decision = decided(contender(2, CHAMPION, n_rows=n_rows), contender(1, CHAMPION, n_rows=1000))
+    assert decision.moved
+    assert f"of the same recipe on other rows{remark}, is not worse" in decision.reason
 
 
 def test_columns_that_were_added_are_measured_and_said():
