@@ -9,6 +9,7 @@ from prefect import flow
 
 from learnkernels.conf.loading import shown
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.comparison import config_on, measure_kernels, measure_learners
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -18,6 +19,7 @@ from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_for
 from learnkernels.tasks.measure.statistics import require_feasible
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.models.lifecycle import contender, record_decision, require_model_name, rivals
+from learnkernels.tasks.models.newest import score_newest_rows
 from learnkernels.tasks.models.promotion import Challenge, decide, on_the_same_folds, require_same_rows
 from learnkernels.tasks.models.registry import REJECTED
 from learnkernels.tasks.naming import new_run_id, run_name
@@ -46,7 +48,7 @@ def promote(
     3. Take the *recipes* of both (base kernels, learner, parameters, columns, scaling) to the challenger's data, as
        they are today, and learn both on the training folds of every trial.
     4. Compare their test errors by a t-test that allows for training rows which trials share: another recipe must be
-       better, a refresh not worse by the margin.
+       better, a refresh not worse by the margin. Score the champion, as it is in use, on the rows that it has not seen.
     5. Move the alias `champion`, or not, and leave the decision with its evidence in MLflow, Prefect and `results/`.
 
     The margin is `promotion_margin` of the configuration. Returned are the champion, the reason, and where the evidence
@@ -66,7 +68,9 @@ def promote(
             defender, against = contender(theirs)
             challenge = replace(challenge, defender=defender, reference=contender(reference)[0])
             if challenge.measurable:
-                challenge, results = _measured(challenge, config, against, progress)
+                challenge, results, ref = _measured(challenge, config, against, progress)
+                newest = score_newest_rows(ours, theirs, ref)
+                challenge = replace(challenge, newest=newest)
         decision = decide(challenge)
         folder = record_decision(run, decision, run_id, results)
     again = theirs is not None and ours.tags.get(REJECTED) == str(theirs.version)
@@ -88,8 +92,8 @@ def promote(
 
 def _measured(
     challenge: Challenge, config: CompareConfig, against: CompareConfig, progress: RunProgress
-) -> tuple[Challenge, tuple[FoldsRef, FoldsRef]]:
-    """Return a challenge with the errors of both recipes on the challenger's data, and these errors' tables."""
+) -> tuple[Challenge, tuple[FoldsRef, FoldsRef], DatasetRef]:
+    """Return a challenge with the errors of both recipes on the challenger's data, their tables, and these data."""
     ours, theirs = challenge.challenger, challenge.defender
     assert theirs is not None
     added = ours.beyond(theirs) if theirs.columns else []
@@ -111,4 +115,4 @@ def _measured(
         dataset=data[0].name,
         digest=data[0].digest,
     )
-    return found, (results[0], results[1])
+    return found, (results[0], results[1]), data[0]

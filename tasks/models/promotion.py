@@ -18,6 +18,7 @@ from learnkernels.tasks.data.dataset import DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import render
 from learnkernels.tasks.evidence.report import as_sentence
 from learnkernels.tasks.measure.t_tests import corrected_p, higher_p, paired_p, share_of_test
+from learnkernels.tasks.models.newest import NewestRows
 from learnkernels.tasks.models.registry import CHAMPION
 
 OF_THE_RECIPE = (
@@ -214,6 +215,8 @@ class Challenge:
         Of that test, a corrected resampled t-test.
     uncorrected_p : float or None
         Of the papers' paired t-test that the challenger is better.
+    newest : NewestRows or None
+        Errors on rows that the champion has not seen, of which it is scored as it is in use.
     """
 
     model: str
@@ -231,6 +234,7 @@ class Challenge:
     test: str = ""
     p: float | None = None
     uncorrected_p: float | None = None
+    newest: NewestRows | None = None
 
     @property
     def same_version(self) -> bool:
@@ -305,7 +309,8 @@ def _if_better(of: Challenge, ours: Contender, theirs: Contender) -> Challenge:
     outcome = "is significantly better and takes over from" if wins else "is not significantly better than"
     reason = (
         f"version {ours.version}{_remarks(ours, theirs)} {outcome} version {theirs.version}: {ours.shown} "
-        f"against {theirs.shown} on the same folds ({_tested(p)}, level {of.level:g})"
+        f"against {theirs.shown} on the same folds ({_percent(ours.mean, theirs.mean)}{_tested(p)}, level "
+        f"{of.level:g}){_on_newest_rows(of)}"
     )
     return of.decided(wins, reason, test="better", p=p, uncorrected_p=paired_p(errors, baseline))
 
@@ -317,22 +322,30 @@ def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Challeng
     comparable = ours.metric == held.metric
     p = higher_p(np.array(ours.stored), allowed * np.array(held.stored), ours.test_share) if comparable else None
     above = ours.expected > allowed * held.expected if p is None else p < of.level
-    errors = f"expected error {ours.expected:.4g} against {held.expected:.4g} of version {held.version}"
+    change = _percent(ours.expected, held.expected)
+    errors = (
+        f"expected error {ours.expected:.4g} against {held.expected:.4g} of version {held.version} "
+        f"({change}{_tested(p, ' that it is higher')}"
+    )
     if of.refusals or (comparable and above):
         why = " and ".join(of.refusals) or "is worse"
-        reason = (
-            f"version {ours.version} {why}, so version {theirs.version} stays: {errors} ({_tested(p)}, {limits}); "
-            f"{_remedy(of)}"
-        )
+        reason = f"version {ours.version} {why}, so version {theirs.version} stays: {errors}, {limits}); {_remedy(of)}"
         return of.decided(False, reason, test="worse than before", p=p)
     now, then = np.array(ours.errors), np.array(theirs.errors)
+    refresh = f"version {ours.version}, of the same recipe on other rows{_remarks(ours, theirs)},"
+    if np.array_equal(now, then):  # a recipe against itself
+        reason = (
+            f"{refresh} is not worse and takes over from version {theirs.version}: {errors}, {limits})"
+            f"{_on_newest_rows(of)}"
+        )
+        return of.decided(True, reason, test="worse than before", p=p)
     never_above = len(now) == len(then) and bool((now <= then).all())
     p = 0.0 if never_above else corrected_p(now - of.margin * then.mean(), then, ours.test_share)
     passes = p is not None and p < of.level
     outcome = "is not worse and takes over from" if passes else "may be worse than"
     reason = (
-        f"version {ours.version}, of the same recipe on other rows{_remarks(ours, theirs)}, {outcome} version "
-        f"{theirs.version}: {ours.shown} against {theirs.shown} on the same folds ({_tested(p)}, {limits}); {errors}"
+        f"{refresh} {outcome} version {theirs.version}: {ours.shown} against {theirs.shown} on the same folds "
+        f"({_percent(ours.mean, theirs.mean)}{_tested(p)}, {limits}); {errors}){_on_newest_rows(of)}"
     )
     return of.decided(passes, reason, test="not worse", p=p, uncorrected_p=paired_p(now, then))
 
@@ -354,8 +367,26 @@ def _and(differences: list[str]) -> str:
     return f" ({', '.join(differences)})" if differences else ""
 
 
-def _tested(p: float | None) -> str:
-    return "no test with fewer than two trials" if p is None else f"p = {p:.3g}"
+def _percent(error: float, other: float) -> str:
+    """Return by how much an error differs from another, and a comma; nothing where the other is zero."""
+    return f"{100 * (error / other - 1):+.2g} %, " if other else ""
+
+
+def _on_newest_rows(of: Challenge) -> str:
+    """Return the errors on rows that the champion has not seen, in words; empty where they were not measured."""
+    newest, champion = of.newest, of.defender
+    if newest is None or champion is None:
+        return ""
+    tested = "no row tells them apart" if newest.p is None else f"p = {newest.p:.3g}"
+    return (
+        f"; on {newest.n_rows:,} rows that version {champion.version} has not seen, {newest.measure} "
+        f"{newest.challenger:.4g} against {newest.champion:.4g} of version {champion.version} as it is in use "
+        f"({_percent(newest.challenger, newest.champion)}{tested})"
+    )
+
+
+def _tested(p: float | None, claim: str = "") -> str:
+    return "no test with fewer than two trials" if p is None else f"p = {p:.3g}{claim}"
 
 
 def recipe(config: CompareConfig) -> dict[str, Any]:

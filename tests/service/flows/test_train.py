@@ -300,11 +300,11 @@ def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(work
             if night >= 26:
                 event, said = "errors rise night by night", "is worse, so version"
             frame.to_csv("trees.csv", index=False)
+            sound.drop(columns="species").to_csv("new.csv", index=False)
             data = {"source": "file", "path": "trees.csv", "target": "species", "scale": "standard"}
             kernels = [{"family": "gaussian", "gammas": [3.0 if night < 23 else 0.1]}]
             train(small(datasets=[data], kernels=kernels, learners=["unif"], predictor="krr"), "trees")
             done = promote("trees")
-            sound.drop(columns="species").to_csv("new.csv", index=False)
             assert predict("trees", "new.csv", "scored.csv")["rows"] == len(sound)
             assert (said in done["reason"], done["moved"]) == (True, outcomes[event] == "promoted") or night == 25, done
             kept = load_version(find_version("trees@champion"))
@@ -331,6 +331,8 @@ def test_twenty_clean_nights_raise_no_alarm():
             train(night(predictor="krr"), "rows")
             done = promote("rows")
             assert (done["moved"], done["champion"]) == (True, number), done["reason"]
+            in_use = f"on 10 rows that version {number - 1} has not seen, root mean squared error "
+            assert (in_use in done["reason"]) is (number > 1)
             assert predict("rows", "rows.csv", "scored.csv")["rows"] == 200 + 5 * number
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from learnkernels.conf import errors, schema
+from learnkernels.kernels.targets import Target
 from learnkernels.tasks.measure.evaluation import FoldsRef, write_fold_table
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, higher_p, paired_p
+from learnkernels.tasks.models.newest import NewestRows, appended_rows, compare_losses
 from learnkernels.tasks.models.promotion import Challenge, Contender, decide, describe_decision
 from learnkernels.tasks.models.training import choose, training_config
 from tests.refusals import require_refusals
@@ -108,7 +112,7 @@ def test_a_refresh_of_worse_rows_is_refused_whatever_its_error(facts: Any, champ
     decision = decided(better, contender(1, CHAMPION, **champion))
     assert not decision.moved
     assert said in decision.reason
-    assert "expected error 0.2506 against 0.5013 of version 1 (p = 1," in decision.reason
+    assert "expected error 0.2506 against 0.5013 of version 1 (-50 %, p = 1 that it is higher," in decision.reason
     assert (decision.p, decision.test) == (pytest.approx(1), "worse than before")
     assert not Challenge("m", better, contender(1, CHAMPION, **champion), None, 0.1, 0.05, True).measurable
     other = decided(replace(better, recipes=("two",)), contender(1, CHAMPION, **champion))
@@ -171,7 +175,45 @@ def test_columns_that_were_added_are_measured_and_said():
 def test_versions_that_one_configuration_chose_are_of_one_recipe_whichever_learner_it_chose():
     ours, theirs = contender(2, CHAMPION), contender(1, CHAMPION)
     found = decided(replace(ours, recipes=("alignf", "both")), replace(theirs, recipes=("unif", "both")))
-    assert (found.test, found.moved) == ("not worse", True)
+    assert (found.test, found.moved) == ("worse than before", True)
+
+
+@pytest.mark.parametrize("newest", [None, NewestRows(25, "misclassification rate", 0.12, 0.16, 0.3)])
+def test_a_recipe_is_not_tested_against_itself(newest: NewestRows | None):
+    ours, theirs = contender(2, CHAMPION), contender(1, CHAMPION)
+    ours = replace(ours, stored=tuple(1.02 * CHAMPION), expected=0.51)
+    decision = decided(ours, theirs, newest=newest)
+    assert decision.moved
+    assert decision.p == higher_p(np.array(ours.stored), 1.05 * CHAMPION, 20 / 80)
+    assert "on the same folds" not in decision.reason
+    assert decision.reason.count("p = ") == 1 + (newest is not None)
+    assert "expected error 0.51 against 0.5013 of version 1 (+1.7 %, p = " in decision.reason
+    said = (
+        "; on 25 rows that version 1 has not seen, misclassification rate 0.12 against 0.16 of version 1 as it is in "
+        "use (-25 %, p = 0.3)"
+    )
+    assert (said in decision.reason) is (newest is not None)
+
+
+@pytest.mark.parametrize("earlier", [[0, 1, 0, 1] * 10, [0] * 20 + [1] * 20, [1]])
+def test_only_rows_after_the_ones_of_the_champion_are_new(earlier: list[int]):
+    rng = np.random.default_rng(0)
+    target = Target("classification", rng.integers(0, 2, 60), ("x", "y"))
+    model: Any = SimpleNamespace(estimator=SimpleNamespace(classes_=np.array(["x", "y"])))
+    for lost, kept in ((0, 40), (15, 40)):
+        stored = np.concatenate([rng.integers(0, 2, lost), target.values[:kept]])
+        assert appended_rows(stored, model, target).tolist() == list(range(kept, 60))
+    assert len(appended_rows(np.array(earlier), model, target)) == 0  # another table
+
+
+def test_losses_of_rows_are_paired():
+    y, ours, theirs = np.array(["a", "b"] * 10), np.array(["a", "b"] * 10), np.array(["a"] * 20)
+    found = compare_losses(y, ours, theirs, "classification")
+    assert (found.n_rows, found.challenger, found.champion) == (20, 0.0, 0.5)
+    assert found.p == pytest.approx(stats.ttest_1samp(ours != theirs, 0).pvalue)
+    numbers = np.arange(20.0)
+    found = compare_losses(numbers, numbers + 2, numbers[:, None] - 2, "regression")
+    assert (found.challenger, found.champion, found.p) == (2.0, 2.0, None)
 
 
 def test_versions_that_no_error_tells_apart_stay():
