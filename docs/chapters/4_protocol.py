@@ -100,7 +100,7 @@ for C in (better, worse):
 print(f"uncorrected p = {p_uncorrected:.3f}, corrected p = {p_corrected:.3f}")
 
 # %%
-# ``compare`` reports the corrected p; a difference is significant below 0.1, one-sided.
+# ``compare`` reports the corrected p; a difference is significant below 0.1, two-sided.
 # The uncorrected p is in ``summary.parquet``.
 #
 # The third: forget what the rows have in common

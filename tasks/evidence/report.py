@@ -52,55 +52,117 @@ UNLEARNED = {
 }
 """Methods that learn no kernel: names in sentences, where not their labels, and what to do where one is better."""
 
-ANSWERS = {
-    (True, True): "Yes: {} is significantly better than {}",
-    (True, False): "Optional: {} is not significantly better than {}",
-    (False, False): "Not needed: {} is not better than {}",
-    (False, True): "No: {} is significantly worse than {}",
-}
-"""Whether to use the learned kernel: its error is not above that of the best other method; significantly."""
+SIMPLEST = (CONSTANT, LINEAR, tables.BASELINE, GRID_SEARCH, BOOSTING, "ensemble")
+"""Methods that learn no kernel, the simplest first; all others come after them."""
+
+DEFAULT_LEARNER = "rfm"
+"""The learner of estimators without arguments, on tables."""
+
+SAMPLE = 0.5
+"""Share of a data set that a trial uses at least; where it is less, sentences say how many rows train."""
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
     """Return two sentences per data set: which method has the lowest error, and whether to use the learned kernel.
 
-    The first compares the best two methods, whichever they are; the second the best that learns a kernel with the best
-    that does not.
+    The first compares the best method with the second, and names the simplest of those that tie. The second compares
+    the default estimator, or the best learner where that took no part, with the best method that learns no kernel.
     """
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):
         ranked = [row for _, row in group.reset_index(drop=True).sort_values("error_mean", kind="stable").iterrows()]
-        best = ranked[0]
-        won = f"{dataset}: {_named(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
-        for second in ranked[1:2]:
-            p = _p(best, second)
-            how = "lower than" if np.isnan(p) else f"{'' if p < SIGNIFICANCE else 'not '}significantly lower than"
-            how = "equal to" if best.error_mean == second.error_mean else how
-            won += f", {how} that of {_named(second)}, {_error(second)} ({_tested(p)})"
-        sentences.append(f"{won}.")
-        learned = [row for row in ranked if row.algorithm not in UNLEARNED][:1]
-        others = [row for row in ranked if row.algorithm in UNLEARNED][:1]
-        if learned:
-            said = _advice(learned[0], *others) if others else "Unknown: no baseline took part; add 'baseline: {}'"
-            sentences.append(f"{dataset}: use the learned kernel? {said}.")
+        where = f"{dataset}{_sample(ranked[0])}"
+        sentences.append(f"{where}: {_winner(ranked)}.")
+        learners = [row for row in ranked if row.algorithm not in UNLEARNED]
+        others = [row for row in ranked if row.algorithm in UNLEARNED]
+        if learners:
+            advice = "Unknown: no baseline took part; add 'baseline: {}'"
+            if others:
+                advice = _advice(learners, others[0])
+            sentences.append(f"{where}: use the learned kernel? {advice}.")
     return sentences
 
 
-def _advice(learned: pd.Series, other: pd.Series) -> str:
-    """Return whether to use the learned kernel of the lowest error on a data set rather than the best other method."""
+def _winner(ranked: Sequence[pd.Series]) -> str:
+    """Return which of several methods, the best first, has the lowest error, and which tie with it."""
+    best = ranked[0]
+    lowest = f"{_named(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
+    if len(ranked) == 1:
+        return lowest
+    second = ranked[1]
+    p = _p(best, second)
+    how = "not significantly lower than"
+    if np.isnan(p):
+        how = "lower than"
+    elif p < SIGNIFICANCE:
+        how = "significantly lower than"
+    if best.error_mean == second.error_mean:
+        how = "equal to"
+    lowest += f", {how} that of {_named(second)}, {_error(second)} ({_compared(best, second)})"
+    tied = [row for row in ranked if row is best or _p(best, row) >= SIGNIFICANCE]
+    simplest = min(tied, key=_complexity)
+    if simplest.algorithm == CONSTANT:
+        return f"{lowest}; nothing beats the best constant"
+    if len(tied) == 1:
+        return lowest
+    return f"{lowest}; {len(tied)} methods tie, of which {_named(simplest)} is the simplest"
+
+
+def _complexity(row: pd.Series) -> int:
+    """Return the place of a method in the order from the simplest on."""
+    return SIMPLEST.index(row.algorithm) if row.algorithm in SIMPLEST else len(SIMPLEST)
+
+
+def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
+    """Return whether to use the default estimator rather than the best method that learns no kernel."""
+    best = learners[0]
+    learned = next((row for row in learners if row.algorithm == DEFAULT_LEARNER), best)
     ahead = learned.error_mean <= other.error_mean
-    p = _p(learned, other) if ahead else _p(other, learned)
-    answer = ANSWERS[bool(ahead), bool(p < SIGNIFICANCE)].format(learned.learner, _named(other))
-    return f"{answer} ({_tested(p)})" + ("" if ahead else f"; {UNLEARNED[other.algorithm][1]}")
+    significant = _p(learned, other) < SIGNIFICANCE
+    compared = f"{_named(other)} ({_compared(learned, other)})"
+    if significant and ahead:
+        answer = f"Yes: {learned.learner} is significantly better than {compared}"
+    elif significant:
+        answer = f"No: {learned.learner} is significantly worse than {compared}"
+    elif ahead:
+        answer = f"Optional: {learned.learner} is not significantly better than {compared}"
+    else:
+        answer = f"Not needed: {learned.learner} is not better than {compared}"
+    if not ahead:
+        answer += f"; {UNLEARNED[other.algorithm][1]}"
+    if ahead:
+        answer += f"; in Python: {_estimator(learned)}"
+    if best is not learned:
+        answer += f"; {_estimator(best)} has {_error(best)} ({_compared(best, learned)})"
+    return answer
 
 
-def _p(better: pd.Series, worse: pd.Series) -> float:
-    p = better.p_better_than_each[worse.name]
+def _estimator(row: pd.Series) -> str:
+    """Return the call that makes the estimator of a learner."""
+    kind = "Regressor" if row.task == "regression" else "Classifier"
+    argument = "" if row.algorithm == DEFAULT_LEARNER else f"learner={row.algorithm!r}"
+    return f"KernelLearning{kind}({argument})"
+
+
+def _sample(row: pd.Series) -> str:
+    """Return how many rows of a data set train, in words, where trials use a sample of it; else nothing."""
+    if row.n_train + 2 * row.n_test >= SAMPLE * row.n_rows:
+        return ""
+    return f", on {row.n_train:,.0f} of {row.n_rows:,.0f} rows"
+
+
+def _p(row: pd.Series, other: pd.Series) -> float:
+    p = row.p_each[other.name]
     return np.nan if p is None else float(p)  # Parquet files hold null for NaN
 
 
-def _tested(p: float) -> str:
-    return "one trial, no test" if np.isnan(p) else f"corrected p {tables.equals_p(p)}"
+def _compared(row: pd.Series, other: pd.Series) -> str:
+    """Return by how much the error of a method differs from that of another, and p."""
+    p = _p(row, other)
+    tested = "one trial, no test" if np.isnan(p) else f"p {tables.equals_p(p)}"
+    if not other.error_mean:
+        return tested
+    return f"{100 * (row.error_mean / other.error_mean - 1):+.2g} %, {tested}"
 
 
 def _named(row: pd.Series) -> str:
@@ -227,7 +289,7 @@ def write_results(
         "environment.json": json.dumps(about, indent=1),
     }
     if run.pairwise_texts:
-        texts["pairwise.tex"] = tables.latex_table(pd.concat(run.pairwise_texts))
+        texts["pairwise.tex"] = tables.latex_table(pd.concat(tables.pairwise_tables(run.pairwise, "p_holm")))
     frames = {"folds": run.folds.drop(columns=tables.STORED), "summary": run.summary, "pairwise": run.pairwise}
     frames |= {f"rows/{file_name(name)}": of for name, of in rows.items()}
     first = inline(drawn["alignment_vs_error"])

@@ -24,8 +24,8 @@ COMPARED = (BASELINE, *BASELINE_TITLES)
 """What each learner is tested against."""
 
 P_VALUES = (
-    "p: corrected p (Nadeau-Bengio) of the one-sided t-test that the best method has the lower error; significant "
-    f"below {SIGNIFICANCE}"
+    "p: corrected p (Nadeau-Bengio) of the two-sided t-test that the error differs from the best; significant below "
+    f"{SIGNIFICANCE}"
 )
 
 STORED = "stored"
@@ -50,6 +50,8 @@ OVER_TRIALS = {
     "certificate": ("certificate", "max"),
     "iterations": ("iterations", "median"),
     "n_train": ("n_train", "mean"),
+    "n_test": ("n_test", "mean"),
+    "n_rows": ("n_rows", "mean"),
     "n_sampled": ("n_sampled", "mean"),
 }
 """Column of a summary -> column of the fold table, and what is taken of it over trials."""
@@ -105,8 +107,8 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
     best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, `best` on its data
-    set. `p_better_than_each` holds the corrected resampled t-test that the error is lower than that of each result of
-    the data set, in the order of the rows; `p_better_than_unif` and the like are those against `unif` and the
+    set. `p_each` holds the p-values of `pairwise` against each result of the data set, in the order of the rows;
+    `p_better_than_unif` and the like are those against `unif` and the
     baselines, the same with `plain_` those of uncorrected paired t-tests. With a split, a repeat takes the place of a
     fold. `n_train` is the mean number of training rows, and `n_sampled` of those that base kernels were measured on.
 
@@ -115,12 +117,12 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
     Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
     """
-    rows = []
-    for (dataset, _), group in folds.groupby(["dataset", "learner"], sort=False):
+    rows, pairs = [], pairwise(folds)
+    tested = {(pair.dataset, frozenset({pair.learner, pair.other})): pair.p for pair in pairs.itertuples()}
+    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
         errors, share = group["error"].to_numpy(), share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
-        same = folds[folds["dataset"] == dataset].groupby("learner", sort=False)["error"]
-        each = [corrected_p(errors, of.to_numpy(), share) for _, of in same]
-        tests: dict[str, Any] = {"p_better_than_each": [np.nan if p is None else p for p in each]}
+        methods = folds.loc[folds["dataset"] == dataset, "learner"].unique()
+        tests: dict[str, Any] = {"p_each": [tested.get((dataset, frozenset({learner, of})), 1.0) for of in methods]}
         for name in COMPARED:
             others = folds.loc[(folds["dataset"] == dataset) & (folds["algorithm"] == name), "error"].to_numpy()
             tests[f"p_{better_than(name)}"] = corrected_p(errors, others, share)
@@ -143,12 +145,12 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each two methods on a data set, less the constant: `difference` of mean errors and p-values.
+    """Return one row for each two methods on a data set: `difference` of mean errors and p-values.
 
     `p` is of the two-sided corrected resampled t-test, and `p_holm` is adjusted for all pairs of the data set.
     """
     tested = []
-    for dataset, group in folds[folds["algorithm"] != CONSTANT].groupby("dataset", sort=False):
+    for dataset, group in folds.groupby("dataset", sort=False):
         share = share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
         errors = {name: of["error"].to_numpy() for name, of in group.groupby("learner", sort=False)}
         pairs = list(itertools.combinations(errors, 2))
@@ -158,12 +160,12 @@ def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(tested, columns=["dataset", "learner", "other", "difference", "p", "p_holm"])
 
 
-def pairwise_tables(pairs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return for each data set the adjusted p-values of each two methods as text, a row and a column per method."""
+def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame]:
+    """Return for each data set a p-value of each two methods as text, a row and a column per method."""
     both, found = pd.concat([pairs, pairs.rename(columns={"learner": "other", "other": "learner"})]), {}
     for dataset, of in both.groupby("dataset", sort=False):
         names = list(dict.fromkeys([*of["learner"], *of["other"]]))
-        wide = of.pivot(index="learner", columns="other", values="p_holm").reindex(index=names, columns=names)
+        wide = of.pivot(index="learner", columns="other", values=p).reindex(index=names, columns=names)
         found[str(dataset)] = wide.map(short_p).rename_axis(index=None, columns=None)
     return found
 
@@ -250,7 +252,7 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
     rows = []
     for _, group in summary.groupby("dataset", sort=False):
         ranked = group.reset_index(drop=True).sort_values("error_mean", kind="stable")
-        of_best = ranked["p_better_than_each"].iloc[0]
+        of_best = ranked["p_each"].iloc[0]
         for row in ranked.itertuples():
             sample = "" if pd.isna(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
             rows.append(

@@ -130,9 +130,10 @@ def test_a_result_is_told_beside_the_best_of_its_own_data_set():
 
 def test_verdicts_compare_the_best_two_and_say_whether_to_use_the_learned_kernel():
     lowest = "d: alignf has the lowest misclassification rate, 0.210 ± 0.066"
-    tested = "(corrected p = 0.04)."
+    python = "; in Python: KernelLearningClassifier(learner='alignf')."
+    tested = f"(-30 %, p = 0.08){python}"
     assert verdicts(summarize(folds())) == [
-        f"{lowest}, significantly lower than that of unif, 0.30 ± 0.10 (corrected p = 0.04).",
+        f"{lowest}, significantly lower than that of unif, 0.30 ± 0.10 (-30 %, p = 0.08).",
         f"d: use the learned kernel? Yes: alignf is significantly better than unif {tested}",
     ]
     named = verdicts(summarize(folds().assign(learner=lambda table: table["learner"].replace("unif", "DU"))))
@@ -148,7 +149,43 @@ def test_verdicts_compare_the_best_two_and_say_whether_to_use_the_learned_kernel
     assert row.plain_p_better_than_unif < SIGNIFICANCE < row.p_better_than_unif
     won, use = verdicts(summary)
     assert "not significantly lower than that of unif" in won
+    assert won.endswith("; 2 methods tie, of which unif is the simplest.")
     assert "kernel? Optional: alignf is not significantly better than unif (" in use
+
+
+def test_the_verdict_is_about_the_default_estimator_and_names_a_better_learner():
+    table = folds({"unif": [0.40, 0.41, 0.43], "rfm": [0.30, 0.32, 0.31], "alignf": [0.25, 0.24, 0.26]})
+    _, use = verdicts(summarize(table))
+    assert use.startswith("d: use the learned kernel? Yes: rfm is significantly better than unif (-25 %, p ")
+    better = "KernelLearningClassifier(learner='alignf') has 0.250 ± 0.010 (-19 %, p = 0.05)."
+    assert use.endswith(f"; in Python: KernelLearningClassifier(); {better}")
+    _, use = verdicts(summarize(table.assign(task="regression")[table["learner"] != "alignf"]))
+    assert use.endswith("; in Python: KernelLearningRegressor().")
+
+
+def test_a_tie_with_the_constant_says_that_nothing_beats_it():
+    won, _ = verdicts(summarize(among(constant=[0.19, 0.20, 0.29], linear=[0.2, 0.2, 0.29])))
+    assert won.endswith("; nothing beats the best constant.")
+    won, _ = verdicts(summarize(among(constant=[0.5, 0.5, 0.5], linear=[0.21, 0.15, 0.28])))
+    assert won.endswith("; 2 methods tie, of which the linear model is the simplest.")
+
+
+@pytest.mark.parametrize(("n_rows", "said"), [(15, "d: "), (27_178, "d, on 9 of 27,178 rows: ")])
+def test_a_verdict_on_a_sample_says_how_many_rows_train(n_rows: int, said: str):
+    found = verdicts(summarize(folds().assign(n_rows=n_rows, n_train=9)))
+    assert [sentence.startswith(said) for sentence in found] == [True, True]
+
+
+def test_the_table_the_verdicts_and_the_pairwise_tests_say_one_p():
+    table = among(constant=[0.5, 0.5, 0.6], boosting=[0.22, 0.16, 0.29])
+    run = RunTables.of(table)
+    shown = {row["method"].removesuffix(" *"): row["p"] for row in display_table(run.summary)}
+    pairs = run.pairwise_texts["d"].loc["alignf"].to_dict()
+    assert shown == pairs
+    won, use = verdicts(run.summary)
+    second = "HistGradientBoosting" if "HistGradientBoosting" in pairs else "boosting"
+    assert f"p = {pairs[second]})" in won
+    assert f"p = {pairs[second]})" in use
 
 
 def among(**errors: list[float]) -> pd.DataFrame:
@@ -168,13 +205,13 @@ BASELINES = [
 def test_a_baseline_of_the_lowest_error_wins_and_says_what_to_use_instead(name: str, what: str, instead: str):
     won, use = verdicts(summarize(among(**{name: [0.1, 0.1, 0.2]})))
     assert won.startswith(f"d: {what} has the lowest misclassification rate, 0.133 ± 0.058, significantly lower than")
-    assert f"kernel? No: alignf is significantly worse than {what} (corrected p " in use
+    assert f"kernel? No: alignf is significantly worse than {what} (+57 %, p = 0.06)" in use
     assert f"; {instead}" in use
     won, use = verdicts(summarize(among(**{name: [0.2, 0.1, 0.28]})))
     assert f"kernel? Not needed: alignf is not better than {what} (" in use
     won, use = verdicts(summarize(among(**{name: ERRORS["alignf"]})))
     assert f"d: alignf has the lowest misclassification rate, 0.210 ± 0.066, equal to that of {what}" in won
-    assert use.endswith("corrected p = 1.00).")
+    assert "(+0 %, p = 1.00); in Python:" in use
 
 
 def test_verdicts_of_one_trial_are_the_same_from_a_file(tmp_path: Path):
@@ -182,7 +219,7 @@ def test_verdicts_of_one_trial_are_the_same_from_a_file(tmp_path: Path):
     summary.to_parquet(tmp_path / "summary.parquet")
     found = verdicts(pd.read_parquet(tmp_path / "summary.parquet"))
     assert found == verdicts(summary)
-    assert found[0].endswith("lower than that of unif, 0.3000 (one trial, no test).")
+    assert found[0].endswith("lower than that of unif, 0.3000 (-33 %, one trial, no test).")
 
 
 def test_each_method_is_tested_against_every_other():
@@ -191,8 +228,8 @@ def test_each_method_is_tested_against_every_other():
     assert of.p_better_than_constant == of.p_better_than_linear == of.p_better_than_unif < 0.05
     assert rows[["p_better_than_grid_search", "p_better_than_boosting"]].isna().all(axis=None)
     p = of.p_better_than_unif
-    assert of.p_better_than_each == [p, 1.0, p, p, p]
-    np.testing.assert_allclose(rows.loc["unif"].p_better_than_each, [1.0, 1 - p, 1.0, 1.0, 1.0])
+    np.testing.assert_allclose(of.p_each, [2 * p, 1.0, 2 * p, 2 * p, 2 * p])
+    np.testing.assert_allclose(rows.loc["unif"].p_each, [1.0, 2 * p, 1.0, 1.0, 1.0])
 
 
 def test_the_table_begins_with_the_best_and_has_no_empty_column():
@@ -228,9 +265,10 @@ def test_a_report_says_what_its_means_are_over():
 def test_one_trial_has_a_mean_and_no_deviation_and_no_test():
     once = as_repeats(folds({"unif": [0.3], "alignf": [0.2]}))
     assert verdicts(summarize(once)) == [
-        "d: alignf has the lowest misclassification rate, 0.2000, lower than that of unif, 0.3000 (one trial, no "
-        "test).",
-        "d: use the learned kernel? Optional: alignf is not significantly better than unif (one trial, no test).",
+        "d: alignf has the lowest misclassification rate, 0.2000, lower than that of unif, 0.3000 (-33 %, one "
+        "trial, no test).",
+        "d: use the learned kernel? Optional: alignf is not significantly better than unif (-33 %, one trial, no "
+        "test); in Python: KernelLearningClassifier(learner='alignf').",
     ]
     report = report_of(once, split=SPLIT)
     assert "One draw (seed 0). Each repeat draws 40 training rows" in report
