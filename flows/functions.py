@@ -240,15 +240,20 @@ def configuration(
                 f"{where}: {name} only applies to data files ({', '.join(TABLES)}). In a configuration, use "
                 f"{option('set' if by_command else 'changes', by_command, change)}."
             )
-        return prepare(given if isinstance(given, Mapping) else Path(where), changes, verbose)
+        return prepare(given if isinstance(given, Mapping) else Path(where), changes, verbose, say=say)
     from learnkernels.conf.loading import config_of_text
 
     require_files(files)
-    set_up(verbose)
-    from learnkernels.tasks.data.starting import start
+    from learnkernels.tasks.data.headers import joint_title, require_names
 
     roles = {"groups": options["group"], "time": options["time"]}
     without, minutes = several(options.get("without") or ()), options.get("minutes")
+    targets = several(options["target"] or ())
+    columns = require_names(files, targets, roles, without, by_command)
+    say(f"{joint_title(files)}: {len(columns)} columns, to predict {', '.join(targets)}")
+    set_up(verbose, say=say)
+    from learnkernels.tasks.data.starting import start
+
     found = start(files, options["target"], roles, options["metric"], without, minutes, by_command)
     for line in found.lines:
         say(line)
@@ -278,7 +283,11 @@ def is_table(files: Sequence[str]) -> bool:
 
 
 def prepare(
-    conf: Path | Mapping[str, Any], changes: Sequence[str], verbose: bool = False, deploy: bool = False
+    conf: Path | Mapping[str, Any],
+    changes: Sequence[str],
+    verbose: bool = False,
+    deploy: bool = False,
+    say: Callable[[str], object] = lambda line: None,
 ) -> CompareConfig:
     """Return the configuration, checked as far as can be at once, and set up what a flow run needs.
 
@@ -296,15 +305,15 @@ def prepare(
     else:
         config = load_config(conf, changes)
     _require_files(config)
-    set_up(verbose, deploy)
+    set_up(verbose, deploy, say)
     _require_params(config)
     return config
 
 
-def set_up(verbose: bool = False, deploy: bool = False) -> None:
+def set_up(verbose: bool = False, deploy: bool = False, say: Callable[[str], object] = lambda line: None) -> None:
     """Set up what a flow run needs, before prefect and mlflow are imported, and start a server for it while they are.
 
-    What is deployed goes to a server that stays.
+    What is deployed goes to a server that stays. `say` is given a line where a server starts, which takes seconds.
     """
     prepare_environment()
     from learnkernels.tasks.operate.servers import temporary_prefect
@@ -315,6 +324,7 @@ def set_up(verbose: bool = False, deploy: bool = False) -> None:
     if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
         os.environ["PREFECT_API_URL"] = address
     if "PREFECT_API_URL" not in os.environ and not deploy:
+        say("starting Prefect ...")
         _servers.append(temporary_prefect())
 
 

@@ -457,9 +457,9 @@ class CompareConfig(Strict):
                     f"protocol.split needs 'test', a number of rows, for data set {dataset.label}, which does not say "
                     "with 'test' which rows test; give it in one of them"
                 )
-            if dataset.time is not None and self.protocol.repeats > 1:
+            if dataset.time is not None and split is None and self.protocol.repeats > 1:
                 yield (
-                    f"data set {dataset.label}: with 'time' nothing is drawn, so that repeats are all the same; set "
+                    f"data set {dataset.label}: with 'time' folds are not drawn, so that repeats are all the same; set "
                     f"'protocol.repeats' to 1, got {self.protocol.repeats}"
                 )
         for what, names, advice in (

@@ -308,7 +308,8 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
     """Return the fold of each row, or of a split what each row is drawn for; -1 for rows that are not used.
 
     Where the data set says which rows test, these do, and the others of a split are drawn among the rest. No group is
-    divided. Nothing is drawn of a data set with folds of its own, or in time, where folds are blocks of time.
+    divided. Nothing is drawn of a data set with folds of its own, or in time, where folds are blocks of time, and where
+    each repeat of a split ends before the test rows of the repeat before it.
 
     Raises
     ------
@@ -320,6 +321,8 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
         return given_folds(dataset.target, dataset.folds[:, repeat], protocol.folds)
     target, roles = dataset.target, {name: of for name, of in dataset.sample_columns.items() if name != "weights"}
     seed = fold_seed(protocol.seed, repeat)
+    if dataset.times is not None and protocol.split is not None and repeat > 0:
+        return _earlier_split(dataset, protocol, repeat)
     if protocol.split is not None:
         split = protocol.split
         if split.validation is None:
@@ -335,6 +338,22 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
         if fewer:
             way_out = f"set 'protocol.folds' to {fewer} (--set protocol.folds={fewer})"
         raise ValueError(f"{str(error).rstrip('.')}; {way_out}.") from None
+
+
+def _earlier_split(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
+    """Return the split in time of a repeat: that of the rows before the test rows of the repeat before it."""
+    assert dataset.times is not None
+    later = draw_folds(dataset, protocol, repeat - 1)
+    earlier = np.flatnonzero(dataset.times < dataset.times[later == later.max()].min())
+    past = Dataset(
+        np.empty((len(earlier), 0)), dataset.target.take(earlier), (), groups=None, times=dataset.times[earlier]
+    )
+    folds = np.full(len(later), -1, dtype=later.dtype)
+    try:
+        folds[earlier] = draw_folds(past, protocol, 0)
+    except ValueError as error:
+        raise ValueError(f"repeat {repeat + 1} of a split in time: {error}") from None
+    return folds
 
 
 def most_folds(dataset: Dataset, most: int, seed: int) -> tuple[int, str]:

@@ -21,7 +21,6 @@ from scipy import sparse
 
 from learnkernels.conf.errors import InputError, input_errors, listed
 from learnkernels.conf.files import ARRAYS
-from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig, PrecomputedConfig
 from learnkernels.kernels.tables import EncodingReport, target_of
 from learnkernels.kernels.tables.encoding import DIFFERENT, DROPPED_BY_USER, FEW_ROWS, ColumnTypes
@@ -31,6 +30,7 @@ from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.kernels.targets import FEW_VALUES, Target, all_whole, task_of
 from learnkernels.kernels.weights import of_mean_one, relative_weights, too_small_to_count
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
+from learnkernels.tasks.data.headers import source_files
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, parts_of, wanted_in_parts
@@ -49,30 +49,11 @@ from learnkernels.tasks.data.readers import (
     target_column,
 )
 from learnkernels.tasks.data.synthetic import read_synthetic
-from learnkernels.tasks.data.tables import FORMATS, Table, joint_name, locations_of
+from learnkernels.tasks.data.tables import FORMATS, Table, joint_name
 from learnkernels.tasks.naming import step
 
 WHOLE_LABEL = rf"{CANONICAL_INTEGER}(?:\.0*)?"
 """Pattern of a label of a CSV file that is a whole number, also with the decimals that other programs add."""
-
-
-def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
-    """Return where the files of a data set lie.
-
-    Raises
-    ------
-    InputError
-        There is no such file or object, its ending is not one that can be read, or its server cannot be used.
-    """
-    addresses = existing_files(config, data_dir)
-    try:
-        locations = locations_of(*addresses)
-        for location in locations:
-            if location.remote:
-                location.size()
-    except InputError as error:
-        raise type(error)(f"data set {config.label}: {error}") from None
-    return locations
 
 
 @step("ingest {config.label}", **TRIED_AGAIN)

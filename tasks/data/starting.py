@@ -14,16 +14,16 @@ import yaml
 from joblib import cpu_count
 from scipy.stats import spearmanr
 
-from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed, one_line, option, short
+from learnkernels.conf.errors import InputError, input_errors, listed, one_line, short
 from learnkernels.conf.loading import validated
-from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, ProtocolConfig, name_of_files
+from learnkernels.conf.schema import DatasetConfig, ProtocolConfig, name_of_files
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
 from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
 from learnkernels.kernels.tables.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
 from learnkernels.tasks.data.dataset import Dataset, draw_folds, fold_seed, most_folds
-from learnkernels.tasks.data.ingest import load_source, source_files
-from learnkernels.tasks.data.tables import FORMATS, Table, joint_name
+from learnkernels.tasks.data.headers import joint_title, require_names
+from learnkernels.tasks.data.ingest import load_source
 
 MOST_ROWS = 10_000
 """Rows up to which all of them are folds; of more, some are drawn again in each of a few repeats."""
@@ -73,7 +73,10 @@ MANY = 10
 
 SAMPLE_COLUMNS = {
     "groups": "grouped split: the rows of one {column} stay together",
-    "time": "split by time: earlier rows of {column} are for training, later ones for testing",
+    "time": (
+        "split by time: earlier rows of {column} are for training, later ones for testing; {column} itself is no "
+        "feature: copy it to another column to learn trends and seasons from it"
+    ),
 }
 """What is said of columns next to features and target."""
 
@@ -137,21 +140,9 @@ def start(
     """
     paths = [path] if isinstance(path, str) else list(path)
     targets = [target] if isinstance(target, str) else list(target or ())
-    shown_as = ", ".join(paths[:2]) + (", ..." if len(paths) > 2 else "")
-    if others := [one for one in without if one not in BASELINE_TITLES]:
-        meant = did_you_mean(others[0], BASELINE_TITLES)
-        name = option("without", by_command, others[0])
-        raise InputError(f"{name}: {meant}the baselines are {', '.join(BASELINE_TITLES)}.")
+    shown_as = joint_title(paths)
+    require_names(paths, targets, sample_columns or {}, without, by_command)
     label = re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(paths)).strip("-.") or "table"
-    names = columns_of(paths)
-    unknown = [one for one in targets if one not in names]
-    if not targets or unknown:
-        shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-        missing = f"name the column to predict with {option('target', by_command)}"
-        said = f"it has no column {short(unknown[0])}" if unknown else missing
-        raise InputError(
-            f"{shown_as}: {said}; {did_you_mean(unknown[0] if unknown else '', names)}its columns are {shown}."
-        )
     keys = {key: column for key, column in (sample_columns or {}).items() if column is not None}
     asked: dict[str, Any] = {"source": "file", "path": paths[0] if len(paths) == 1 else paths, "label": label}
     told: list[str] = []
@@ -162,9 +153,7 @@ def start(
         return load_source(config, ".", 0, told.append)
 
     datasets, where = [read(one, {}) for one in targets], dict[str, list[str]]()
-    drawn = min(
-        (_drawn_rows(of, minutes, 1 if "time" in keys else REPEATS) for of in datasets), key=lambda n: n or np.inf
-    )
+    drawn = min((_drawn_rows(of, minutes, in_time="time" in keys) for of in datasets), key=lambda n: n or np.inf)
     rare = _rare_classes(datasets[0], drawn) if len(datasets) == 1 else {}
     if rare:
         told.clear()  # and told again
@@ -196,14 +185,16 @@ def start(
     return Start(tuple(lines), _text(label, paths, targets, datasets, keys, where, protocol, without))
 
 
-def _drawn_rows(dataset: Dataset, minutes: float | None, repeats: int) -> int | None:
-    """Return how many rows train in each of some repeats; None where folds take all rows.
+def _drawn_rows(dataset: Dataset, minutes: float | None, in_time: bool) -> int | None:
+    """Return how many rows train in each repeat; None where folds take all rows.
 
-    With `minutes` by the seconds that a fit of `PILOT_ROWS` rows takes here.
+    With `minutes` by the seconds that a fit of `PILOT_ROWS` rows takes here. In time, repeats test different rows.
     """
     n = len(dataset.target)
+    tests = REPEATS if in_time else 1
+    most = int(n / (1.0 + TEST_PER_TRAIN["validation"] + tests * TEST_PER_TRAIN["test"]))
     if minutes is None:
-        return TRAIN if n > MOST_ROWS else None
+        return min(TRAIN, most) if n > MOST_ROWS else None
     rows = np.sort(nested_samples(dataset.target, seed=0)[:PILOT_ROWS])
     of = KernelLearningRegressor if dataset.target.task == "regression" else KernelLearningClassifier
     for _ in range(2):  # the first compiles
@@ -217,7 +208,7 @@ def _drawn_rows(dataset: Dataset, minutes: float | None, repeats: int) -> int | 
 
     if affordable(FOLDS) >= n * (FOLDS - 1) // FOLDS:
         return None
-    return max(LEAST_TRAIN, min(affordable(repeats), int(n / (1.0 + sum(TEST_PER_TRAIN.values())))))
+    return max(LEAST_TRAIN, min(affordable(REPEATS), most))
 
 
 def _rare_classes(dataset: Dataset, drawn: int | None) -> dict[str, int]:
@@ -232,18 +223,6 @@ def _rare_classes(dataset: Dataset, drawn: int | None) -> dict[str, int]:
     least = LEAST if drawn is None else max(LEAST, len(of) // (2 * drawn) + 1)
     rare = {name: int(count) for name, count in zip(of.classes, counts, strict=True) if count < least}
     return rare if len(rare) < len(of.classes) - 1 else {}
-
-
-def columns_of(path: str | Sequence[str]) -> list[str]:
-    """Return the names of the columns of a table; InputError if it is none."""
-    given = path if isinstance(path, str) else tuple(path)
-    files = source_files(DatasetConfig.of({"source": "file", "path": given}), ".")
-    if files[0].suffix not in FORMATS:
-        raise InputError(
-            f"{joint_name(files)}: has no names of columns; write a configuration for it, with 'source: file'."
-        )
-    with Table(files[:1]) as table:
-        return list(table.schema.names)
 
 
 def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
@@ -388,17 +367,18 @@ def _require_split(
     split = ProtocolConfig.model_validate(yaml.safe_load(protocol))
     with input_errors(shown_as):
         for dataset in datasets:
-            draw_folds(dataset, split, 0)
+            draw_folds(dataset, split, split.repeats - 1)
 
 
 def _split(drawn: int, in_time: bool) -> tuple[str, str]:
     """Return the protocol that draws rows, as YAML, and what is to be said of it."""
     rows = {"train": drawn, **{part: int(share * drawn) for part, share in TEST_PER_TRAIN.items()}}
     parts = ", ".join(f"{part}: {n}" for part, n in rows.items())
-    if in_time:
-        return f"  split: {{{parts}}}", f"{drawn:,} rows train; 'init' writes the file in which to take more"
     why = f"in each of {REPEATS} repeats {drawn:,} rows train; 'init' writes the file in which to take more"
-    return f"  split: {{{parts}}}\n  repeats: {REPEATS}", why
+    protocol = f"  split: {{{parts}}}\n  repeats: {REPEATS}"
+    if in_time:  # else the newest rows before the test would only validate
+        protocol += "  # each ends before the test rows of the one before\n  refit: true"
+    return protocol, why
 
 
 def _text(

@@ -112,8 +112,31 @@ def test_keys_that_exclude_each_other_are_refused():
         with pytest.raises(ValueError, match=sentence):
             DatasetConfig.of(({} if "name" in keys else {"source": "file", "path": "a.csv"}) | keys)
     data = [{"source": "file", "path": "a.csv", "time": "day"}]
-    with pytest.raises(ValueError, match="data set a: with 'time' nothing is drawn, so that repeats are all the same"):
+    with pytest.raises(ValueError, match="data set a: with 'time' folds are not drawn, so that repeats"):
         compared(datasets=data, protocol={"repeats": 2})
+
+
+@pytest.mark.parametrize(
+    "split",
+    [{"split": {"train": 20, "validation": 6, "test": 9}}, {"split": {"train": 26, "test": 9}, "choose": {"folds": 3}}],
+)
+def test_repeats_of_a_split_in_time_roll_back_by_the_rows_that_test(split: dict[str, Any]):
+    rng = np.random.default_rng(0)
+    times = rng.permutation(np.repeat(np.arange(40), 2))
+    dataset = Dataset(rng.normal(size=(80, 2)), Target.of(rng.normal(size=80)), ("a", "b"), times=times)
+    protocol = ProtocolConfig.model_validate(split | {"repeats": 4})
+    tested: list[set[int]] = []
+    end = 40
+    for repeat in range(4):
+        folds = draw_folds(dataset, protocol, repeat)
+        test = folds == folds.max()
+        assert set(times[test]) == set(range(end - len(set(times[test])), end))  # the newest of those before
+        assert times[(folds >= 0) & ~test].max() < times[test].min()
+        end = times[test].min()
+        tested.append(set(np.flatnonzero(test)))
+    assert sum(map(len, tested)) == len(set.union(*tested)) >= 4 * 8
+    with pytest.raises(ValueError, match="repeat 7 of a split in time: "):
+        draw_folds(dataset, protocol, 9)
 
 
 def test_what_takes_no_weights_is_refused_before_long_work():

@@ -196,6 +196,7 @@ def test_groups_time_and_metric_go_into_the_configuration(table: Path):
     in_time = start("data.csv", "churn", {"time": "joined", "groups": None})
     assert yaml.safe_load(in_time.text)["datasets"][0]["time"] == "joined"
     assert "earlier rows of joined are for training" in "\n".join(in_time.lines)
+    assert "joined itself is no feature: copy it to another column" in "\n".join(in_time.lines)
     refused = [
         (("churn", {"time": "joined", "groups": "shop"}), "'groups' and 'time' exclude each other"),
         ((None,), "column to predict with --target; its columns are customer id, age, city"),
@@ -219,7 +220,9 @@ def test_many_rows_are_drawn_in_repeats_and_as_many_as_the_minutes_that_there_ar
 
     least = {"train": LEAST_TRAIN, "validation": 20, "test": 30}
     assert protocol(0.0) == {"split": least, "repeats": 3}
-    assert protocol(0.0, time="b") == {"split": least}
+    assert protocol(0.0, time="b") == {"split": least, "repeats": 3, "refit": True}
+    rolling = yaml.safe_load(start("many.parquet", "y", {"time": "b"}).text)["protocol"]
+    assert 2 * rolling["split"]["train"] < n < 4 * rolling["split"]["train"]  # three tests after one training
     assert protocol(1e6) == {"folds": 5, "refit": True}  # of all rows
 
 
