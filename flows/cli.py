@@ -166,11 +166,16 @@ def init(
         path = output or Path(f"{name}.yaml")
         if path.exists():
             raise InputError(f"{path}: is there already; name another with --output.")
+        from learnkernels.tasks.data.headers import require_names
+
+        roles = {"groups": group, "time": time}
+        baselines = _separate(without)
+        require_names(table, target, roles, baselines, by_command=True)
         prepare_environment()
         from learnkernels.tasks.data.starting import start
         from learnkernels.tasks.store import atomic_path
 
-        found = start(table, target, {"groups": group, "time": time}, metric, _separate(without), minutes)
+        found = start(table, target, roles, metric, baselines, minutes)
         with atomic_path(path) as aside:
             aside.write_text(found.text, encoding="utf-8")
     say(

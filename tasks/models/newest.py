@@ -94,7 +94,7 @@ def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.nd
 def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
     """Return predictions of some rows by the estimator of a model that has learned without them, part by part."""
     y, everything = dataset.target.given, np.arange(len(dataset.target))
-    predictions = np.empty_like(y[rows])
+    predictions: np.ndarray = np.empty_like(y[rows])
     for _, part in KFold(PARTS).split(rows):
         training = np.setdiff1d(everything, rows[part])
         weights = {} if dataset.weights is None else {"sample_weight": dataset.weights[training]}
@@ -108,16 +108,16 @@ def compare_losses(y: np.ndarray, challenger: np.ndarray, champion: np.ndarray, 
     n = len(y)
     if task == "regression":
         losses = [((values.reshape(n, -1) - y.reshape(n, -1)) ** 2).mean(axis=1) for values in (challenger, champion)]
-        errors = [float(np.sqrt(loss.mean())) for loss in losses]
+        ours, theirs = (float(np.sqrt(loss.mean())) for loss in losses)
         measure = "root mean squared error"
     else:
         losses = [(values.astype(str) != y.astype(str)).astype(float) for values in (challenger, champion)]
-        errors = [float(loss.mean()) for loss in losses]
+        ours, theirs = (float(loss.mean()) for loss in losses)
         measure = "misclassification rate"
     p = None
     if np.ptp(losses[0] - losses[1]) > 0:
         p = float(stats.ttest_rel(*losses).pvalue)
-    return NewestRows(n, measure, *errors, p)
+    return NewestRows(n, measure, ours, theirs, p)
 
 
 def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:

@@ -53,6 +53,35 @@ def test_functions_set_themselves_up_in_a_script_and_in_a_running_event_loop(hom
     assert sentence in refused.stderr
 
 
+NAMES = [
+    (["--target", "z"], "rows.csv: it has no column 'z'; its columns are a, b, y."),
+    (["--target", "y", "--group", "gruop"], "rows.csv: it has no column 'gruop'; its columns are a, b, y."),
+    (["--target", "y", "--time", "day"], "rows.csv: it has no column 'day'; its columns are a, b, y."),
+    (["--target", "y", "--without", "bosting"], "--without bosting: did you mean 'boosting'? the baselines are "),
+]
+
+IMPORTED = """
+import sys
+from typer.testing import CliRunner
+from learnkernels.flows.cli import app
+print(CliRunner().invoke(app, sys.argv[1:]).stderr)
+print(sorted({"prefect", "mlflow", "sklearn", "numba"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("command", ["compare", "init"])
+@pytest.mark.parametrize(("options", "sentence"), NAMES)
+def test_names_are_checked_before_anything_heavy_is_imported(
+    home: Path, command: str, options: list[str], sentence: str
+):
+    (home / "work" / "rows.csv").write_text("a,b,y\n1,2,3\n", encoding="utf-8")
+    arguments = [sys.executable, "-c", IMPORTED, command, "rows.csv", *options]
+    done = subprocess.run(arguments, cwd=home / "work", env=environment(home), capture_output=True, text=True)
+    assert done.stdout.startswith(f"error: {sentence}")
+    assert done.stdout.endswith("\n[]\n")
+    assert [path.name for path in (home / "work").iterdir()] == ["rows.csv"]
+
+
 @pytest.mark.slow(60)
 def test_the_page_on_studies_gives_the_same_tables_from_yaml_and_from_python(home: Path):
     page, work, env = ROOT / "docs" / "study.md", home / "work", environment(home)
