@@ -43,8 +43,9 @@ def promote(
     """Challenge the champion: its alias moves on a significant win, or for a refresh that is not worse.
 
     1. Find challenger and champion; the first version of a model is champion unopposed.
-    2. Refuse a version of the same recipe on other rows, a *refresh*, that lacks columns or classes of the champion, or
-       whose expected error is above the champion's by more than the margin.
+    2. Refuse a version of the same recipe on other rows, a *refresh*, that lacks columns, classes or many rows of the
+       champion, or whose expected error is above the champion's by more than the margin, or implausibly far below. Of
+       every recipe, refuse new columns that determine the target, and columns that the rows to score lack.
     3. Take the *recipes* of both (base kernels, learner, parameters, columns, scaling) to the challenger's data, as
        they are today, and learn both on the training folds of every trial.
     4. Compare their test errors by a t-test that allows for training rows which trials share: another recipe must be

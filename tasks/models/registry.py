@@ -418,10 +418,14 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
 
 
 def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
-    """Return the input that a version scored last and the columns of this input; None where it has scored none."""
+    """Return the input that a version scored last, and its columns; None where it scored none, or its run is gone."""
     try:
-        text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{SCORED}")
-    except (MlflowException, OSError):
+        with mlflow_store() as client:
+            files = [file.path for file in client.list_artifacts(version.run_id)]
+            if SCORED not in files:  # a server would be asked for it several times
+                return None
+            text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{SCORED}")
+    except InputError:
         return None
     scored = json.loads(text)
     return scored["input"], scored["columns"]
