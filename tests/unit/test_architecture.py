@@ -135,12 +135,12 @@ def test_names_are_known_before_their_classes_are_imported():
 
 
 LIMITS = {
-    "kernels": (82, 112_000, 8.7),
-    "tasks": (49, 66_000, 7.8),
-    "flows": (8, 6_100, 6.2),
-    "conf": (9, 9_900, 6.6),
-    "reproduction": (8, 14_300, 9.1),
-    "learnkernels": (3, 1_400, 5.3),
+    "kernels": (81, 109_900, 8.22),
+    "tasks": (51, 66_700, 7.43),
+    "flows": (8, 6_000, 6.00),
+    "conf": (9, 9_700, 6.38),
+    "reproduction": (8, 14_000, 8.78),
+    "learnkernels": (3, 1_400, 4.89),
 }
 """Most files, syntax nodes, and nodes per line of code, of each package. A commit that raises one says why."""
 
