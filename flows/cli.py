@@ -21,7 +21,15 @@ from rich.text import Text
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import require_place
-from learnkernels.flows.functions import configuration, is_table, prefect_runs, prepare, require_files, set_up
+from learnkernels.flows.functions import (
+    configuration,
+    is_table,
+    open_mlflow,
+    prefect_runs,
+    prepare,
+    require_files,
+    set_up,
+)
 from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, told
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
@@ -134,6 +142,7 @@ def compare(
         from learnkernels.flows.compare import compare as flow
 
         with prefect_runs(config.name):
+            open_mlflow()
             result = flow(config)
     again = ["learnkernels", "init", *conf]
     for name, value in options.items():
@@ -292,6 +301,7 @@ def train(
         from learnkernels.flows.train import train as flow
 
         with prefect_runs(register):
+            open_mlflow()
             result = flow(config, register, dataset, learner)
     name, version = result["model"], result["version"]
     say(

@@ -90,6 +90,7 @@ def compare(
         from learnkernels.flows.compare import compare as flow
 
         with _runs(config.name):
+            open_mlflow()
             result = flow(config)
         import pandas as pd
 
@@ -146,6 +147,7 @@ def train(
         training_config(config, dataset, None)  # refuses before a server is waited for
         name = register or config.name
         with _runs(name):
+            open_mlflow()
             result = flow(config, name, dataset)
         return as_served(find_version(result["uri"]))
 
@@ -361,6 +363,22 @@ def prefect_runs(label: str, reload: bool = False) -> Iterator[None]:
         settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` would read all, which is slow
     with SettingsContext(profile=profile, settings=settings), answering(), tags("learnkernels", label):
         yield
+
+
+def open_mlflow() -> None:
+    """Make and open MLflow's store before a flow begins, which takes seconds.
+
+    A flow run whose process is killed before it has a run in MLflow is not recognized at the next start.
+
+    Raises
+    ------
+    InputError
+        The store cannot be used.
+    """
+    from learnkernels.tasks.evidence.databases import mlflow_store
+
+    with mlflow_store():
+        pass
 
 
 @contextmanager
