@@ -314,7 +314,7 @@ def centered_alignment(
     total = len(K) if w is None else w.sum()
     centered = []
     for name, matrix in (("K", K), ("L", L)):
-        matrix = _near_one(matrix)
+        matrix = near_one(matrix)
         matrix_c = u_center_gram(matrix) if debiased else weighted_by_roots(center_gram(matrix, w), w)
         norm = np.linalg.norm(matrix_c)
         # Rounding leaves about eps * |K| an entry of a matrix that is constant; m of them in norm.
@@ -356,7 +356,7 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
-    K, L = _near_one(K), _near_one(L)
+    K, L = near_one(K), near_one(L)
     norms = np.linalg.norm(K) * np.linalg.norm(L)
     if not norms > 0:
         raise ValueError("a matrix is zero, so its alignment is undefined; leave it out.")
@@ -382,11 +382,6 @@ def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
     for name, matrix in (("K", K), ("L", L)):
         if not np.isfinite(matrix).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
-
-
-def _near_one(K: np.ndarray) -> np.ndarray:
-    """Return a matrix times a power of two, without rounding, as squares of very large or small entries overflow."""
-    return np.asarray(np.ldexp(K, -np.frexp(np.abs(K).max())[1]))
 
 
 def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:

@@ -37,13 +37,13 @@ def as_sample_weight(
     return w
 
 
-def near_one(w: np.ndarray) -> np.ndarray:
-    """Return weights times the power of two that takes the largest to between a half and one.
+def near_one(values: np.ndarray) -> np.ndarray:
+    """Return weights, or a matrix, times the power of two that takes the largest size to between a half and one.
 
-    Nothing is rounded, so that means and alignments keep their bits, and no sum of weights overflows.
+    Nothing is rounded, so that means and alignments keep their bits. Sums and squares do not overflow.
     """
-    _, exponent = np.frexp(w.max())
-    return np.ldexp(w, -exponent)
+    _, exponent = np.frexp(np.abs(values).max())
+    return np.asarray(np.ldexp(values, -exponent))
 
 
 def of_mean_one(w: np.ndarray) -> np.ndarray:
