@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 from sklearn.datasets import load_breast_cancer
 
+from learnkernels.tasks.evidence.mlflow_pages import RUN, runs_path
 from learnkernels.tasks.operate.servers import free_port
 
 if TYPE_CHECKING:
@@ -100,6 +101,12 @@ class Places:
         wanted = {"artifacts": {"key": {"any_": [key]}}, "sort": "CREATED_DESC", "limit": 1}
         return f"{self.prefect}/artifacts/artifact/{self._ask_prefect('artifacts', wanted)[0]['id']}"
 
+    def saved_view(self, experiment: str, *, charts: bool) -> str:
+        """Return the page of the newest comparison of an experiment, in its saved view."""
+        found = self._experiment_of(experiment)
+        tags = {tag["key"]: tag["value"] for tag in found["tags"]}
+        return f"{self.mlflow}/{runs_path(found['experiment_id'], run=tags[RUN], charts=charts)}"
+
     def run(self, experiment: str, query: str, tab: str = "") -> str:
         """Return the page of the newest run that a query finds."""
         run = self._runs(experiment, query)[0]
@@ -126,9 +133,14 @@ class Places:
         return self._ask(f"{self.prefect.removesuffix('/v2')}/api/{what}/filter", wanted)
 
     def _experiment(self, name: str) -> str:
+        return str(self._experiment_of(name)["experiment_id"])
+
+    def _experiment_of(self, name: str) -> dict[str, Any]:
         wanted = {"max_results": 1, "filter": f"name = '{name}'"}
-        found = self._ask(f"{self.mlflow}/api/2.0/mlflow/experiments/search", wanted)["experiments"]
-        return str(found[0]["experiment_id"])
+        found: list[dict[str, Any]] = self._ask(f"{self.mlflow}/api/2.0/mlflow/experiments/search", wanted)[
+            "experiments"
+        ]
+        return found[0]
 
     def _runs(self, experiment: str, query: str) -> list[str]:
         wanted = {"experiment_ids": [self._experiment(experiment)], "filter": query, "max_results": 20}
@@ -176,7 +188,7 @@ class Shot:
 
 
 BREAST = "tags.`learnkernels.level` = 'result' and params.dataset = 'breast_cancer'"
-SWEEP = "tags.`learnkernels.level` = 'sweep'"
+COMPARISON = "tags.`learnkernels.level` = 'comparison'"
 
 PAGES = (
     Shot(
@@ -184,7 +196,17 @@ PAGES = (
         "MLflow's start page: an experiment a configuration",
     ),
     Shot(
-        "mlflow-figure", lambda at: at.run("all_learners", SWEEP), "text=Show less",
+        "mlflow-chart", lambda at: at.saved_view("quickstart", charts=True), ".js-plotly-plot .point >> nth=3",
+        ("Alignment against test error", "Test error", "diabetes alignf", "breast_cancer GridSearchCV"),
+        "Alignment against test error, one click from the experiment", height=1100,
+    ),
+    Shot(
+        "mlflow-table", lambda at: at.saved_view("quickstart", charts=False), "text=diabetes alignf",
+        ("test_error", "alignment", "seconds", "diabetes HistGradientBoosting"),
+        "The results of a comparison as a table",
+    ),
+    Shot(
+        "mlflow-figure", lambda at: at.run("all_learners", COMPARISON), "text=Show less",
         ("ionosphere: ", "german: "), "The report's first figure names who wins",
         clicks=("text=Show more",), height=1300,
     ),
@@ -201,7 +223,7 @@ PAGES = (
         "text=Run details", ("Comparing 4 Runs", "learner"), "Four results side by side", height=1200,
     ),
     Shot(
-        "mlflow-sweep", lambda at: at.run("quickstart", SWEEP), "text=Show less",
+        "mlflow-comparison", lambda at: at.run("quickstart", COMPARISON), "text=Show less",
         ("has the lowest", "report.md"), "A comparison: who wins, the figure, and the way to everything else",
         clicks=("text=Show more",),
     ),

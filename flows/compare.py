@@ -35,16 +35,17 @@ def compare(
     """
     config = loading.filled_in(config, dataset, table, target, learners, folds, metric, baseline)
     run_id = new_run_id()
+    datasets = [dataset.label for dataset in config.datasets]
     with (
-        tracked_run(config.name, config.tracking, "sweep", f"comparison {run_id}", run_id) as sweep,
+        tracked_run(config.name, config.tracking, "comparison", f"comparison {run_id}", run_id, datasets) as comparison,
         RunProgress(steps(config) + 1, timed=timed_steps(config)) as progress,
         DaskPool(config.dask) as pool,
     ):
         prepared = prepare(config, pool, progress)
-        results = measure(prepared, sweep, pool, progress)
+        results = measure(prepared, comparison, pool, progress)
         progress.start("writing the report")
-        links = {"MLflow comparison": sweep.url, "MLflow chart": sweep.chart_url}
+        links = {"MLflow comparison": comparison.url, "MLflow chart": comparison.chart_url}
         folder = write_results(config, run_id, results, links, folds_of_rows(prepared), prepared.skipped)
-        track_comparison(sweep, folder, prepared.refs)
+        track_comparison(comparison, config, folder, prepared.refs)
         progress.advance()
-    return {"run": run_id, "results": folder, "mlflow_run": sweep.run_id, "mlflow_chart": sweep.chart_url}
+    return {"run": run_id, "results": folder, "mlflow_run": comparison.run_id, "mlflow_chart": comparison.chart_url}

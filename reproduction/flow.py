@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+from mlflow.entities import DatasetInput
 from prefect import flow, get_run_logger
 
 from learnkernels.conf.errors import InputError
@@ -19,8 +20,8 @@ from learnkernels.reproduction.item import BaseKernelsStudy, NotOnOpenML, PaperI
 from learnkernels.reproduction.judge import StudyResult, Summary, failing
 from learnkernels.reproduction.report import not_holding, section, write_item, write_report
 from learnkernels.reproduction.studies import STUDIES
-from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
+from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
@@ -122,19 +123,23 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
     started, run_id = time.perf_counter(), new_run_id()
     configs = item.comparisons(data_dir, quick, Path(folder))
     study = item.study_config(data_dir, quick, Path(folder))
+    datasets = list(dict.fromkeys(dataset.label for config in configs for dataset in config.datasets))
     total = (sum(steps(config) for config in configs) or 1) + 1
     with (
-        tracked_run(item.name, item.tracking(quick), "sweep", f"{item.name} {run_id}", run_id) as sweep,
+        tracked_run(
+            item.name, item.tracking(quick), "comparison", f"{item.name} {run_id}", run_id, datasets
+        ) as comparison,
         RunProgress(total, "paper-progress", item.name) as progress,
         shared_pools() as pool_of,
     ):
-        refs: dict[str, DatasetRef] = {}
+        inputs: dict[str, DatasetInput] = {}
         results: list[FoldsRef] = []
         if item.is_comparison:
             prepared = [(prepare(config, pool_of(config.dask), progress), config) for config in configs]
             for one, config in prepared:
-                refs |= {ref.digest: ref for ref in one.refs}
-                results += measure(one, sweep, pool_of(config.dask), progress)
+                for ref, tracked in zip(one.refs, dataset_inputs(one.refs, "validation", config), strict=True):
+                    inputs[ref.digest] = tracked
+                results += measure(one, comparison, pool_of(config.dask), progress)
             folds = read_folds(results)
             result = StudyResult(folds=folds)
         else:
@@ -144,12 +149,12 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         seconds = time.perf_counter() - started
         kept = write_item(item, result, seconds, _sources(configs, study), quick, results)
         summary = kept.summary()
-        images = {name: f"get-artifact?path={name}&run_uuid={sweep.run_id}" for name in kept.figures}
+        images = {name: f"get-artifact?path={name}&run_uuid={comparison.run_id}" for name in kept.figures}
         log_run(
-            sweep,
+            comparison,
             metrics={key: float(str(count)) for key, count in summary.items() if key != "seconds"},
             params={"item": item.name, "paper": item.paper, "where": item.where},
-            refs=list(refs.values()),
+            inputs=list(inputs.values()),
             note=section(kept, images),
             artifacts=kept.folder,
         )

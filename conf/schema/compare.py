@@ -286,6 +286,10 @@ class TrackingConfig(Strict):
 
     experiment: str | None = Field(None, description="MLflow experiment; the run's name by default.")
     tags: dict[str, str] = Field(default_factory=dict, description="Tags put on every MLflow run.")
+    system_metrics: bool = Field(
+        default=False,
+        description="Log CPU, memory, disk and network of this machine to the run of each flow, every 10 seconds.",
+    )
 
 
 class DriftConfig(Strict):

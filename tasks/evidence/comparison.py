@@ -138,7 +138,7 @@ def config_on(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) ->
     return config.on(dataset).model_copy(update={"protocol": protocol})
 
 
-def measure(prepared: Prepared, sweep: TrackedRun, pool: DaskPool, progress: RunProgress) -> Sequence[FoldsRef]:
+def measure(prepared: Prepared, comparison: TrackedRun, pool: DaskPool, progress: RunProgress) -> Sequence[FoldsRef]:
     """Compute statistics per data set and repeat, measure every learner in every trial, and log each as an MLflow run.
 
     Baselines follow the learners of all data sets, the slowest last. What the store has is not computed again. Results
@@ -150,7 +150,7 @@ def measure(prepared: Prepared, sweep: TrackedRun, pool: DaskPool, progress: Run
         statistics.append(measure_kernels(rows, local, pool, progress))
         for folds in measure_learners(rows, statistics[-1], local, pool, progress):
             results.append(folds)
-            track_result(sweep, local, ref, folds)
+            track_result(comparison, local, ref, folds)
     for kind in kinds_of(config):
         for (ref, _, local), of in zip(prepared.jobs, statistics, strict=True):
             if not ref.n_features and kind != CONSTANT:
@@ -158,7 +158,7 @@ def measure(prepared: Prepared, sweep: TrackedRun, pool: DaskPool, progress: Run
                 continue
             progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", _trials(local, ref) if kind in SEARCHED else 0)
             results.append(evaluate_baseline(ref, of, local, pool, progress.advance, kind))
-            track_result(sweep, local, ref, results[-1])
+            track_result(comparison, local, ref, results[-1])
     order = [ref.name for ref in prepared.refs]
     return sorted(results, key=lambda one: order.index(one.dataset))
 

@@ -1,9 +1,8 @@
-"""The evidence in MLflow: flat runs that its table and charts compare, and one of the comparison with the report."""
+"""Runs in MLflow: one per comparison, with a nested run per data set and method; one per training and decision."""
 
 from __future__ import annotations
 
-import json
-import re
+import getpass
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,17 +11,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 import mlflow
 import numpy as np
 import pandas as pd
 from mlflow import MlflowClient
-from mlflow.entities import Dataset as TrackedDataset
-from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag, ViewType
+from mlflow.entities import DatasetInput, Metric, Param, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from prefect import get_run_logger, runtime
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
@@ -36,8 +35,24 @@ from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence import tables
 from learnkernels.tasks.evidence.databases import mlflow_store, mlflow_ui
 from learnkernels.tasks.evidence.figures import learner_colors
-from learnkernels.tasks.evidence.markdown import code, inline_links, link, plain, render
-from learnkernels.tasks.evidence.report import SHOWN_VERDICTS, verdicts
+from learnkernels.tasks.evidence.markdown import inline_links, link, plain
+from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
+from learnkernels.tasks.evidence.mlflow_pages import (
+    LEVEL,
+    RUN,
+    comparison_note,
+    comparison_view,
+    cut,
+    experiment_note,
+    metric_name,
+    metric_of_dataset,
+    models_view,
+    result_note,
+    run_path,
+    runs_path,
+    weight_metrics,
+)
+from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.statistics import planned_trials
@@ -45,90 +60,12 @@ from learnkernels.tasks.naming import file_name, step
 from learnkernels.tasks.stopping import Stopped, last_word, requested
 from learnkernels.tasks.store import Owner
 
-LEVEL = "learnkernels.level"
-"""Tag that says what a run is: a comparison, a result, a model, a decision."""
-
-RUN = "learnkernels.run"
-"""Tag of the comparison, training or decision that a run belongs to; of an experiment, of its newest comparison."""
-
-NOTE_CHARACTERS = 8_000
-"""MLflow cuts a tag, and so a note, after as many."""
-
-
-def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
-    """Return the place of an experiment's runs of a level, below the address of the UI.
-
-    Those of one comparison are sorted by `percent_above_best`, so that the winners come first, others by time.
-    """
-    query = {"searchFilter": f"tags.`{LEVEL}` = '{level}'"}
-    if run is not None:
-        query["searchFilter"] += f" and tags.`{RUN}` = '{run}'"
-        query |= {"orderByKey": "metrics.`percent_above_best`", "orderByAsc": "true"}
-    query |= {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
-    return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
-
-
-def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
-    """Return the place of a run's page, or of one of its artifacts, below the address of the UI."""
-    place = "" if artifact is None else f"/artifacts/{artifact}"
-    return f"#/experiments/{experiment_id}/runs/{run_id}{place}?workflowType=machine_learning"
-
-
-def experiment_note(experiment_id: str, newest: str | None = None) -> str:
-    """Return the note of an experiment: links to the newest comparison, to all and to models, and how to read them."""
-
-    def links(level: str, run: str | None = None) -> str:
-        chart, table = (runs_path(experiment_id, level, run, charts) for charts in (True, False))
-        return inline_links({"chart": chart, "table": table})
-
-    ways = {"all comparisons": links("result"), "models": links("model")}
-    if newest is not None:
-        ways = {"Newest comparison": links("result", newest), **ways}
-    return render("experiment.md", ways=ways)
-
-
-def comparison_note(
-    experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
-) -> str:
-    """Return the note of a comparison: the winners, the figure, and links to the rest.
-
-    Parameters
-    ----------
-    experiment_id, run_id : str
-        Of the comparison.
-    comparison : str
-        Its name in the tags of its results.
-    verdicts : sequence of str
-        Two sentences per data set.
-    files : sequence of str
-        Names of its artifacts.
-    flow_run : str
-        Address of the flow run in Prefect.
-    """
-    links = {
-        "chart": runs_path(experiment_id, run=comparison),
-        "table": runs_path(experiment_id, run=comparison, charts=False),
-        **{name: run_path(experiment_id, run_id, name) for name in sorted(files) if name.endswith((".md", ".png"))},
-        "Prefect": flow_run,
-    }
-    return cut(render("comparison_note.md", links=links, verdicts=verdicts, shown=SHOWN_VERDICTS, run_id=run_id))
-
-
-def result_note(what: str, links: Mapping[str, str], train: str) -> str:
-    """Return the note of a result: what it measured, the comparison it belongs to, and the command that trains it."""
-    model = f"\n\nA model of it: {code(train)}" if train else ""
-    return cut(f"{plain(what)}\n\n{inline_links(links)}{model}")
-
-
-def cut(note: str) -> str:
-    """Return a note that MLflow keeps whole: cut at the end of a line, which then reports it."""
-    if len(note) <= NOTE_CHARACTERS:
-        return note
-    rest = "\n\n... the whole report is among the artifacts."
-    return note[: note.rfind("\n", 0, NOTE_CHARACTERS - len(rest))] + rest
-
-
 NOTE = "mlflow.note.content"
+"""Tag of MLflow: the description of a run or an experiment."""
+
+PARENT = "mlflow.parentRunId"
+"""Tag of MLflow: the run below which its table folds a run."""
+
 MEANS = {
     "error_mean": "test_error",
     "error_sd": "test_error_sd",
@@ -145,13 +82,11 @@ MEANS = {
 EACH_TRIAL = {
     "error": "fold/test_error",
     "alignment": "fold/alignment",
-    "regularisation": "fold/regularisation",
+    "regularisation": "fold/C",
     "certificate": "fold/certificate",
     "iterations": "fold/iterations",
 }
 """Column of the fold table -> metric of its run, with a step each trial."""
-SHOWN_WEIGHTS = 100
-"""Base kernels whose shares are metrics."""
 PARAM_CHARACTERS = 6_000
 """MLflow refuses a longer parameter."""
 OWNER = "learnkernels.owner"
@@ -159,8 +94,8 @@ RESULTS = "learnkernels.results"
 """Tag of a run: its folder below `results/`, as seen from the working directory."""
 DEPLOYMENT = "learnkernels.deployment"
 """Tag of a run that a deployment has started: the deployment's name."""
-Level = Literal["sweep", "result", "model", "decision"]
-"""What an MLflow run is: a comparison, a learner on a data set in it, a trained model, a challenge of the champion."""
+Level = Literal["comparison", "result", "model", "decision"]
+"""A comparison, a method on a data set of it, a trained model, a challenge of the champion."""
 TRIES = 5
 """How often what two runs add at once is tried."""
 ABANDONED = "The process of this run ended unexpectedly; start the same command again and it resumes from there."
@@ -201,10 +136,13 @@ class TrackedRun:
 
 
 @contextmanager
-def tracked_run(name: str, tracking: TrackingConfig, level: Level, run_name: str, run_id: str) -> Iterator[TrackedRun]:
+def tracked_run(
+    name: str, tracking: TrackingConfig, level: Level, run_name: str, run_id: str, datasets: Sequence[str] = ()
+) -> Iterator[TrackedRun]:
     """Hold the MLflow run of a flow open; it ends FINISHED, or FAILED with the reason after an error.
 
-    `name` is that of its experiment, where `tracking` names none.
+    `name` is the name of its experiment, if `tracking` has none. `datasets` are the names of the data sets of a
+    comparison, which have charts in its saved view.
 
     Runs that a killed process of this machine left open in the experiment are closed first.
 
@@ -214,7 +152,9 @@ def tracked_run(name: str, tracking: TrackingConfig, level: Level, run_name: str
         The tracking store cannot be reached.
     """
     with mlflow_store() as client:
-        experiment_id = _experiment(client, tracking.experiment or name, run_id if level == "sweep" else None)
+        experiment_id = _experiment(client, tracking.experiment or name)
+        newest = run_id if level == "comparison" else None
+        _describe_experiment(client, experiment_id, newest, datasets)
     _close_abandoned(client, experiment_id)
     flow_run_id, tracked = str(runtime.flow_run.id), None
     tags = _tags(tracking, level, run_id, flow_run_id)
@@ -222,7 +162,8 @@ def tracked_run(name: str, tracking: TrackingConfig, level: Level, run_name: str
         try:
             run = client.create_run(experiment_id, run_name=run_name, tags=tags)
             tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id, run_id)
-            yield tracked
+            with _system_metrics(tracked, tracking):
+                yield tracked
         except BaseException as error:
             failed = isinstance(error, Exception) and not requested()  # libraries turn a signal into errors of theirs
             reason = f"Failed: {error}" if failed else "Stopped by the user."
@@ -238,6 +179,20 @@ def tracked_run(name: str, tracking: TrackingConfig, level: Level, run_name: str
         client.set_terminated(tracked.run_id, "FINISHED")
 
 
+@contextmanager
+def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]:
+    """Log CPU, memory, disk and network of this machine to a run, if the configuration asks for them."""
+    if not tracking.system_metrics:
+        yield
+        return
+    monitor = SystemMetricsMonitor(run.run_id)  # type: ignore[no-untyped-call]
+    monitor.start()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        monitor.finish()  # type: ignore[no-untyped-call]
+
+
 def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> None:
     """End what a flow has left open: its own run, even one that was being made, and those of its results."""
     ours = f"attributes.status = 'RUNNING' and tags.`{RUN}` = '{run_id}' and tags.`{OWNER}` = '{Owner.this()}'"
@@ -246,34 +201,64 @@ def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> 
 
 
 def _tags(tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:
-    """Return the tags of a run, those of the configuration last."""
-    deployment = {} if runtime.deployment.name is None else {DEPLOYMENT: str(runtime.deployment.name)}
-    of_run = {LEVEL: level, OWNER: str(Owner.this()), RUN: run_id, "prefect.flow_run_id": flow_run_id}
-    return {**of_run, **deployment, **tracking.tags}
+    """Return the tags of a run; those of the configuration take precedence."""
+    tags = {
+        LEVEL: level,
+        OWNER: str(Owner.this()),
+        RUN: run_id,
+        "prefect.flow_run_id": flow_run_id,
+        "mlflow.user": _user(),
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.name": str(runtime.flow_run.flow_name),
+    }
+    if runtime.deployment.name is not None:
+        deployment = str(runtime.deployment.name)
+        tags |= {DEPLOYMENT: deployment, "mlflow.source.type": "JOB", "mlflow.source.name": deployment}
+    return {**tags, **tracking.tags}
 
 
-def _experiment(client: MlflowClient, name: str, comparison: str | None) -> str:
-    """Return the experiment of a name, made if missing, with its note, which leads to the comparison."""
+def _user() -> str:
+    """Return the name of the user, or of the user's number where the machine has no name for it."""
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        return "unknown"
+
+
+def _experiment(client: MlflowClient, name: str) -> str:
+    """Return the experiment of a name, made if missing."""
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "deleted":
         raise InputError(f"MLflow experiment {name!r} is deleted; restore it, or choose another tracking.experiment.")
     local = not mlflow.get_tracking_uri().startswith("http")
     artifacts = (Path.cwd() / "mlartifacts" / file_name(name)).as_uri() if local else None
-    if found is None:
-        try:
-            experiment_id = str(client.create_experiment(name, artifact_location=artifacts))
-        except MlflowException as error:
-            made = client.get_experiment_by_name(name)  # by another process, just now
-            if error.error_code != "RESOURCE_ALREADY_EXISTS" or made is None:
-                raise
-            experiment_id = str(made.experiment_id)
+    if found is not None:
+        return str(found.experiment_id)
+    try:
+        return str(client.create_experiment(name, artifact_location=artifacts))
+    except MlflowException as error:
+        made = client.get_experiment_by_name(name)  # by another process, just now
+        if error.error_code != "RESOURCE_ALREADY_EXISTS" or made is None:
+            raise
+        return str(made.experiment_id)
+
+
+def _describe_experiment(
+    client: MlflowClient, experiment_id: str, comparison: str | None, datasets: Sequence[str]
+) -> None:
+    """Give an experiment its note, which leads to its newest comparison, and the saved views that the note links to."""
+    views = [models_view()]
+    newest = comparison
+    if comparison is None:
+        newest = client.get_experiment(experiment_id).tags.get(RUN)
     else:
-        experiment_id = str(found.experiment_id)
-    newest = comparison or (found.tags.get(RUN) if found else None)
-    tags = {NOTE: experiment_note(experiment_id, newest)} | ({RUN: newest} if newest else {})
+        views.append(comparison_view(comparison, datasets))
+    tags = {view.tag: view.value for view in views}
+    tags[NOTE] = experiment_note(experiment_id, newest)
+    if newest is not None:
+        tags[RUN] = newest
     for key, value in tags.items():
         _add(partial(client.set_experiment_tag, experiment_id, key, value))
-    return experiment_id
 
 
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
@@ -290,7 +275,7 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
 
 
 @step("track {folds.learner} on {ref.name}")
-def track_result(sweep: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef) -> str:
+def track_result(comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef) -> str:
     """Log one (data set, learner) as one flat MLflow run and return its id."""
     client = MlflowClient()
     table = tables.read_folds([folds])
@@ -298,28 +283,28 @@ def track_result(sweep: TrackedRun, config: CompareConfig, ref: DatasetRef, fold
     row, (shown,) = summary.iloc[0], tables.display_table(summary)
     aligned = "".join(f", {name} {shown[name]}" for name in ("alignment", "weights from") if name in shown)
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
-    settings = ["results", config.name, sweep.name, "config.yaml"]
+    settings = ["results", config.name, comparison.name, "config.yaml"]
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
     train += ["--register", config.name]
     links = {
-        f"comparison {sweep.name}": run_path(sweep.experiment_id, sweep.run_id),
-        "chart": runs_path(sweep.experiment_id, run=sweep.name),
-        "Prefect": sweep.flow_run_url,
+        f"comparison {comparison.name}": run_path(comparison.experiment_id, comparison.run_id),
+        "chart": runs_path(comparison.experiment_id, run=comparison.name),
+        "Prefect": comparison.flow_run_url,
     }
     own = {learner.title: learner.name for learner in config.learners}
     colors = learner_colors(own | {BASELINE_TITLES[kind]: kind for kind in kinds_of(config)})
     own_tags = {
-        "learnkernels.sweep": sweep.run_id,
+        PARENT: comparison.run_id,
         "dataset_digest": ref.digest,
         "mlflow.runColor": colors[folds.learner],
         NOTE: result_note(what, links, shlex.join(train) if folds.learner in own else ""),
     } | ({"predictor_reason": row.predictor_reason} if row.predictor_reason else {})
     run = client.create_run(
-        sweep.experiment_id,
+        comparison.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
-        tags=own_tags | _tags(config.tracking, "result", sweep.name, sweep.flow_run_id),
+        tags=own_tags | _tags(config.tracking, "result", comparison.name, comparison.flow_run_id),
     )
-    _log_inputs(client, run.info.run_id, [ref])
+    _log_inputs(client, run.info.run_id, dataset_inputs([ref], "validation", config))
     client.log_batch(
         run.info.run_id,
         metrics=_metrics(row, table, len(planned_trials(config.protocol, ref.ordered))),
@@ -336,7 +321,7 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         "dataset": ref.name, "task": ref.task,
         **{name: row[name] for name in ("learner", "algorithm", "predictor", "metric", "n_kernels")},
         "n_rows": ref.n_rows, "n_features": ref.n_features,
-        "normalise": config.normalize, "centering": config.centering,
+        "normalize": config.normalize, "centering": config.centering,
         **({"folds": protocol.folds} if protocol.split is None else {}),
         **{f"split.{key}": rows for key, rows in protocol.split or () if rows is not None},
         **{f"choose.{key}": value for key, value in protocol.choose or ()},
@@ -365,10 +350,17 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
 
 def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
     """Return the metrics of a result: its means, with a step each trial, and with a step each iteration."""
-    once = {name: getattr(row, column) for column, name in MEANS.items()}
-    once |= {f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:SHOWN_WEIGHTS])}
+    once = {
+        "test_error": row.error_mean,
+        "alignment": row.alignment_mean,
+        "seconds": row.seconds_weights + row.seconds_fit,
+        "C": float(table["regularisation"].median()),
+    }  # first, as the page of a run shows metrics in this order
+    once |= {name: getattr(row, column) for column, name in MEANS.items()}
+    once[metric_of_dataset(row.dataset)] = row.error_mean
+    once |= weight_metrics(table["kernels"].iloc[0], row.weights)
     for _, shares in tables.mean_relevance(table):
-        once |= {f"relevance/{metric_name(of.feature)}": of.mean for of in shares.itertuples()}
+        once |= {f"relevance/{metric_name(share.feature)}": share.mean for share in shares.itertuples()}
     found = [(name, value, 0) for name, value in rounded(once)]
     trials = table["repeat"] * n_trials + table["fold"]
     for column, name in EACH_TRIAL.items():
@@ -377,18 +369,12 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
     if first["parameters"] is not None and len(first["parameters"][0]) == 1:
         shares = np.asarray(first["weights"]) / np.sum(first["weights"])
         for i, k in enumerate(np.argsort(-shares)):
-            found += [("found/sigma", first["parameters"][k][0], i), ("found/share", shares[k], i)]
+            found += [("search/sigma", first["parameters"][k][0], i), ("search/share", shares[k], i)]
     longest: Sequence[float] = max((of for of in table["objectives"] if of is not None), key=len, default=[])
-    found += [("found/alignment", value, i) for i, value in enumerate(tables.mean_history(table))]
+    found += [("search/alignment", value, i) for i, value in enumerate(tables.mean_history(table))]
     found += [("objective", value, i) for i, value in enumerate(longest)]
     now = int(time.time() * 1000)
     return [Metric(name, float(value), now, int(at)) for name, value, at in found if np.isfinite(value)]
-
-
-def metric_name(text: str) -> str:
-    """Return a text as a name that MLflow takes for a metric: other characters than its own as underscores."""
-    name = re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
-    return name if name.strip(" .") else "_"  # which a path would lose
 
 
 def _add(add: Callable[[], None]) -> None:
@@ -405,20 +391,7 @@ def _add(add: Callable[[], None]) -> None:
     add()
 
 
-def _log_inputs(client: MlflowClient, run_id: str, refs: Sequence[DatasetRef]) -> None:
-    inputs = [
-        DatasetInput(
-            TrackedDataset(
-                name=ref.name,
-                digest=ref.digest,
-                source_type="local",
-                source=json.dumps({"uri": ref.source}),
-                profile=json.dumps({"num_rows": ref.n_rows, "num_features": ref.n_features}),
-            ),
-            [InputTag("mlflow.data.context", "cross-validation")],
-        )
-        for ref in refs
-    ]
+def _log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[DatasetInput]) -> None:
     _add(lambda: client.log_inputs(run_id, inputs))
 
 
@@ -432,7 +405,7 @@ def log_run(
     metrics: Mapping[str, float] | None = None,
     params: Mapping[str, object] | None = None,
     tags: Mapping[str, str] | None = None,
-    refs: Sequence[DatasetRef] = (),
+    inputs: Sequence[DatasetInput] = (),
     *,
     note: str | None = None,
     artifacts: Path | None = None,
@@ -449,31 +422,60 @@ def log_run(
         params=[Param(key, str(value)) for key, value in (params or {}).items()],
         tags=[RunTag(key, value) for key, value in {**(tags or {}), **noted}.items()],
     )
-    if refs:
-        _log_inputs(client, run.run_id, refs)
+    if inputs:
+        _log_inputs(client, run.run_id, inputs)
     if artifacts is not None:
         client.log_artifacts(run.run_id, str(artifacts))
 
 
-@step("track comparison {sweep.name}")
-def track_comparison(sweep: TrackedRun, results: str, refs: Sequence[DatasetRef]) -> None:
-    """Put the results folder (figure, tables, report, configuration, environment) on the run of the comparison."""
-    client, now = MlflowClient(), int(time.time() * 1000)
+@step("track comparison {comparison.name}")
+def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str, refs: Sequence[DatasetRef]) -> None:
+    """Put the results folder (figures, tables, report, configuration) on the run of the comparison."""
+    client = MlflowClient()
     summary = pd.read_parquet(Path(results) / "summary.parquet")
-    # How far a result is from the best of its data set is known at the end.
-    rows = {(row.dataset, row.learner): row for row in summary.itertuples()}
-    mine = f"tags.`learnkernels.sweep` = '{sweep.run_id}'"
-    for run in mlflow.search_runs([sweep.experiment_id], mine, output_format="list"):
-        row = rows[run.data.params["dataset"], run.data.params["learner"]]
-        compared = {key: getattr(row, key) for key in ("percent_above_best", "alignment_over_best")}
-        known = [Metric(key, value, now, 0) for key, value in rounded(compared) if np.isfinite(value)]
-        client.log_batch(run.info.run_id, metrics=known)
+    _log_ranks(client, comparison, summary)
     files = [path.name for path in Path(results).iterdir()]
-    note = comparison_note(sweep.experiment_id, sweep.run_id, sweep.name, verdicts(summary), files, sweep.flow_run_url)
+    note = comparison_note(
+        comparison.experiment_id,
+        comparison.run_id,
+        comparison.name,
+        verdicts(summary),
+        files,
+        comparison.flow_run_url,
+    )
     params = {"datasets": ", ".join(ref.name for ref in refs), "learners": ", ".join(summary["learner"].unique())}
     params = {key: names[:PARAM_CHARACTERS] for key, names in params.items()}
-    log_run(sweep, params=params, tags={NOTE: note}, refs=refs, artifacts=Path(results))
-    get_run_logger().info("comparison %s: %s", sweep.name, sweep.url)
+    inputs = dataset_inputs(refs, "validation", config)
+    log_run(comparison, params=params, tags={NOTE: note}, inputs=inputs, artifacts=Path(results))
+    get_run_logger().info("comparison %s: %s", comparison.name, comparison.url)
+
+
+def _log_ranks(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame) -> None:
+    """Log how far each result is from the best of its data set, which is known at the end."""
+    now = int(time.time() * 1000)
+    p_values = _p_against_best(summary)
+    rows = {(row.dataset, row.learner): row for row in summary.itertuples()}
+    children = f"tags.`{PARENT}` = '{comparison.run_id}'"
+    for run in mlflow.search_runs([comparison.experiment_id], children, output_format="list"):
+        row = rows[run.data.params["dataset"], run.data.params["learner"]]
+        ranks = {
+            "percent_above_best": row.percent_above_best,
+            "alignment_over_best": row.alignment_over_best,
+            "p": p_values[row.dataset, row.learner],
+        }
+        known = [Metric(key, value, now, 0) for key, value in rounded(ranks) if np.isfinite(value)]
+        client.log_batch(run.info.run_id, metrics=known)
+
+
+def _p_against_best(summary: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """Return the p-value of each result against the best of its data set; NaN for the best."""
+    p_values: dict[tuple[str, str], float] = {}
+    for dataset, group in summary.groupby("dataset", sort=False):
+        best = int(np.argmin(group["error_mean"]))
+        against_best = group["p_each"].iloc[best]
+        for row, p_value in zip(group.itertuples(), against_best, strict=True):
+            p_values[str(dataset), row.learner] = np.nan if row.best else p_value
+    return p_values
 
 
 def forgettable_runs(days: float) -> dict[str, str]:

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.metrics.pairwise import linear_kernel, rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KernelCenterer, StandardScaler
@@ -25,6 +25,7 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from learnkernels.conf.schema import BASELINE_TITLES, BaselineConfig, BaselineName, CompareConfig, grid_values
+from learnkernels.kernels.centering import centered_alignment
 from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
@@ -75,8 +76,11 @@ def predictor_of(kind: BaselineName, task: str) -> str:
 def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
     """Return the settings of a baseline, for the keys of the store."""
     if kind == GRID_SEARCH:
-        return f"centered {SEARCHED_ROWS} {baseline.model_dump_json(exclude={'boosting', 'without'})}"
-    return repr({LINEAR: ALPHAS, BOOSTING: (LEAVES, RATES)}.get(kind))
+        searched = baseline.model_dump_json(exclude={"boosting", "without"})
+        return f"centered, alignment on {SEARCHED_ROWS} rows, {searched}"
+    if kind == LINEAR:
+        return f"{ALPHAS}, alignment on {SEARCHED_ROWS} rows"
+    return repr((LEAVES, RATES)) if kind == BOOSTING else ""
 
 
 def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
@@ -91,8 +95,8 @@ def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
     metric = metric_for(job.config.protocol.metric, target)
     training, test = rows_of(folds, trial.final), np.flatnonzero(folds == trial.test)
     rows, parts = _choosing(trial, folds)
-    if kind == GRID_SEARCH and len(rows) > SEARCHED_ROWS:  # of much the same targets
-        some = np.argsort(target.values[rows], kind="stable")[:: -(-len(rows) // SEARCHED_ROWS)]
+    if kind == GRID_SEARCH and len(rows) > SEARCHED_ROWS:
+        some = _every_kth(target.values[rows])
         rows, parts = rows[some], [(learning[some], held_out[some]) for learning, held_out in parts]
     trivial = metric.trivial_error(target.take(test), target.take(training))
     params: dict[str, float]
@@ -117,19 +121,48 @@ def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
     if (gamma := params.get("gamma")) is not None:
         kernel = {"n_kernels": 1, "weights": [1.0], "kernels": [f"gaussian gamma={gamma:.4g}"]}
         kernel["parameters"] = [[gamma**-0.5]]
+    seconds = time.perf_counter() - started
     return {
         **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
         "learner": BASELINE_TITLES[kind],
         "algorithm": kind,
         "predictor": predictor_of(kind, target.task),
         "params": json.dumps(params),
-        "alignment": None,
+        "alignment": _alignment(kind, dataset, training, params),
         "test_alignment": None,
         "seconds_weights": 0.0,
-        "seconds_fit": time.perf_counter() - started,
+        "seconds_fit": seconds,
         "seconds_pass": 0.0,
         **kernel,
     }
+
+
+def _every_kth(values: np.ndarray) -> np.ndarray:
+    """Return positions of at most `SEARCHED_ROWS` rows, evenly spaced in the order of their targets."""
+    ordered = np.argsort(values, kind="stable")
+    return ordered[:: -(-len(ordered) // SEARCHED_ROWS)]
+
+
+def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, params: dict[str, float]) -> float | None:
+    """Return the centered alignment of the kernel of a baseline with the target; None of a baseline without kernel.
+
+    It is measured on at most `SEARCHED_ROWS` training rows.
+    """
+    target = dataset.target
+    if kind not in (LINEAR, GRID_SEARCH) or target.values.ndim > 1:
+        return None
+    rows = np.sort(training[_every_kth(target.values[training])])
+    X, Y = dataset.X[rows], target.Y[rows]
+    if kind == LINEAR:
+        features = StandardScaler(with_mean=not sparse.issparse(X)).fit_transform(X)
+        K = linear_kernel(features)
+    else:
+        K = rbf_kernel(X, gamma=params["gamma"])
+    weights = None if dataset.weights is None else dataset.weights[rows]
+    try:
+        return centered_alignment(K, Y @ Y.T, weights)
+    except ValueError:  # features or targets of these rows are constant
+        return None
 
 
 def _fitted(

@@ -20,8 +20,10 @@ from learnkernels.tasks.data.dataset import DatasetRef, copied_share, load_datas
 from learnkernels.tasks.data.starting import leaking_columns
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import plain
+from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
+from learnkernels.tasks.evidence.mlflow_pages import weight_metrics
 from learnkernels.tasks.evidence.tables import read_folds
-from learnkernels.tasks.evidence.tracking import TrackedRun, log_run
+from learnkernels.tasks.evidence.tracking import PARENT, TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.models import promotion, registry, scoring, training
 from learnkernels.tasks.models.registry import ModelVersion
@@ -52,9 +54,9 @@ def track_model(
 ) -> ModelVersion:
     """Log a trained model to its run and register a version of it, unless the newest one is this very model."""
     kernel = load_model(path).estimator.kernel_
-    measured = ("test_error", "test_error_sd", "relative_error", "validation_error", "alignment", "regularisation")
+    measured = ("test_error", "test_error_sd", "relative_error", "validation_error", "alignment")
     metrics = {key: about[key] for key in measured if about[key] is not None}
-    metrics |= {f"weight/k{k:03d}": float(share) for k, share in enumerate(kernel.shares[:100])}
+    metrics |= weight_metrics(kernel.family.names, kernel.shares)
     params = {
         "dataset": ref.name,
         "task": ref.task,
@@ -65,7 +67,8 @@ def track_model(
         "n_kernels": kernel.family.n_kernels,
         "n_rows": ref.n_rows,
         "n_features": ref.n_features,
-        "normalise": config.normalize,
+        "C": f"{choice.C:g}",
+        "normalize": config.normalize,
         "centering": config.centering,
         "seed": config.protocol.seed,
         **{f"param.{key}": value for key, value in choice.learner.params.items()},
@@ -73,7 +76,7 @@ def track_model(
     if about.get("sampling"):
         params["sampled_rows"] = about["sampling"]["n_rows"]
     reason = {"predictor_reason": about["predictor_reason"]} if about.get("predictor_reason") else {}
-    log_run(run, metrics, params, {"model": name, **reason}, [ref])
+    log_run(run, metrics, params, {"model": name, **reason}, dataset_inputs([ref], "training", config))
     newest = registry.newest_version(name)
     facts = {registry.PLACE: training.place_of(config), registry.RECIPE: digest(promotion.recipe(config))}
     if not ref.in_parts:
@@ -239,6 +242,7 @@ def record_decision(
     }
     if decision.moved:
         registry.set_alias(decision.model, registry.CHAMPION, decision.champion)
+    challenger = registry.find_version(f"{decision.model}/{decision.challenger.version}")
     if not decision.same_version:
         tags = {"decision": decision.reason, "decision_run": run.run_id}
         if not decision.moved:
@@ -248,7 +252,7 @@ def record_decision(
         registry.tag_version(decision.model, decision.challenger.version, tags)
     report = promotion.describe_decision(decision, {"results": str(target), **links})
     metrics = {key: value for key, value in measured.items() if value is not None}
-    log_run(run, metrics, params, note=report, artifacts=target)
+    log_run(run, metrics, params, {PARENT: challenger.run_id}, note=report, artifacts=target)
     outcome = f"**{decision.model}**: {decision.reason}."
     create_table_artifact([_row(decision)], key="promotion", description=outcome)
     create_markdown_artifact(report, key="promotion-report", description=outcome)

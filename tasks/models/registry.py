@@ -207,12 +207,22 @@ def _type_of(dtype: np.dtype) -> DataType:
 def _copy_metrics(client: MlflowClient, run_id: str, names: Sequence[str], model_id: str) -> None:
     """Show the metrics of a run with its model; those of folds and weights, whose names hold a slash, stay there."""
     points = [point for name in names if "/" not in name for point in client.get_metric_history(run_id, name)]
+    dataset = _dataset_of(client, run_id)
     copies = [
-        Metric(point.key, point.value, point.timestamp, point.step, model_id=model_id, run_id=run_id)
+        Metric(point.key, point.value, point.timestamp, point.step, model_id=model_id, run_id=run_id, **dataset)
         for point in points[:1000]
     ]
     if copies:
         client.log_batch(run_id, metrics=copies)
+
+
+def _dataset_of(client: MlflowClient, run_id: str) -> dict[str, str]:
+    """Return name and digest of the data set of a run as arguments of a metric."""
+    inputs = client.get_run(run_id).inputs
+    if inputs is None or not inputs.dataset_inputs:
+        return {}
+    dataset = inputs.dataset_inputs[0].dataset
+    return {"dataset_name": dataset.name, "dataset_digest": dataset.digest}
 
 
 def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str) -> ModelVersion:

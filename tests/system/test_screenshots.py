@@ -10,7 +10,7 @@ from docs import take_screenshots as shots
 from tests.unit.test_docs import require_not_blank
 from tools.waiting import within
 
-LOOKED_AT = ("mlflow-sweep", "prefect-run", "prefect-report")
+LOOKED_AT = ("mlflow-chart", "mlflow-table", "mlflow-comparison", "prefect-run", "prefect-report")
 
 
 @pytest.mark.slow(60)
@@ -27,6 +27,7 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
             assert "Something went wrong" not in text
             assert "Unable to connect" not in text
             require_not_blank(tmp_path / "pictures" / f"{shot.name}.png")
+        find_the_chart_from_the_list_of_experiments(context, places)
         go_from_prefect_to_mlflow_and_back(context, places)
         submit_another_metric_folds_and_baseline(context, places)
         assert within(lambda: set(results.glob("*/folds.parquet")) - before, 300)
@@ -35,6 +36,20 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
     assert (set(folds["dataset"]), set(folds["metric"])) == ({"diabetes"}, {"1 - r2"})
     assert folds["fold"].nunique() == 3
     assert "GridSearchCV" in set(folds["learner"])
+
+
+def find_the_chart_from_the_list_of_experiments(context: Any, places: shots.Places) -> None:
+    """Two clicks: the experiment, and *chart* in its note."""
+    page = context.new_page()
+    page.goto(f"{places.mlflow}/#/experiments?workflowType=machine_learning")
+    page.click("role=link[name='quickstart']")
+    with context.expect_page() as opened:
+        page.click("role=link[name='chart'] >> nth=0")
+    chart = opened.value
+    chart.wait_for_selector("text=Alignment against test error")
+    chart.wait_for_selector("text=test_error/diabetes >> nth=0")
+    chart.close()
+    page.close()
 
 
 def go_from_prefect_to_mlflow_and_back(context: Any, places: shots.Places) -> None:

@@ -22,7 +22,8 @@ from sklearn.datasets import load_wine
 from learnkernels.conf import errors, schema
 from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
-from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
+from learnkernels.tasks.evidence.mlflow_pages import LEVEL
+from learnkernels.tasks.evidence.tracking import OWNER
 from learnkernels.tasks.store import Owner
 from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 
@@ -45,9 +46,9 @@ def flow_runs(state: str) -> list[Any]:
 def results_of(run: Any) -> list[Run]:
     """The MLflow runs of the results of a comparison."""
     client = MlflowClient()
-    sweep = client.get_run(run["mlflow_run"]).info
-    of_sweep = f"tags.`{LEVEL}` = 'result' and tags.`learnkernels.sweep` = '{sweep.run_id}'"
-    return list(client.search_runs([sweep.experiment_id], of_sweep))
+    comparison = client.get_run(run["mlflow_run"]).info
+    of_comparison = f"tags.`{LEVEL}` = 'result' and tags.`mlflow.parentRunId` = '{comparison.run_id}'"
+    return list(client.search_runs([comparison.experiment_id], of_comparison))
 
 
 def compared(**keys: Any) -> tuple[pd.DataFrame, Path, dict[str, Any]]:
@@ -77,9 +78,9 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     assert json.loads((folder / "environment.json").read_text())["learnkernels"]
 
     client = MlflowClient()
-    sweep = client.get_run(finished["mlflow_run"])
-    assert sweep.info.status == "FINISHED"
-    assert {item.path for item in client.list_artifacts(sweep.info.run_id)} == names
+    comparison = client.get_run(finished["mlflow_run"])
+    assert comparison.info.status == "FINISHED"
+    assert {item.path for item in client.list_artifacts(comparison.info.run_id)} == names
     results = results_of(finished)
     assert len(results) == 8
     summary = pd.read_parquet(folder / "summary.parquet").set_index(["dataset", "learner"])
@@ -90,11 +91,11 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
         assert run.data.metrics["percent_above_best"] == pytest.approx(row.percent_above_best)
         assert f"--learner {row.name[1]} --register small" in run.data.tags["mlflow.note.content"]
         assert [point.step for point in client.get_metric_history(run.info.run_id, "fold/test_error")] == list(range(5))
-        assert run.data.tags["learnkernels.sweep"] == sweep.info.run_id
+        assert run.data.tags["mlflow.parentRunId"] == comparison.info.run_id
         assert run.inputs.dataset_inputs[0].dataset.digest == run.data.tags["dataset_digest"]
 
     with get_client(sync_client=True) as prefect:
-        flow_run = prefect.read_flow_run(UUID(sweep.data.tags["prefect.flow_run_id"]))
+        flow_run = prefect.read_flow_run(UUID(comparison.data.tags["prefect.flow_run_id"]))
         assert flow_run.name.startswith("small-")
         of = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
         task_names = {run.name for run in prefect.read_task_runs(flow_run_filter=of)}
@@ -256,8 +257,12 @@ def test_runs_that_a_kill_left_open_are_closed(finished: dict[str, str]):
     experiment = client.get_run(finished["mlflow_run"]).info.experiment_id
     with get_client(sync_client=True) as prefect:
         orphan = prefect.create_flow_run(compare, parameters={"config": {}}, state=Running())
-    gone = {LEVEL: "sweep", OWNER: str(replace(Owner.this(), pid=2**22 + 1)), "prefect.flow_run_id": str(orphan.id)}
-    alive = {LEVEL: "sweep", OWNER: str(replace(Owner.this(), host="elsewhere", started=0))}
+    gone = {
+        LEVEL: "comparison",
+        OWNER: str(replace(Owner.this(), pid=2**22 + 1)),
+        "prefect.flow_run_id": str(orphan.id),
+    }
+    alive = {LEVEL: "comparison", OWNER: str(replace(Owner.this(), host="elsewhere", started=0))}
     of_it = gone | {LEVEL: "result"}
     dead, part, other = (client.create_run(experiment, tags=tags).info.run_id for tags in (gone, of_it, alive))
     compare(small(datasets=WINE, learners=["unif"]))

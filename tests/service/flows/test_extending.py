@@ -29,7 +29,7 @@ from learnkernels.kernels.persistence.model import load_model
 from learnkernels.kernels.protocol.folds import assign_folds, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import fold_seed
-from learnkernels.tasks.evidence.tracking import LEVEL
+from learnkernels.tasks.evidence.mlflow_pages import LEVEL
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.own import as_learner, own_family, sources
 from tests.pages import files_of, python_blocks

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from learnkernels.reproduction.command import app
 from learnkernels.reproduction.flow import papers
-from learnkernels.tasks.evidence.tracking import LEVEL
+from learnkernels.tasks.evidence.mlflow_pages import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -126,27 +126,30 @@ def test_an_item_leaves_its_trials_judgement_section_and_figures(finished: dict[
     assert json.loads((point / "result.json").read_text())["claims"][0]["word"] == "holds"
 
 
-def test_the_evidence_is_in_mlflow_one_experiment_a_paper_one_sweep_an_item(finished: dict[str, Any]):
+def test_the_evidence_is_in_mlflow_one_experiment_a_paper_one_comparison_an_item(finished: dict[str, Any]):
     client = MlflowClient()
     experiment = client.get_experiment_by_name("papers: JMLR 2012")
     of_item = "tags.item = 'jmlr2012-wine'"
-    (sweep,) = client.search_runs([experiment.experiment_id], f"{of_item} and tags.`{LEVEL}` = 'sweep'")
+    (comparison,) = client.search_runs([experiment.experiment_id], f"{of_item} and tags.`{LEVEL}` = 'comparison'")
     results = client.search_runs([experiment.experiment_id], f"{of_item} and tags.`{LEVEL}` = 'result'")
     shown = {(run.data.params["dataset"], run.data.params["learner"]) for run in results}
     assert shown == {("wine", "unif"), ("wine", "alignf"), ("wine", "GridSearchCV"), ("half", "unif")}
-    assert {run.data.tags["learnkernels.sweep"] for run in results} == {sweep.info.run_id}
+    assert {run.data.tags["mlflow.parentRunId"] for run in results} == {comparison.info.run_id}
     assert {run.data.tags["paper"] for run in results} == {"JMLR 2012"}
-    artifacts = {file.path for file in client.list_artifacts(sweep.info.run_id)}
+    artifacts = {file.path for file in client.list_artifacts(comparison.info.run_id)}
     assert artifacts == {"folds.parquet", "result.json", "section.md", "alignment.png"}
-    assert f"get-artifact?path=alignment.png&run_uuid={sweep.info.run_id}" in sweep.data.tags["mlflow.note.content"]
-    assert sweep.data.metrics["claims"] == 1
-    assert sorted(given.dataset.name for given in sweep.inputs.dataset_inputs) == ["half", "wine"]
+    assert (
+        f"get-artifact?path=alignment.png&run_uuid={comparison.info.run_id}"
+        in comparison.data.tags["mlflow.note.content"]
+    )
+    assert comparison.data.metrics["claims"] == 1
+    assert sorted(given.dataset.name for given in comparison.inputs.dataset_inputs) == ["half", "wine"]
     wrong = client.get_experiment_by_name("papers: UAI 2009")
     (failed,) = client.search_runs([wrong.experiment_id], "tags.item = 'uai2009-wrong'")
     assert failed.info.status == "FAILED"
 
     with get_client(sync_client=True) as prefect:
-        flow_run = prefect.read_flow_run(sweep.data.tags["prefect.flow_run_id"])
+        flow_run = prefect.read_flow_run(comparison.data.tags["prefect.flow_run_id"])
         assert flow_run.name.startswith("jmlr2012-wine-")
         of = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
         artifacts = {artifact.key: artifact for artifact in prefect.read_artifacts(flow_run_filter=of)}

@@ -1,36 +1,34 @@
 """Runs in MLflow: what a comparison that ends early leaves of itself."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+import mlflow
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag
 
-from learnkernels.conf.schema import TrackingConfig
+from learnkernels.conf.schema import CompareConfig, TrackingConfig
 from learnkernels.tasks import stopping, store
-from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.evidence.tracking import (
-    LEVEL,
-    OWNER,
-    RUN,
-    TrackedRun,
-    _experiment,
-    experiment_note,
-    log_run,
-    runs_path,
-    tracked_run,
-)
+from learnkernels.tasks.data.dataset import store_dataset
+from learnkernels.tasks.data.ingest import load_source
+from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
+from learnkernels.tasks.evidence.mlflow_pages import LEVEL, RUN, VIEW_TAG, experiment_note, runs_path
+from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
+from tools.waiting import within
 
 
 def test_results_that_are_being_written_end_with_their_comparison(working_folder, prefect_server: None):
     client, tags = MlflowClient(), {OWNER: str(store.Owner.this())}
 
     def stopped(error: type[BaseException]) -> None:
-        with tracked_run(error.__name__, TrackingConfig(), "sweep", "a sweep", "id") as sweep:
-            client.create_run(sweep.experiment_id, run_name="result", tags={**tags, RUN: "id"})
-            client.create_run(sweep.experiment_id, run_name="of another", tags={**tags, RUN: "another"})
+        with tracked_run(error.__name__, TrackingConfig(), "comparison", "a comparison", "id") as comparison:
+            client.create_run(comparison.experiment_id, run_name="result", tags={**tags, RUN: "id"})
+            client.create_run(comparison.experiment_id, run_name="of another", tags={**tags, RUN: "another"})
             raise error
 
     for error, status in {stopping.Stopped: "KILLED", KeyboardInterrupt: "KILLED", OSError: "FAILED"}.items():
@@ -38,7 +36,7 @@ def test_results_that_are_being_written_end_with_their_comparison(working_folder
             stopped(error)
         found = client.search_runs([client.get_experiment_by_name(error.__name__).experiment_id])
         runs = {run.info.run_name: run.info.status for run in found}
-        assert runs == {"a sweep": status, "result": status, "of another": "RUNNING"}
+        assert runs == {"a comparison": status, "result": status, "of another": "RUNNING"}
 
 
 def test_artifacts_of_an_experiment_stay_in_their_folder(working_folder, prefect_server: None):
@@ -59,7 +57,7 @@ def test_a_run_that_was_being_made_is_ended(working_folder, prefect_server, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(MlflowClient, "create_run", interrupted)
-    with pytest.raises(KeyboardInterrupt), tracked_run("made", TrackingConfig(), "sweep", "a sweep", "id"):
+    with pytest.raises(KeyboardInterrupt), tracked_run("made", TrackingConfig(), "comparison", "a comparison", "id"):
         pass
     client = MlflowClient()
     experiment = client.get_experiment_by_name("made")
@@ -71,23 +69,26 @@ def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(w
     client = MlflowClient()
     experiment = client.create_experiment("at once")
     runs = [client.create_run(experiment).info.run_id for _ in range(6)]
-    refs = [DatasetRef("iris", f"{digest:08d}", "", "classification", "sklearn", 150, 4) for digest in range(8)]
+    inputs = [
+        DatasetInput(Dataset("iris", f"{digest:08d}", "local", "{}"), [InputTag("mlflow.data.context", "training")])
+        for digest in range(8)
+    ]
     with ThreadPoolExecutor(len(runs)) as pool:
-        for ref in refs:
-            list(pool.map(lambda run, ref=ref: log_run(TrackedRun(experiment, run, ""), refs=[ref]), runs))
+        for dataset in inputs:
+            list(pool.map(lambda run, given=dataset: log_run(TrackedRun(experiment, run, ""), inputs=[given]), runs))
         for name in (f"at-once-{number}" for number in range(4)):
-            made = set(pool.map(lambda _, name=name: _experiment(client, name, None), range(6)))
+            made = set(pool.map(lambda _, name=name: _experiment(client, name), range(6)))
             assert made == {client.get_experiment_by_name(name).experiment_id}
     for run in runs:
-        inputs = client.get_run(run).inputs.dataset_inputs
-        assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]
+        logged = client.get_run(run).inputs.dataset_inputs
+        assert sorted(given.dataset.digest for given in logged) == [given.dataset.digest for given in inputs]
 
 
 def test_links_of_an_experiment_filter_its_runs_as_mlflow_does(working_folder):
     client, name = MlflowClient(), "20261121-133018-6a18"
     experiment = client.create_experiment("links")
     runs = {}
-    for level, run in product(("sweep", "result", "model"), (name, "older")):
+    for level, run in product(("comparison", "result", "model"), (name, "older")):
         runs[level, run] = client.create_run(experiment, tags={LEVEL: level, RUN: run}).info.run_id
 
     def found(address: str) -> set[str]:
@@ -99,3 +100,48 @@ def test_links_of_an_experiment_filter_its_runs_as_mlflow_does(working_folder):
     assert found(runs_path(experiment)) == {runs["result", name], runs["result", "older"]}
     assert found(runs_path(experiment, "model", charts=False)) == {runs["model", name], runs["model", "older"]}
     assert quote(f"tags.`{RUN}` = '{name}'") in experiment_note(experiment, name)
+
+
+def test_the_views_that_links_lead_to_exist_while_a_comparison_runs(working_folder, prefect_server: None):
+    client = MlflowClient()
+    with tracked_run("views", TrackingConfig(), "comparison", "a comparison", "one", ["wine"]) as run:
+        tags = client.get_experiment(run.experiment_id).tags
+        for path in (runs_path(run.experiment_id, run="one"), runs_path(run.experiment_id, "model")):
+            query = dict(parse_qsl(urlsplit(path).fragment.partition("?")[2]))
+            assert VIEW_TAG + query["viewStateShareKey"] in tags
+
+
+def test_system_metrics_are_logged_if_the_configuration_asks_for_them(working_folder, prefect_server: None):
+    client = MlflowClient()
+    with tracked_run("load", TrackingConfig(), "model", "a run", "no") as run:
+        pass
+    assert not client.get_run(run.run_id).data.metrics
+    with tracked_run("load", TrackingConfig(system_metrics=True), "model", "a run", "yes") as run:
+        assert within(lambda: "system/cpu_utilization_percentage" in client.get_run(run.run_id).data.metrics, 90)
+
+
+def test_data_sets_are_logged_with_their_columns_and_a_source_that_mlflow_reads(working_folder):
+    rows = [f"{30 + i % 9},{'ab'[i % 2]}x,200{i % 9}-01-02,{i % 7}.5" for i in range(60)]
+    Path("people.csv").write_text("\n".join(["age,town,born,y", *rows]), encoding="utf-8")
+    config = CompareConfig.model_validate(
+        {
+            "name": "sources",
+            "datasets": [
+                {"source": "file", "path": "people.csv", "target": "y", "name": "people"},
+                {"source": "sklearn", "name": "iris"},
+            ],
+            "learners": ["alignf"],
+            "kernels": [{"family": "gaussian", "gammas": [1]}],
+        }
+    )
+    sources = ["people.csv", "sklearn:iris"]
+    refs = [
+        store_dataset(load_source(dataset), dataset.label, source, print)
+        for dataset, source in zip(config.datasets, sources, strict=True)
+    ]
+    people, iris = (given.dataset for given in dataset_inputs(refs, "validation", config))
+    assert mlflow.data.get_source(people).load() == str(Path("people.csv").resolve())
+    assert mlflow.data.get_source(iris).to_dict()["tags"] == {"mlflow.source.name": "sklearn:iris"}
+    schema = {column["name"]: column["type"] for column in json.loads(people.schema)["mlflow_colspec"]}
+    assert schema == {"age": "double", "town": "string", "born": "datetime", "y": "double"}
+    assert json.loads(iris.schema)["mlflow_colspec"][-1]["type"] == "string"

@@ -1,6 +1,9 @@
 """Summaries and reports, against numbers worked out by hand."""
 
+import base64
+import json
 import re
+import zlib
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,16 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence import figures
 from learnkernels.tasks.evidence.markdown import render
+from learnkernels.tasks.evidence.mlflow_pages import (
+    NOTE_CHARACTERS,
+    TAG_CHARACTERS,
+    comparison_note,
+    comparison_view,
+    cut,
+    experiment_note,
+    metric_name,
+    weight_metrics,
+)
 from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.report import report_values, verdicts
 from learnkernels.tasks.evidence.tables import (
@@ -27,14 +40,7 @@ from learnkernels.tasks.evidence.tables import (
     stored_line,
     summarize,
 )
-from learnkernels.tasks.evidence.tracking import (
-    NOTE_CHARACTERS,
-    _metrics,
-    comparison_note,
-    cut,
-    experiment_note,
-    metric_name,
-)
+from learnkernels.tasks.evidence.tracking import _metrics
 from learnkernels.tasks.measure.evaluation import COLUMNS, INTEGER
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
@@ -389,3 +395,20 @@ def test_features_that_count_are_in_table_figure_and_metrics():
 def test_every_name_of_a_column_is_one_of_a_metric():
     names = {"x (a,b)": "x _a_b_", "": "_", " . ": "_", "..": "_", "a.b": "a.b"}
     assert {text: metric_name(text) for text in names} == names
+
+
+@pytest.mark.parametrize("count", [1, 2, 40, 400])
+def test_a_saved_view_charts_as_many_data_sets_as_a_tag_holds(count: int):
+    view = comparison_view("20261121-133018-6a18", [f"a data set with the number {i * i}" for i in range(count)])
+    assert len(view.value) <= TAG_CHARACTERS
+    kinds = [chart["type"] for chart in view.state["compareRunCharts"]]
+    assert kinds.count("SCATTER") == kinds.count("BAR") >= min(count, 10)
+    state = json.loads(view.value)["state"].removeprefix("deflate;")
+    assert json.loads(zlib.decompress(base64.b64decode(state))) == view.state
+
+
+def test_shares_of_kernels_are_metrics_of_their_own_whatever_the_names():
+    names = ["gaussian(gamma=2^-9)", "gaussian(gamma=2^-8)"]
+    assert list(weight_metrics(names, [0.25, 0.75]).values()) == [0.25, 0.75]
+    same = weight_metrics(["a(b)", "a[b]", "x" * 300, "x" * 301], [0.1, 0.2, 0.3, 0.4])
+    assert list(same.values()) == [0.1, 0.2, 0.3, 0.4]

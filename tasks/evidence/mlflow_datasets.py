@@ -1,0 +1,91 @@
+"""Data sets as MLflow records them: where they come from, their columns, and the use that a run makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from mlflow.data.code_dataset_source import CodeDatasetSource
+from mlflow.entities import Dataset as TrackedDataset
+from mlflow.entities import DatasetInput, InputTag
+from mlflow.types import ColSpec, DataType, Schema
+
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
+
+Context = Literal["training", "validation", "scoring"]
+"""Use of a data set by a run; MLflow shows it beside the data set."""
+
+SCHEMA_COLUMNS = 2_000
+"""Columns up to which a schema is recorded; MLflow refuses a schema of more than a megabyte."""
+
+COLUMN_TYPES = {"number": DataType.double, "category": DataType.string, "date": DataType.datetime}
+
+
+def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: CompareConfig) -> list[DatasetInput]:
+    """Return data sets as the inputs of a run.
+
+    Parameters
+    ----------
+    refs : sequence of DatasetRef
+        The data sets, in the store.
+    context : {"training", "validation", "scoring"}
+        Use that the run makes of them.
+    config : CompareConfig
+        Configuration with the folder of relative paths and the targets.
+    """
+    targets = {dataset.label: dataset.target for dataset in config.datasets}
+    return [_input(ref, context, Path(config.data_dir), targets.get(ref.name) or "target") for ref in refs]
+
+
+def _input(ref: DatasetRef, context: Context, folder: Path, target: str) -> DatasetInput:
+    kind, source = _source(ref.source, folder)
+    schema = _schema(load_dataset(ref), target)
+    tracked = TrackedDataset(
+        name=ref.name,
+        digest=ref.digest,
+        source_type=kind,
+        source=source,
+        schema=None if schema is None else json.dumps({"mlflow_colspec": schema.to_dict()}),
+        profile=json.dumps({"num_rows": ref.n_rows, "num_features": ref.n_features}),
+    )
+    return DatasetInput(tracked, [InputTag("mlflow.data.context", context)])
+
+
+def _source(source: str, folder: Path) -> tuple[str, str]:
+    """Return the type and the JSON of a source, which `mlflow.data.get_source` loads where there is one place."""
+    places = source.split(", ")
+    scheme = urlsplit(places[0]).scheme
+    if len(places) == 1 and scheme in ("http", "https"):
+        return "http", json.dumps({"url": source})
+    if len(places) == 1 and scheme == "s3":
+        return "s3", json.dumps({"uri": source})
+    paths = [folder / place for place in places]
+    if all(path.exists() for path in paths):
+        one = paths[0] if len(paths) == 1 else _common_folder(paths)
+        return "local", json.dumps({"uri": str(one.resolve())})
+    return "code", CodeDatasetSource(tags={"mlflow.source.name": source}).to_json()
+
+
+def _common_folder(paths: Sequence[Path]) -> Path:
+    """Return the deepest folder that holds all paths."""
+    first = paths[0].resolve()
+    return next(folder for folder in first.parents if all(path.resolve().is_relative_to(folder) for path in paths))
+
+
+def _schema(dataset: Dataset, target: str) -> Schema | None:
+    """Return names and types of the columns, the target last; None where they are too many."""
+    if dataset.table is not None:
+        kinds = {column.name: column.kind for column in dataset.table.columns}
+    else:
+        if len(dataset.features) > SCHEMA_COLUMNS:
+            return None
+        kinds = {name: "number" for name in dataset.features}
+    if len(kinds) > SCHEMA_COLUMNS:
+        return None
+    columns = [ColSpec(COLUMN_TYPES[kind], name) for name, kind in kinds.items()]
+    of_target = DataType.string if dataset.target.task == "classification" else DataType.double
+    return Schema([*columns, ColSpec(of_target, target)])

@@ -1,0 +1,316 @@
+"""Pages of MLflow: their addresses, saved views, and the notes that lead to them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from learnkernels.tasks.evidence.markdown import code, inline_links, plain, render
+from learnkernels.tasks.evidence.report import SHOWN_VERDICTS
+
+LEVEL = "learnkernels.level"
+"""Tag of a run: its level, such as comparison or result."""
+
+RUN = "learnkernels.run"
+"""Tag of a run: its comparison, training or decision. Tag of an experiment: the newest comparison."""
+
+NOTE_CHARACTERS = 8_000
+"""Length at which MLflow cuts a tag, and so a note."""
+
+TAG_CHARACTERS = 5_000
+"""Longest tag of an experiment that MLflow accepts."""
+
+VIEW_TAG = "mlflow.sharedViewState."
+"""Prefix of the tag of an experiment in which the page of MLflow 3.17 keeps a saved view; its key follows."""
+
+CHARTED_RUNS = 100
+"""Runs that a chart of a saved view shows at most."""
+
+ERROR_OF_DATASET = "test_error/{}"
+"""Metric of a result: its test error under the name of its data set, so that a chart has one scale."""
+
+SHOWN_WEIGHTS = 100
+"""Base kernels whose shares are metrics."""
+
+VIEW_COLUMNS = (
+    "metrics.`test_error`",
+    "metrics.`p`",
+    "metrics.`alignment`",
+    "metrics.`seconds`",
+    "params.`dataset`",
+    "params.`learner`",
+)
+"""Columns of the table of a comparison, after the name of the run."""
+
+MODEL_COLUMNS = (
+    "metrics.`test_error`",
+    "metrics.`relative_error`",
+    "metrics.`alignment`",
+    "params.`dataset`",
+    "params.`learner`",
+    "params.`C`",
+)
+"""Columns of the table of models, after the name of the run."""
+
+
+@dataclass(frozen=True)
+class SavedView:
+    """A saved view of the page of an experiment: filter, order, columns and charts.
+
+    Attributes
+    ----------
+    key : str
+        Part of the address of the view, and of the tag that holds it.
+    name : str
+        Name in the list of views.
+    state : mapping
+        Settings as the page keeps them.
+    """
+
+    key: str
+    name: str
+    state: Mapping[str, Any]
+
+    @property
+    def tag(self) -> str:
+        """Tag of the experiment that holds the view."""
+        return VIEW_TAG + self.key
+
+    @property
+    def value(self) -> str:
+        """Value of the tag, as the page of MLflow 3.17 writes it."""
+        state = base64.b64encode(zlib.compress(json.dumps(self.state).encode(), 9)).decode()
+        now = int(time.time() * 1000)
+        return json.dumps({"name": self.name, "createdAt": now, "updatedAt": now, "state": f"deflate;{state}"})
+
+
+def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
+    """Return the view of a comparison: alignment against error and errors of each data set, and a table.
+
+    Parameters
+    ----------
+    run : str
+        Name of the comparison in the tags of its results.
+    datasets : sequence of str
+        Names of its data sets. The first ones have charts, as many as a tag of MLflow holds.
+    """
+    view = _view_of_comparison(run, datasets)
+    while len(view.value) > TAG_CHARACTERS:
+        datasets = datasets[:-1]
+        view = _view_of_comparison(run, datasets)
+    return view
+
+
+def _view_of_comparison(run: str, charted: Sequence[str]) -> SavedView:
+    errors = [metric_of_dataset(name) for name in charted]
+    charts = [_scatter(f"scatter-{i}", error, "alignment") for i, error in enumerate(errors)]
+    charts += [_bars(f"bars-{i}", error, "errors") for i, error in enumerate(errors)]
+    sections = [_section("alignment", "Alignment against test error"), _section("errors", "Test error")]
+    state = {
+        **_search(_filter("result", run), "metrics.`percent_above_best`", ascending=True),
+        **_columns(VIEW_COLUMNS),
+        "compareRunCharts": charts,
+        "compareRunSections": [*sections, _section("other", "Other metrics", display=False)],
+    }
+    return SavedView(f"learnkernels-{run}", f"comparison {run}", state)
+
+
+def models_view() -> SavedView:
+    """Return the view of the models of an experiment, the newest first: a table, and charts of their errors."""
+    charts = [_bars("error", "test_error", "models"), _scatter("scatter", "test_error", "models")]
+    state = {
+        **_search(_filter("model"), "attributes.start_time", ascending=False),
+        **_columns(MODEL_COLUMNS),
+        "compareRunCharts": charts,
+        "compareRunSections": [_section("models", "Models"), _section("other", "Other metrics", display=False)],
+    }
+    return SavedView("learnkernels-models", "models", state)
+
+
+def metric_of_dataset(name: str) -> str:
+    """Return the metric that holds the test errors of a data set."""
+    return ERROR_OF_DATASET.format(metric_name(name))
+
+
+def metric_name(text: str) -> str:
+    """Return a text as a name that MLflow accepts for a metric, with underscores for other characters."""
+    name = "".join(letter if _accepted(letter) else "_" for letter in text)[:100]
+    return name if name.strip(" .") else "_"  # which a path would lose
+
+
+def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str, float]:
+    """Return the metrics of the shares of the first `SHOWN_WEIGHTS` base kernels, under the names of these."""
+    names = [metric_name(name) for name in kernels[:SHOWN_WEIGHTS]]
+    if len(set(names)) < len(names):
+        names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
+    return {f"weight/{name}": float(share) for name, share in zip(names, shares, strict=False)}
+
+
+def _accepted(letter: str) -> bool:
+    return letter.isascii() and (letter.isalnum() or letter in "_.- ")
+
+
+def _filter(level: str, run: str | None = None) -> str:
+    """Return the filter of the runs of a level, or of these runs of one comparison."""
+    of_level = f"tags.`{LEVEL}` = '{level}'"
+    return of_level if run is None else f"{of_level} and tags.`{RUN}` = '{run}'"
+
+
+def _search(runs: str, order: str, *, ascending: bool) -> dict[str, Any]:
+    return {
+        "searchFilter": runs,
+        "orderByKey": order,
+        "orderByAsc": ascending,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+    }
+
+
+def _columns(columns: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of the table and of the list of runs."""
+    name = "attributes.`Run Name`"
+    return {
+        "selectedColumns": list(columns),
+        "columnOrder": [name, *columns, "runDateAndNestInfo", "duration"],
+        "columnWidths": {name: 240},
+        "runsHiddenMode": "SHOW_ALL",
+        "runListHidden": False,
+        "viewMaximized": False,
+        "groupBy": None,
+        "groupsExpanded": {},
+        "useGroupedValuesInCharts": True,
+        "hideEmptyCharts": True,
+        "isAccordionReordered": True,
+        "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
+    }
+
+
+def _scatter(key: str, error: str, section: str) -> dict[str, Any]:
+    axes = {
+        "xaxis": {"key": "alignment", "type": "METRIC"},
+        "yaxis": {"key": error, "type": "METRIC"},
+    }
+    return {**_chart(key, "SCATTER", section), **axes}
+
+
+def _bars(key: str, metric: str, section: str) -> dict[str, Any]:
+    return {**_chart(key, "BAR", section), "metricKey": metric}
+
+
+def _chart(key: str, kind: str, section: str) -> dict[str, Any]:
+    return {
+        "uuid": key,
+        "type": kind,
+        "metricSectionId": section,
+        "runsCountToCompare": CHARTED_RUNS,
+        "deleted": False,
+        "isGenerated": False,
+    }
+
+
+def _section(key: str, name: str, *, display: bool = True) -> dict[str, Any]:
+    return {
+        "uuid": key,
+        "name": name,
+        "display": display,
+        "columns": 2,
+        "cardHeight": 320,
+        "isReordered": False,
+        "deleted": False,
+        "isGenerated": False,
+    }
+
+
+def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
+    """Return the place of an experiment's runs of a level, below the address of the UI.
+
+    A comparison and the models open in their saved view. A version of MLflow that ignores saved views opens the same
+    runs in its own columns. Results are sorted by `percent_above_best`: MLflow hides nested runs in an order of time.
+    """
+    view = None
+    if run is not None:
+        view = f"learnkernels-{run}"
+    elif level == "model":
+        view = models_view().key
+    query = {} if view is None else {"viewStateShareKey": view}
+    query["searchFilter"] = _filter(level, run)
+    if level == "result":
+        query |= {"orderByKey": "metrics.`percent_above_best`", "orderByAsc": "true"}
+    query |= {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
+    return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
+
+
+def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
+    """Return the place of a run's page, or of one of its artifacts, below the address of the UI."""
+    place = "" if artifact is None else f"/artifacts/{artifact}"
+    return f"#/experiments/{experiment_id}/runs/{run_id}{place}?workflowType=machine_learning"
+
+
+def experiment_note(experiment_id: str, newest: str | None = None) -> str:
+    """Return the note of an experiment: links to the newest comparison, to all and to models, and how to read them."""
+    ways = {
+        "all comparisons": _both_ways(experiment_id, "result"),
+        "models": _both_ways(experiment_id, "model"),
+    }
+    if newest is not None:
+        ways = {"Newest comparison": _both_ways(experiment_id, "result", newest), **ways}
+    return render("experiment.md", ways=ways)
+
+
+def _both_ways(experiment_id: str, level: str, run: str | None = None) -> str:
+    """Return links to the chart and to the table of runs."""
+    return inline_links(
+        {
+            "chart": runs_path(experiment_id, level, run, charts=True),
+            "table": runs_path(experiment_id, level, run, charts=False),
+        }
+    )
+
+
+def comparison_note(
+    experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
+) -> str:
+    """Return the note of a comparison: the winners, the figure, and links to the rest.
+
+    Parameters
+    ----------
+    experiment_id, run_id : str
+        Identifiers of the comparison.
+    comparison : str
+        Its name in the tags of its results.
+    verdicts : sequence of str
+        Two sentences per data set.
+    files : sequence of str
+        Names of its artifacts.
+    flow_run : str
+        Address of the flow run in Prefect.
+    """
+    links = {
+        "chart": runs_path(experiment_id, run=comparison),
+        "table": runs_path(experiment_id, run=comparison, charts=False),
+        **{name: run_path(experiment_id, run_id, name) for name in sorted(files) if name.endswith((".md", ".png"))},
+        "Prefect": flow_run,
+    }
+    return cut(render("comparison_note.md", links=links, verdicts=verdicts, shown=SHOWN_VERDICTS, run_id=run_id))
+
+
+def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
+    """Return the note of a result: its measurement, its comparison, and the command that trains a model of it."""
+    model = f"\n\nA model of it: {code(train)}" if train else ""
+    return cut(f"{plain(sentence)}\n\n{inline_links(links)}{model}")
+
+
+def cut(note: str) -> str:
+    """Return a note that MLflow keeps whole: cut at the end of a line, which then says so."""
+    if len(note) <= NOTE_CHARACTERS:
+        return note
+    rest = "\n\n... the whole report is among the artifacts."
+    return note[: note.rfind("\n", 0, NOTE_CHARACTERS - len(rest))] + rest
