@@ -15,7 +15,7 @@ from learnkernels.kernels.engine.combination import STRIP, Combination, Expansio
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.engine.workers import BlockResults, Threads
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.parameters import Value, old_attribute
+from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.statistics.gram import Normalization
 from learnkernels.kernels.statistics.sampled import Sampling
@@ -128,9 +128,6 @@ class LearnedKernel(Value):
     traces: np.ndarray | None = None
     spread: np.ndarray | None = None
     centering: Centering = Centering.CENTER
-
-    regularisation = old_attribute("regularisation", "C")
-    normalise = old_attribute("normalise", "normalize")
 
     def __repr__(self) -> str:
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_WEIGHTS]

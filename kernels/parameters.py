@@ -167,15 +167,14 @@ class Fields:
             raise ValueError(f"{where} must be the bytes of a JSON text, got something else; {ADVICE}.") from None
         return cls(data, where)
 
-    def require_format(self, name: str, *versions: int) -> Fields:
+    def require_format(self, name: str, version: int) -> Fields:
         """Return these fields, or raise ValueError where they are of another format or version."""
         if (given := self.data.get("format")) != name:
             refuse(f"format must be {name!r}, got {shown(given)}")
-        if (given := self.data.get("version")) not in versions or isinstance(given, bool):
-            known = " or ".join(map(str, versions))
+        if (given := self.data.get("version")) != version or isinstance(given, bool):
             raise ValueError(
-                f"version of a saved {name.split()[-1]} must be {known}, got {shown(given)}; read it with the release "
-                "that wrote it, or make and save it again."
+                f"version of a saved {name.split()[-1]} must be {version}, got {shown(given)}; read it with the "
+                "release that wrote it, or make and save it again."
             )
         return self
 
@@ -226,7 +225,7 @@ SHOWN = 24
 
 Class = TypeVar("Class", bound=type)
 
-Renaming = TypeVar("Renaming", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 Made = TypeVar("Made", bound="Parameterized")
 
@@ -323,28 +322,22 @@ class Parameterized(Value):
         return copy(self)
 
 
-def old_names(names: Mapping[str, str]) -> Callable[[Renaming], Renaming]:
-    """Return a decorator: a function or class accepts arguments by their old names, with a FutureWarning."""
+def explain_unknown_arguments(decorated: Decorated) -> Decorated:
+    """Return a function or class whose error for an unknown argument lists the parameters and offers the nearest."""
+    function: Callable[..., Any] = decorated.__init__ if isinstance(decorated, type) else decorated  # type: ignore[misc]
+    known = [*signature(decorated).parameters]
 
-    def decorate(given: Renaming) -> Renaming:
-        function: Callable[..., Any] = given.__init__ if isinstance(given, type) else given  # type: ignore[misc]
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(no_parameter(decorated.__name__, name, known))
+        return function(*args, **kwargs)
 
-        known = [*signature(function).parameters]
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            arguments = renamed(kwargs, names)
-            unknown = [name for name in arguments if name not in known]
-            if unknown:
-                raise TypeError(no_parameter(given.__name__, unknown[0], [name for name in known if name != "self"]))
-            return function(*args, **arguments)
-
-        if isinstance(given, type):
-            given.__init__ = call  # type: ignore[misc]
-            return given
-        return cast(Renaming, call)
-
-    return decorate
+    if isinstance(decorated, type):
+        decorated.__init__ = call  # type: ignore[misc]
+        return decorated
+    return cast(Decorated, call)
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
@@ -360,28 +353,6 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
         return
     module, registry = frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {})
     warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
-
-
-def new_name(old: str, names: Mapping[str, str]) -> str:
-    """Return what an old name is now, with a FutureWarning for the caller."""
-    warn_caller(f"{old!r} is now {names[old]!r}; version 0.4 removes the old name.", FutureWarning)
-    return names[old]
-
-
-def renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return arguments under their new names; warn of each old one."""
-    for old in names.keys() & given.keys():
-        new_name(old, names)
-    return {names.get(name, name): value for name, value in given.items()}
-
-
-def old_attribute(old: str, new: str) -> Any:
-    """Return a property: an attribute under its old name, with a FutureWarning."""
-
-    def read(self: object) -> Any:
-        return renamed({old: getattr(self, new)}, {old: new})[new]
-
-    return property(read)
 
 
 def content(value: Any) -> Hashable:

@@ -130,15 +130,7 @@ __all__ = [
 ]
 
 
-_RENAMED = {"RegularisationDisplay": "RegularizationDisplay", "gram_moments": "gram_statistics"}
-"""Names that this version still has, and what they are now."""
-
-
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        from learnkernels.kernels.parameters import new_name
-
-        return __getattr__(new_name(name, _RENAMED))
     if name not in _MODULES:
         from learnkernels.kernels.registry import did_you_mean
 

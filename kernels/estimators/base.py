@@ -33,8 +33,6 @@ from learnkernels.kernels.parameters import (
     NAMED,
     listed,
     no_parameter,
-    old_attribute,
-    renamed,
     require_one_of,
     warn_caller,
 )
@@ -120,8 +118,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     table_: TableEncoding | None = field(init=False)
     _linear: LinearScores = field(init=False)
 
-    normalise = old_attribute("normalise", "normalize")
-
     @property
     def learner_(self) -> str:
         """Name of the learner."""
@@ -167,7 +163,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 params[name] = make(value, **{key.removeprefix(f"{name}__"): one for key, one in inner.items()})
             else:
                 params |= inner
-        params = renamed(params, {"normalise": "normalize", "regularisation": "C"})
         known = self.get_params(deep=False)
         for name in params:
             if name.partition("__")[0] not in known:

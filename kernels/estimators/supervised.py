@@ -28,7 +28,7 @@ from learnkernels.kernels.estimators.base import (
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import as_learner, learn_kernel
-from learnkernels.kernels.parameters import old_attribute, old_names, positive, warn_caller
+from learnkernels.kernels.parameters import explain_unknown_arguments, positive, warn_caller
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import MOST_ROWS, PredictionProblem, best_C, given
@@ -75,7 +75,6 @@ class SupervisedLearner(KernelLearner):
     predictor_: str = field(init=False)
     predictor_reason_: str = field(init=False)
     C_: float = field(init=False)
-    regularisation_ = old_attribute("regularisation_", "C_")
     n_samples_fit_: int = field(init=False)
 
     @property
@@ -284,7 +283,7 @@ def _has_intervals(estimator: KernelLearningRegressor) -> bool:
     return True
 
 
-@old_names({"normalise": "normalize"})
+@explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
     """Classifier on a kernel that is learned from the training rows.
@@ -569,7 +568,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return probabilities(self.decision_function(X), self.calibration_)
 
 
-@old_names({"normalise": "normalize"})
+@explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
     """Kernel ridge regression on a kernel that is learned from the training rows.

@@ -15,13 +15,13 @@ from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.parameters import old_names, positive, require_one_of, whole_number
+from learnkernels.kernels.parameters import explain_unknown_arguments, positive, require_one_of, whole_number
 from learnkernels.kernels.targets import Target, Task
 
 Method = Literal["nystroem", "eigen"]
 
 
-@old_names({"normalise": "normalize", "regularisation": "C"})
+@explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
     r"""Features for linear models, made from a kernel that is learned from the training rows.

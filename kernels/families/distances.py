@@ -132,10 +132,10 @@ class GaussianFamily(ExponentialFamily):
 
 
 def _norm(value: object) -> int:
-    """Return a norm that was written; older files have none."""
-    if optional(whole)(value) not in (None, 1, 2):
+    """Return a norm that was written."""
+    if whole(value) not in (1, 2):
         raise Unfit("1 or 2", value)
-    return 2 if value == 2 else 1
+    return whole(value)
 
 
 class LaplacianFamily(ExponentialFamily):
@@ -178,9 +178,6 @@ class LaplacianFamily(ExponentialFamily):
             raise ValueError(f"norm must be 1 or 2, got {norm!r}.")
         self.norm = norm
         self.distance = "cityblock" if norm == 1 else "euclidean"
-
-    def _resolved(self) -> dict[str, Any]:
-        return {"gammas": self.gammas} | ({"norm": 2} if self.norm == 2 else {})  # as ever where it is 1
 
     @property
     def names(self) -> tuple[str, ...]:

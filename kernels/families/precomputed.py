@@ -11,7 +11,6 @@ from scipy import sparse
 
 from learnkernels.kernels.centering import as_gram_matrices, as_numbers
 from learnkernels.kernels.families.base import KernelFamily, Rows
-from learnkernels.kernels.parameters import warn_caller
 
 SAMPLE = 32
 """Rows of the sample on which the matrices must be symmetric."""
@@ -36,8 +35,6 @@ class PrecomputedFamily(KernelFamily):
         One name a matrix; by default their numbers.
     kernels : sequence of int, optional
         Positions of the matrices that are base kernels, in order; by default all of them.
-    blocks : ndarray of shape (p, n, n), or sequence of ndarray of shape (p, rows, n)
-        Deprecated: the matrices as blocks of consecutive rows.
 
     Raises
     ------
@@ -60,18 +57,10 @@ class PrecomputedFamily(KernelFamily):
         matrices: np.ndarray | Sequence[np.ndarray] = (),
         names: Sequence[str] | None = None,
         kernels: Sequence[int] | np.ndarray | None = None,
-        *,
-        blocks: np.ndarray | Sequence[np.ndarray] | None = None,
     ) -> None:
-        given = _as_arrays(matrices if blocks is None else blocks)
-        if blocks is not None or (not isinstance(given, np.ndarray) and len(given) and given[0].ndim == 3):
-            warn_caller(
-                "blocks of rows are deprecated since version 0.3 and go in version 0.5; give matrices.", FutureWarning
-            )
-            given = given if isinstance(given, np.ndarray) else np.concatenate(given, axis=1)
-        self.matrices = given
-        self._n = n = _common_size([matrix.shape for matrix in given])
-        p = len(given)
+        self.matrices = _as_arrays(matrices)
+        self._n = n = _common_size([matrix.shape for matrix in self.matrices])
+        p = len(self.matrices)
         self._names = tuple(f"matrix {k}" for k in range(p)) if names is None else tuple(names)
         if len(self._names) != p:
             raise ValueError(f"names must have one entry per matrix, got {len(self._names)} for {p}.")
@@ -80,7 +69,7 @@ class PrecomputedFamily(KernelFamily):
             raise ValueError(f"kernels must be positions from 0 to {p - 1}, at least one, got {self.kernels.tolist()}.")
         X = self.X[np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.intp))]
         K = self.tile(X, X)
-        tolerance = np.sqrt(max(np.finfo(matrix.dtype).eps for matrix in given))
+        tolerance = np.sqrt(max(np.finfo(matrix.dtype).eps for matrix in self.matrices))
         apart = np.abs(K - K.transpose(0, 2, 1)).max(axis=(1, 2)) > tolerance * np.abs(K).max(axis=(1, 2))
         if apart.any():
             name = self.names[int(apart.argmax())]

@@ -27,7 +27,7 @@ from learnkernels.kernels.learners.base import (
     Solution,
 )
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.parameters import as_object, imported, new_name, old_names, require_one_of
+from learnkernels.kernels.parameters import as_object, explain_unknown_arguments, imported, require_one_of
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.statistics.gram import (
     AlignmentStatistics,
@@ -47,18 +47,9 @@ LEARNERS: dict[str, type[Learner]] = {
 COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "source"]
 """Of `table`."""
 
-_RENAMED = {
-    "OneStageLearner": "JointLearner",
-    "SearchingLearner": "KernelSearchLearner",
-    "TwoStageLearner": "AlignmentLearner",
-}
-"""Names that this version still has, and what they are now."""
-
 
 def __getattr__(name: str) -> Any:
-    """Return the class of a learner by its own name, or what this version calls an older name."""
-    if name in _RENAMED:
-        return globals()[new_name(name, _RENAMED)]
+    """Return the class of a learner by its own name."""
     for learner in LEARNERS.values():
         if learner.__name__ == name:
             return learner
@@ -118,7 +109,7 @@ def table() -> list[list[str]]:
     ]
 
 
-@old_names({"regularisation": "C", "normalise": "normalize"})
+@explain_unknown_arguments
 def learn_kernel(
     learner: str | Learner,
     family: KernelFamily | None,
@@ -228,7 +219,7 @@ def learn_from_rows(
     return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)[0]
 
 
-@old_names({"regularisation": "C", "normalise": "normalize"})
+@explain_unknown_arguments
 def learn_from_statistics(
     learner: str | Learner,
     family: KernelFamily,

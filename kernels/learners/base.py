@@ -16,7 +16,7 @@ from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import Parameterized, Value, renamed
+from learnkernels.kernels.parameters import Parameterized, Value
 from learnkernels.kernels.registry import LEARNERS, UNCENTERED
 from learnkernels.kernels.solvers.certificate import Certificate, indefinite_kernels
 from learnkernels.kernels.statistics.gram import AlignmentStatistics, Normalization, NormalizedProducts, gram_statistics
@@ -343,11 +343,6 @@ class AlignmentLearner(Learner):
 
     needs = "alignments"
     two_stage = takes_weights = True
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "weigh" in vars(cls):
-            cls.fit_weights = renamed({"weigh": vars(cls)["weigh"]}, {"weigh": "fit_weights"})["fit_weights"]  # type: ignore[method-assign]
 
     @abstractmethod
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:

@@ -18,11 +18,12 @@ from learnkernels.kernels.parameters import (
     number,
     one_of,
     optional,
+    refuse,
     text,
     truth,
     whole,
 )
-from learnkernels.kernels.persistence.kernel import NOW, kernel_from_arrays, kernel_to_arrays, take
+from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays, take
 from learnkernels.kernels.predictors import PREDICTORS, Predictor
 from learnkernels.kernels.tables import TableEncoding
 
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
-
-FITTED = {"regularisation": ("C_", number), "n_samples_fit": ("n_samples_fit_", whole)}
-"""Numbers of a fit in a file: the attribute that holds each, and how it is read; older files may lack them."""
 
 LEFT_OUT = ("calibration", "residuals")
 """Arrays fitted on held-out scores, where they were requested."""
@@ -58,7 +56,8 @@ def estimator_to_data(estimator: Any) -> dict[str, Any]:
         "learner_reason": estimator.learner_reason_,
         "predictor": estimator.predictor_,
         "predictor_reason": estimator.predictor_reason_,
-        **{name: value for name, (at, _) in FITTED.items() if (value := getattr(estimator, at, None)) is not None},
+        "C": estimator.C_,
+        "n_samples_fit": estimator.n_samples_fit_,
         "names": None if names is None else names.tolist(),
         **({} if table is None else {"table": table.to_dict()}),
         **({"vector": estimator._vector} if task == "regression" else {"classes": labels_to_data(estimator.classes_)}),
@@ -80,17 +79,16 @@ def estimator_to_arrays(estimator: Estimator) -> dict[str, np.ndarray]:
 def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     """Return the fitted estimator of some data and arrays, or raise ValueError about what is wrong with them."""
     from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-    from learnkernels.kernels.estimators.base import learner_reason
 
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
     task = fields.get("task", one_of(tuple(kinds)))
-    parameters = Fields(fields.data.get("parameters"), "the parameters").data
-    estimator = kinds[task](**_known(kinds[task](), {NOW.get(name, name): one for name, one in parameters.items()}))
+    parameters = Fields(fields.data.get("parameters"), "the parameters")
+    estimator = kinds[task](**_parameters(kinds[task](), parameters))
+    estimator.learner_reason_ = fields.get("learner_reason", text)
     estimator.predictor_ = fields.get("predictor", one_of(tuple(PREDICTORS)))
-    estimator.predictor_reason_ = fields.get("predictor_reason", optional(text)) or ""
-    for name, (attribute, read) in FITTED.items():
-        if (value := fields.get(name, optional(read))) is not None:
-            setattr(estimator, attribute, value)
+    estimator.predictor_reason_ = fields.get("predictor_reason", text)
+    estimator.C_ = fields.get("C", number)
+    estimator.n_samples_fit_ = fields.get("n_samples_fit", whole)
     if (names := fields.get("names", optional(list_of(text)))) is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
     if task == "classification":
@@ -99,10 +97,6 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
         estimator._vector = fields.get("vector", truth)
     kernel = {name.removeprefix(KERNEL): array for name, array in arrays.items() if name.startswith(KERNEL)}
     estimator.take_coefficients(kernel_from_arrays(kernel), take(arrays, "dual_coef"), take(arrays, "intercept"))
-    reason = fields.get("learner_reason", optional(text))
-    if reason is None:  # as files of an earlier release are
-        reason = learner_reason(estimator.learner, estimator.family, estimator.kernel_.X, estimator.learner_)
-    estimator.learner_reason_ = reason
     estimator.n_features_in_ = int(estimator.kernel_.X.shape[1])
     if (table := fields.get("table", optional(TableEncoding.from_dict))) is not None and (
         len(table.features) != estimator.n_features_in_
@@ -171,7 +165,7 @@ def parameter_from_data(data: object, where: str) -> Any:
             named = Fields(held, where)  # of the table alone: nothing is imported because a file says so
             by_default = known[named.get("name", one_of(tuple(known)))]()
             params = Fields(named.data.get("params"), f"the parameters of {where}").data.get("dict")
-            return by_default.set_params(**_known(by_default, Fields(params, f"the parameters of {where}").data))
+            return by_default.set_params(**_parameters(by_default, Fields(params, f"the parameters of {where}")))
 
         return of
 
@@ -192,9 +186,12 @@ def parameter_from_data(data: object, where: str) -> Any:
     return fields.get(kind, readers[kind])
 
 
-def _known(by_default: Any, data: Mapping[str, object]) -> dict[str, Any]:
-    """Return parameters of an object from data; others, of another version, do not count in what was learned."""
-    return {name: parameter_from_data(data[name], name) for name in by_default.get_params(False) if name in data}
+def _parameters(by_default: Any, fields: Fields) -> dict[str, Any]:
+    """Return all parameters of an object from data that hold these and no others."""
+    names = sorted(by_default.get_params(False))
+    if sorted(fields.data) != names:
+        refuse(f"{fields.where} must be {', '.join(names) or 'none'}, got {', '.join(sorted(fields.data)) or 'none'}")
+    return {name: parameter_from_data(value, name) for name, value in fields.data.items()}
 
 
 def _pairs(held: list[Any]) -> dict[Any, Any]:

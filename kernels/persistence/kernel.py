@@ -180,9 +180,6 @@ FORMAT = "learnkernels kernel"
 VERSION = 1
 """Raised whenever what is written changes; what another version wrote is refused."""
 
-UNCENTERED_VERSION = 2
-"""Of kernels that are not centered, which a release that reads version 1 alone would center."""
-
 DESCRIPTION = "description"
 """Name of the array that holds the bytes of the JSON text."""
 
@@ -214,19 +211,17 @@ CERTIFICATE: dict[str, Callable[[object], Any]] = {
 
 DESCRIBED: dict[str, Callable[[object], Any]] = {
     "learner": text,
-    "normalise": one_of(tuple(NORMALIZATIONS)),
+    "normalize": one_of(tuple(NORMALIZATIONS)),
+    "centering": lambda value: Centering(one_of(tuple(map(str, Centering)))(value)),
     "alignment": any_number,
     "degree": whole,
     "offset": any_number,
-    "regularisation": optional(any_number),
-    "history": lambda value: tuple(optional(list_of(any_number))(value) or ()),
+    "C": optional(any_number),
+    "history": lambda value: tuple(list_of(any_number)(value)),
     "sampling": optional(record_of(Sampling, "the sampling", {"n_rows": whole, "of_rows": whole})),
     "certificate": optional(record_of(Certificate, "the certificate", CERTIFICATE)),
 }
 """Fields of a kernel that its description holds, and how each is checked."""
-
-NOW = {"normalise": "normalize", "regularisation": "C"}
-"""Fields that files call by an older name."""
 
 AGAIN = "learn and save the kernel again"
 
@@ -320,19 +315,19 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
         raise ValueError(f"X must be an array, csr_matrix or csr_array, got {storage}; learn the kernel on X.tocsr().")
     data = {
         "format": FORMAT,
-        "version": VERSION if kernel.centering.subtracts else UNCENTERED_VERSION,
-        **({} if kernel.centering.subtracts else {"centering": kernel.centering.value}),
+        "version": VERSION,
         "learner": kernel.learner,
-        "normalise": kernel.normalize,
+        "normalize": kernel.normalize,
+        "centering": kernel.centering.value,
         "alignment": plain(float(kernel.alignment)),
         "degree": int(kernel.degree),
         "offset": plain(float(kernel.offset)),
-        "regularisation": None if kernel.C is None else plain(float(kernel.C)),
+        "C": None if kernel.C is None else plain(float(kernel.C)),
         "certificate": None if kernel.certificate is None else plain(kernel.certificate),
         "storage": storage,
-        **({} if kernel.sample_weight is None else {"weighted": True}),
-        **({} if kernel.sampling is None else {"sampling": plain(kernel.sampling)}),
-        **({"history": [plain(float(one)) for one in kernel.history]} if kernel.history else {}),
+        "weighted": kernel.sample_weight is not None,
+        "sampling": None if kernel.sampling is None else plain(kernel.sampling),
+        "history": [plain(float(value)) for value in kernel.history],
         "family": kernel.family.to_dict(),
     }
     arrays = {name: np.asarray(getattr(kernel, name), dtype=np.float64) for name in VECTORS}
@@ -370,11 +365,8 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
     """
     if DESCRIPTION not in arrays:
         refuse(f"arrays must hold {DESCRIPTION!r}, got {shown(sorted(arrays))}")
-    fields = Fields.of_text(arrays[DESCRIPTION], DESCRIPTION).require_format(FORMAT, VERSION, UNCENTERED_VERSION)
-    centering = Centering(fields.get("centering", optional(one_of(tuple(map(str, Centering))))) or "center")
-    if (fields.data["version"] == VERSION) != centering.subtracts:
-        fields.refuse("centering", f"none or target in version {UNCENTERED_VERSION}, and there alone", centering.value)
-    weighted = bool(fields.get("weighted", optional(truth)))
+    fields = Fields.of_text(arrays[DESCRIPTION], DESCRIPTION).require_format(FORMAT, VERSION)
+    weighted = fields.get("weighted", truth)
     if "sample_weight" in arrays and not weighted:
         refuse("sample_weight must be there only where the description says weighted, got one that does not")
     try:
@@ -401,9 +393,8 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
             raise ValueError(f"{names} must be the parts of one CSR matrix, got others; {ADVICE}.") from None
     rows = take(arrays, "rows", "integer").astype(np.intp, copy=False)
     given = [name for name in OPTIONAL if name in arrays or (name == "sample_weight" and weighted)]
-    described = {NOW.get(name, name): value for name, value in fields.take(DESCRIBED).items()}
-    held = described | {name: take(arrays, name) for name in (*VECTORS, *given)}
-    kernel = LearnedKernel(family=family, X=X, rows=rows, centering=centering, **held)
+    values = fields.take(DESCRIBED) | {name: take(arrays, name) for name in (*VECTORS, *given)}
+    kernel = LearnedKernel(family=family, X=X, rows=rows, **values)
     require_sound(kernel)
     return kernel
 

@@ -69,7 +69,7 @@ class Model(Value):
     about : mapping of str to plain data
         How the model was made: anything that JSON can hold. Lists represent tuples in what is read from a file.
     reference : Reference, optional
-        What is kept of the training rows to compare new rows with; None in files of older versions.
+        What is kept of the training rows to compare new rows with.
 
     Raises
     ------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from learnkernels.kernels.parameters import as_object, new_name, require_one_of
+from learnkernels.kernels.parameters import as_object, require_one_of
 from learnkernels.kernels.predictors.base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
 from learnkernels.kernels.predictors.choice import Auto
 from learnkernels.kernels.predictors.krr import KRR, ridge_path
@@ -36,16 +36,6 @@ def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
 def _predictor_class(name: str) -> type[Predictor]:
     require_one_of("predictor", name, sorted(PREDICTORS))
     return PREDICTORS[name]
-
-
-RENAMED = {"KernelOnRows": "TrainingSet", "KernelRidgePath": "ridge_path"}
-"""Names that this version still has, and what they are now."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in RENAMED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals()[new_name(name, RENAMED)]
 
 
 __all__ = [

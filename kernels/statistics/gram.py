@@ -17,7 +17,7 @@ from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.composed import DividedFamily, divisors_for
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.parameters import Value, require_one_of, warn_caller
+from learnkernels.kernels.parameters import Value, require_one_of
 from learnkernels.kernels.weights import as_sample_weight
 
 Normalization = Literal["trace", "frobenius", "none"]
@@ -30,16 +30,6 @@ LARGEST_RATIO = 2.0**500
 
 LARGEST_VALUE, LEAST_VALUE = 2.0**1020, 2.0**-1000
 """Of a kernel: the sum of its diagonal must be a number, and its values must have digits."""
-
-RENAMED = {
-    "frobenius": ("products", True),
-    "target": ("target_products", True),
-    "centered_traces": ("traces", True),
-    "uncentered_frobenius": ("products", False),
-    "uncentered_target": ("target_products", False),
-    "uncentered_traces": ("traces", False),
-}
-"""Attributes up to version 0.2, and the methods that took their place."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,14 +84,6 @@ class AlignmentStatistics(Value, ABC):
     shift: np.ndarray
     sample_weight: np.ndarray | None = field(default=None, kw_only=True)
     divisors: np.ndarray | None = field(default=None, kw_only=True)
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in RENAMED:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        method, centered = RENAMED[name]
-        call = f"{method}({'' if centered else 'centered=False'})"
-        warn_caller(f"{name} is {call} since 0.3, and goes in 0.4.", FutureWarning)
-        return getattr(self, method)(centered)
 
     @property
     def n_rows(self) -> int:
@@ -514,10 +496,8 @@ class GramStatistics(AlignmentStatistics):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Return the statistics that `to_arrays` was called on, also by version 0.2."""
-        older = {"block_products": "products", "block_targets": "target_products", "block_traces": "traces"}
-        named = {new: arrays[old] for new, old in older.items() if old in arrays}
-        return super().from_arrays({**arrays, **named, "raw": bool(arrays["raw"])})
+        """Return the statistics that `to_arrays` was called on."""
+        return super().from_arrays({**arrays, "raw": bool(arrays["raw"])})
 
 
 def gram_statistics(
@@ -867,7 +847,7 @@ class FeatureStatistics(AlignmentStatistics):
         else:
             parts = (arrays["data"], arrays["indices"], arrays["indptr"])
             X = sparse.csr_matrix(parts, shape=tuple(int(n) for n in arrays["shape"]))
-        return super().from_arrays({"shift": np.zeros(len(arrays["names"])), **arrays, "X": X})
+        return super().from_arrays({**arrays, "X": X})
 
 
 def _squared_lengths(rows: np.ndarray) -> np.ndarray:

@@ -511,9 +511,8 @@ class DateColumn(ColumnEncoding):
         Whether training rows had gaps, so that a feature says where.
     low, spread : float
         The first feature is (days - low) / spread.
-    cycles : tuple of {"year", "month", "week", "weekday", "day"}
-        Of "month" and "weekday" there is an indicator a level, of the others sine and cosine. Files of older versions
-        have "week" in place of "weekday".
+    cycles : tuple of {"year", "month", "weekday", "day"}
+        Of "month" and "weekday" there is an indicator a level, of the others sine and cosine.
     first : {"year", "day", "month", "time"}
         What texts begin with; those with the year first are read in any case. Or "time" of times of day alone.
     scaled : bool
@@ -554,7 +553,7 @@ class DateColumn(ColumnEncoding):
             gaps=days.gaps > 0,
             low=low,
             spread=spread,
-            cycles=tuple(cycle for cycle in ("year", "month", "weekday", "day") if cycle in varying),
+            cycles=tuple(cycle for cycle in dates.ENCODED_CYCLES if cycle in varying),
             first=first,
             scaled=scale in ("standard", "quantile"),
             zone=zone,

@@ -90,6 +90,9 @@ CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarra
 }
 """Names of months and weekdays, the cycle that they divide, and which of them some days since 1970 are in."""
 
+ENCODED_CYCLES = ("year", "month", "weekday", "day")
+"""Cycles of which a column of dates may have features."""
+
 
 def _whole(days: np.ndarray) -> np.ndarray:
     return np.floor(days).astype("datetime64[D]")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 import numpy as np
 
@@ -36,8 +36,8 @@ from learnkernels.kernels.tables.columns import (
     places_of,
     require_no_infinity,
 )
-from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, FIRSTS, First
-from learnkernels.kernels.tables.quantities import MOST_DIGITS, POINT, Written
+from learnkernels.kernels.tables.dates import ENCODED_CYCLES, FIRSTS, First
+from learnkernels.kernels.tables.quantities import MOST_DIGITS, POINT, Mark, Written
 from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
 from learnkernels.kernels.tables.units import is_unit
 from learnkernels.kernels.targets import FEW_VALUES
@@ -348,26 +348,26 @@ def column_from_dict(data: object) -> ColumnEncoding:
     kind = fields.data.get("kind")
     if kind == "number":
         levels, knots = tuple(fields.get("levels", list_of(text))), tuple(fields.get("knots", list_of(number)))
-        mark, unit = fields.get("written", optional(list_of(text))) or POINT  # which older files do not tell
-        made: ColumnEncoding = NumberColumn(*_place(fields), levels, knots, Written("," if mark == "," else ".", unit))
+        written = fields.get("written", list_of(text))
+        if len(written) != 2 or written[0] not in (".", ","):
+            fields.refuse("written", "a decimal mark and a unit", written)
+        made: ColumnEncoding = NumberColumn(*_place(fields), levels, knots, Written(cast(Mark, written[0]), written[1]))
     elif kind == "category":
         held = tuple(fields.get("levels", list_of(optional(text))))
         scales = tuple(fields.get("scales", list_of(number)))
         if len(scales) != len(held) or not all(scale >= 0 for scale in scales):
             fields.refuse("scales", f"{len(held)} numbers that are not negative", list(scales))
-        width = fields.get("width", optional(whole)) or 0
+        width = fields.get("width", whole)
         if not 0 <= width <= MOST_DIGITS:
             fields.refuse("width", f"between 0 and {MOST_DIGITS}", width)
         rest = fields.get("many", truth), scales, fields.get("numeric", truth), width
         made = CategoryColumn(fields.get("name", text), held, *rest)
     elif kind == "date":
         cycles = tuple(fields.get("cycles", list_of(text)))
-        if not set(cycles) <= {*CYCLES, *CALENDAR}:
-            fields.refuse("cycles", f"some of {', '.join((*CYCLES, *CALENDAR))}", list(cycles))
-        given = fields.get("first", optional(one_of(FIRSTS))) or "year"  # which older files do not tell
-        first = next(first for first in FIRSTS if first == given)
-        is_scaled = bool(fields.data.get("scaled", False))
-        made = DateColumn(*_place(fields), cycles, first, is_scaled, fields.get("zone", optional(text)) or "")
+        if not set(cycles) <= set(ENCODED_CYCLES):
+            fields.refuse("cycles", f"some of {', '.join(ENCODED_CYCLES)}", list(cycles))
+        first = cast(First, fields.get("first", one_of(FIRSTS)))
+        made = DateColumn(*_place(fields), cycles, first, fields.get("scaled", truth), fields.get("zone", text))
     else:
         fields.refuse("kind", "number, category or date", kind)
     if not getattr(made, "spread", 1.0) > 0:

@@ -11,7 +11,7 @@ import numpy as np
 from learnkernels.kernels.persistence.kernel import SEAL_LENGTH
 from learnkernels.kernels.persistence.model import save_model
 from tests.unit.kernels.test_model import loaded, resealed, small
-from tests.unit.kernels.test_serialisation import loaded as kernel_loaded
+from tests.unit.kernels.test_serialization import loaded as kernel_loaded
 from tools.mutations import Fate, fates
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -19,9 +19,8 @@ from sklearn.utils import check_random_state
 
 import learnkernels.kernels.estimators.base
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
-from learnkernels.kernels import learners
 from learnkernels.kernels.centering import center_cross_gram, center_gram
-from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PrecomputedFamily
+from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.learners import NKRR, LpKRR, Lq, learn_from_statistics
 from learnkernels.kernels.parameters import Fields
 from learnkernels.kernels.persistence.estimator import estimator_from, estimator_to_arrays, estimator_to_data
@@ -214,8 +213,6 @@ def test_the_reason_for_a_learner_is_that_of_the_fit_whatever_is_set_since():
         assert (model.learner_, model.learner_reason_[:22]) == ("alignf", "base kernels are given")
     named.set_params(learner="auto")
     assert (named.learner_, named.learner_reason_) == ("lq", "")
-    del data["learner_reason"]  # as files of an earlier release are
-    assert estimator_from(Fields(data, "a model"), arrays).learner_reason_ == automatic.learner_reason_
     constant = KernelLearningRegressor(FAMILY)
     with pytest.warns(UserWarning, match="y is constant"):
         assert constant.fit(X, np.ones(len(X))).learner_reason_ == ""
@@ -306,24 +303,15 @@ def test_warnings_of_a_fit_point_to_the_caller(fit, model, y, said, monkeypatch)
     assert {warning.filename for warning in caught} == {__file__}
 
 
-def test_warnings_of_cells_and_old_names_point_to_the_caller():
-    model, statistics = KernelLearningRegressor(FAMILY), gram_statistics(FAMILY, X, NUMBERS)
+def test_warnings_of_cells_point_to_the_caller():
+    model = KernelLearningRegressor(FAMILY)
     for act, said in (
         (lambda: model.fit(TABLE, NUMBERS), "'id' is left out"),
         (lambda: model.predict(TABLE.assign(a=["<0.5", *["0.5"] * 59])), "column 'a' holds the limit '<0.5'"),
-        (lambda: model.regularisation_, "'regularisation_' is now"),
-        (lambda: model.set_params(normalise="trace"), "'normalise' is now"),
-        (lambda: KernelLearningRegressor(FAMILY, normalise="trace"), "'normalise' is now"),
-        (lambda: statistics.frobenius, "frobenius is products"),
-        (lambda: learners.OneStageLearner, "'OneStageLearner' is now"),
-        (lambda: PrecomputedFamily(blocks=np.eye(4)[None]), "blocks of rows are deprecated"),
     ):
         with pytest.warns(Warning, match=said) as caught:
             act()
         assert {warning.filename for warning in caught} == {__file__}
-    with pytest.warns(FutureWarning, match="'TwoStageLearner' is now") as caught:
-        from learnkernels.kernels.learners import TwoStageLearner  # noqa: F401
-    assert {warning.filename for warning in caught} == {__file__}
 
 
 # Learners ------------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
 from tests.unit.conftest import peak_of
-from tests.unit.kernels.test_serialisation import FAMILIES
+from tests.unit.kernels.test_serialization import FAMILIES
 
 FAMILY = GaussianFamily([0.1, 0.4, 1.6])
 
@@ -811,19 +811,6 @@ def test_what_is_derived_follows_the_parameters_that_are_set():
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------
-
-
-def test_parameters_and_attributes_by_their_old_names_warn():
-    made = {"normalise": lambda: KernelLearningRegressor(normalise="none")}
-    made["regularisation"] = lambda: LearnedKernelTransformer().set_params(regularisation=2.0)
-    for old, make in made.items():
-        with pytest.warns(FutureWarning, match=f"'{old}' is now"):
-            model = make()
-    assert model.C == 2.0
-    model = KernelLearningRegressor(GaussianFamily([0.5]), "align", 0.5, normalize="none").fit(X, X[:, 0])
-    for old, value in (("normalise", "none"), ("regularisation_", 2.0)):
-        with pytest.warns(FutureWarning, match=f"'{old}' is now"):
-            assert getattr(model, old) == value
 
 
 def test_a_parameter_out_of_its_range_is_refused_by_fit():

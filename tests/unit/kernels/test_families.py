@@ -6,7 +6,7 @@ import math
 import re
 import tempfile
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -421,16 +421,12 @@ def test_shares_of_views_are_those_of_weights_and_traces_for_every_learner():
     assert learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, Y).view_shares == {learned.TOGETHER: 1.0}
 
 
-def test_shares_of_views_are_kept_in_files_and_older_files_are_read():
+def test_shares_of_views_are_kept_in_files():
     kernel, file = learn_kernel("unif", FAMILY, X, Y), io.BytesIO()
     save_kernel(kernel, file)
     file.seek(0)
     assert load_kernel(file).view_shares == kernel.view_shares
     arrays = kernel_to_arrays(kernel)
-    del arrays["traces"]
-    older = kernel_from_arrays(arrays)
-    assert older.traces is None
-    np.testing.assert_array_equal(older.gram(), kernel.gram())
     with pytest.raises(ValueError, match="traces must have shape"):
         kernel_from_arrays({**arrays, "traces": kernel.traces[:1]})
 
@@ -504,15 +500,6 @@ def test_kernels_that_are_not_asked_for_are_not_read():
     read.clear()
     family.tile(at(2, 3, 22), family.X)
     assert read == {0, 2}
-
-
-def test_blocks_of_rows_are_deprecated():
-    for blocks in ([MATRICES[:, start:stop] for start, stop in pairwise([0, 1, 9, 22, N])], MATRICES):
-        with pytest.warns(FutureWarning, match=r"deprecated since version 0\.3"):
-            family = PrecomputedFamily(blocks=blocks)
-        np.testing.assert_array_equal(family.tile(family.X, family.X), MATRICES)
-    with pytest.warns(FutureWarning, match="give matrices"):
-        assert PrecomputedFamily([MATRICES[:, :9], MATRICES[:, 9:]]).n_rows == N
 
 
 LABELS = [f"row {i}" for i in range(N)]

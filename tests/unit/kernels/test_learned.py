@@ -65,7 +65,7 @@ def assert_close_to(got: np.ndarray, expected: np.ndarray, tolerance: float = TE
 
 
 @pytest.mark.parametrize(("case", "normalize"), list(zip(CASES, cycle(NORMALIZATIONS))), ids=name_of)
-def test_gram_is_the_weighted_sum_of_centered_normalised_matrices(case, normalize):
+def test_gram_is_the_weighted_sum_of_centered_normalized_matrices(case, normalize):
     kernel = learn_kernel("align", case.family, case.X, regression_targets(case.X), normalize=normalize)
     assert kernel.normalize == normalize
     np.testing.assert_allclose(kernel.scales, np.array(normalizers(case.grams, normalize), dtype=float), rtol=TEXTBOOK)

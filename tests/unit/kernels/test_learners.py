@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, nnls
 from sklearn.datasets import load_breast_cancer
 
-import learnkernels
 from learnkernels import GaussianFamily, gram_statistics, learn_kernel
-from learnkernels.kernels import learners
 from learnkernels.kernels.learners import LEARNERS, as_learner, learner_class
 from learnkernels.kernels.learners.alignf import Alignf, AlignfLinear, kkt_certificate
 from learnkernels.kernels.learners.base import AlignmentLearner, JointLearner, KernelSearchLearner, Solution
@@ -219,26 +217,6 @@ def test_what_is_no_solution_is_one_sentence_that_names_the_learner():
             (partial(learn_kernel, Search(), None, X, y), "Search must return FoundKernels, got"),
         ]
     require_refusals(table)
-
-
-def test_earlier_names_of_learners_and_of_their_parameters_warn():
-    for old, new in {"TwoStageLearner": AlignmentLearner, "SearchingLearner": KernelSearchLearner}.items():
-        with pytest.warns(FutureWarning, match=f"'{old}' is now '{new.__name__}'"):
-            assert getattr(learners, old) is new
-    with pytest.warns(FutureWarning, match="'weigh' is now 'fit_weights'"):
-
-        class First(AlignmentLearner):
-            def weigh(self, M, a):
-                return Solution(np.eye(3)[0])
-
-    options = {"normalise": "none", "regularisation": 2.0}
-    with pytest.warns(FutureWarning, match="'(normalise|regularisation)' is now '(normalize|C)'"):
-        kernel = learn_kernel("l1-krr", FAMILY, X, y, **options)
-    assert (kernel.normalize, kernel.C, learn_kernel(First(), FAMILY, X, y).shares[0]) == ("none", 2.0, 1.0)
-    with pytest.warns(FutureWarning, match="'regularisation' is now 'C'"):
-        assert kernel.regularisation == 2.0
-    with pytest.warns(FutureWarning, match="'gram_moments' is now 'gram_statistics'"):
-        assert learnkernels.gram_moments is learnkernels.gram_statistics
 
 
 # Scaling of the base kernels -----------------------------------------------------------------------------------------

@@ -167,12 +167,6 @@ def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
     assert problem == PredictionProblem("regression", "krr", 30, 2, 4, 10, n_seeds=2, power=True, indefinite=False)
 
 
-def test_earlier_names_warn():
-    for name, now in (("KernelRidgePath", ridge_path), ("KernelOnRows", TrainingSet)):
-        with pytest.warns(FutureWarning, match=f"'{name}' is now '{now.__name__}'"):
-            assert getattr(predictors, name) is now
-
-
 def test_a_predictor_is_known_by_its_name_and_options_or_is_one_already():
     given = Auto(seed=1)
     assert as_predictor("auto", seed=1) == given

@@ -102,7 +102,7 @@ def test_central_path_and_active_sets_agree(monkeypatch, shape):
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=0, atol=1e-8)
 
 
-def test_a_neighbouring_solution_is_a_start_that_saves_passes():
+def test_a_neighboring_solution_is_a_start_that_saves_passes():
     grams, target = regression(9, 120, 300)
     cold, before = ridge(grams, target, 0.1)
     warm, certificate = ridge(grams, target, 0.1, start=ridge(grams, target, 0.09)[0])

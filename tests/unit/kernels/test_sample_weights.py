@@ -18,7 +18,7 @@ from learnkernels.kernels.statistics import gram
 from learnkernels.kernels.targets import Target
 from tests.reference import Wide, frobenius_product
 from tests.refusals import require_refusals
-from tests.unit.kernels import test_serialisation as files
+from tests.unit.kernels import test_serialization as files
 from tests.unit.kernels.conftest import CASES, assert_same_statistics
 
 # The same sums in another order, of kernels around another shift and origin; centering cancels a digit or two.
@@ -238,7 +238,7 @@ def test_a_kernel_of_weighted_rows_survives_a_file_bit_by_bit_and_another_has_no
     np.testing.assert_array_equal(kernel.gram(), gram)
     arrays = kernel_to_arrays(learn_kernel("alignf", UNION, X, y))
     assert "sample_weight" not in arrays
-    assert "weighted" not in files.description(arrays)
+    assert files.description(arrays)["weighted"] is False
     assert kernel_from_arrays(arrays).sample_weight is None
 
 
@@ -260,7 +260,8 @@ def test_saved_weights_of_another_kind_or_number_are_refused():
     without = {name: array for name, array in arrays.items() if name != "sample_weight"}
     refused += [
         (files.of_arrays(without), "hold 'sample_weight'"),
-        (files.changed(kernel, weighted=...), "sample_weight must be there only where"),
+        (files.changed(kernel, weighted=False), "sample_weight must be there only where"),
+        (files.changed(kernel, weighted=...), "weighted of description must be true or false, got nothing"),
         (files.changed(kernel, weighted="yes"), "weighted of description must be true or false"),
     ]
     require_refusals(refused, by=files.refusal)

@@ -320,19 +320,6 @@ def test_statistics_survive_a_file_without_pickle(family, X):
             assert_same_statistics(one, other, 0.0, (True, False) if raw else (True,))
 
 
-def test_statistics_of_older_files_are_read_and_older_names_warn():
-    X, Y = random_rows(12)
-    statistics = gram_statistics(LinearFamily(), X, Y, np.arange(12) % 2, keep_origin=True)
-    names = {"block_products": "products", "block_targets": "target_products", "block_traces": "traces"}
-    older = {names.get(name, name): array for name, array in statistics.to_arrays().items()}
-    assert sampled.statistics_from_arrays(older) == statistics
-    for name, (method, centered) in gram.RENAMED.items():
-        with pytest.warns(FutureWarning, match=rf"{name} is {method}\(.*\) since 0.3, and goes in 0.4"):
-            np.testing.assert_array_equal(getattr(statistics, name), getattr(statistics, method)(centered))
-    with pytest.raises(AttributeError, match="has no attribute 'frobenious'"):
-        statistics.frobenious  # noqa: B018
-
-
 def test_data_that_do_not_fit_together_are_refused():
     family, four, lengths = GaussianFamily([1.0]), np.ones(4), "Y and groups must have one entry per row of X, got"
     refused = [

@@ -113,7 +113,7 @@ def test_an_automatic_c_errs_no_more_than_most_of_the_grid(predictor: str):
     assert auto >= np.median(scores)
 
 
-def test_the_least_error_is_looked_for_among_neighbours():
+def test_the_least_error_is_looked_for_among_neighbors():
     table = [
         ([9, 5, 2, 4, 9], 2),
         ([9, 5, 1, 9, 9, 3, 3, 3, 9], 6),  # neighbors speak against one that was lucky
