@@ -1,4 +1,4 @@
-"""A release: `python -m tools.distributions build/dist [--tag v0.2.0]`, or `make dist`.
+"""A release: `python -m tools.distributions build/dist [--tag v0.3.0]`, or `make dist`.
 
 Builds the source distribution and, from it, the wheel; installs each into a fresh environment with the pins of
 `constraints.txt`; and tries there, in an empty folder, what a user does first. With a tag, it must be that of the

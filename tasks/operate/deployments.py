@@ -289,7 +289,7 @@ def job_variables(given: Sequence[str]) -> dict[str, Any]:
     for one in given:
         name, _, value = one.partition("=")
         if not (name and value):
-            raise InputError(f"--job-variable {one}: is not KEY=VALUE; give one such as image=learnkernels:0.2.0.")
+            raise InputError(f"--job-variable {one}: is not KEY=VALUE; give one such as image=learnkernels:0.3.0.")
         variables[name] = yaml.safe_load(value)
     return variables
 

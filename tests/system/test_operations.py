@@ -341,7 +341,7 @@ def test_a_plain_prefect_server_takes_the_file_of_the_repository(operator: Opera
         operator.run(SECTIONS["Prefect"][-1])
         operator.follow("Work pools")
         churn = client.read_deployment_by_name("train-kernel-model/churn")
-    assert (churn.work_pool_name, churn.job_variables["image"]) == ("images", "registry/learnkernels:0.2.0")
+    assert (churn.work_pool_name, churn.job_variables["image"]) == ("images", "registry/learnkernels:0.3.0")
     printed = yaml.safe_load(operator.run(next(one for one in SECTIONS["Prefect"] if one.endswith("--print-yaml"))))
     assert [one["entrypoint"].rpartition(".")[2] for one in printed["deployments"]] == ["compare", "train", "promote"]
 

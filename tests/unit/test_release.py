@@ -13,8 +13,12 @@ CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 
 
+IN_DEVELOPMENT = version().endswith(".dev0")
+
+
 def test_a_tag_is_that_of_the_version_everywhere():
-    assert disagreements(f"v{version()}") == []
+    lacking = ["CHANGELOG.md"] if IN_DEVELOPMENT else []
+    assert [sentence.split()[0] for sentence in disagreements(f"v{version()}")] == lacking
     assert len(disagreements("v99.0.0")) == 3
     assert f'set version = "{version()}"' in RECIPE
 
@@ -23,9 +27,10 @@ def test_the_newest_section_of_the_changelog_is_the_text_of_its_release():
     log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     dates = {found[1]: found[2] for found in re.finditer(r"^## \[(\d\S*)\] - (\d{4}-\d\d-\d\d)$", log, re.M)}
     newest, before, *_ = dates
-    assert newest == version()
     assert sorted(dates.values(), reverse=True) == [*dates.values()]
-    assert CITATION["date-released"].isoformat() == dates[newest]
+    if not IN_DEVELOPMENT:
+        assert newest == version()
+        assert CITATION["date-released"].isoformat() == dates[newest]
     text = log.split(f"## [{newest}]")[1].split(f"## [{before}]")[0]
     titles = re.findall(r"^### (.+)$", text, re.M)
     assert titles[0] == f"Coming from {before}"
