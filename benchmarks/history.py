@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-KEYS = ("table", "case", "data", "m", "p", "d", "landmarks", "regularisation")
+KEYS = ("table", "case", "data", "m", "p", "d", "landmarks", "regularization")
 """Columns of a row that tell what was measured; others hold what was found."""
 
 SLOWER = 1.2

@@ -57,7 +57,7 @@ COLUMNS = [
     "data",
     "m",
     "p",
-    "regularisation",
+    "regularization",
     "seconds",
     "ratio",
     "iterations",
@@ -344,7 +344,7 @@ def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, 
 def row(table: str, case: str, data: str, m: int, p: int, C: float | None, **others: Any) -> dict[str, Any]:
     """Return one row of the result; what was not measured is empty."""
     return dict.fromkeys(COLUMNS) | {
-        "table": table, "case": case, "data": data, "m": m, "p": p, "regularisation": C, **others,
+        "table": table, "case": case, "data": data, "m": m, "p": p, "regularization": C, **others,
     }  # fmt: skip
 
 
@@ -394,13 +394,13 @@ def show(rows: list[dict[str, Any]]) -> None:
         other = "" if r["apart"] is None else f"{r['apart']:.0e}"  # the gap of the general route
         matrices = other if r["matrices"] is None else f"{r['matrices']:.1f}"
         print(  # noqa: T201
-            f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.4f}{r['ratio']:>8.2f}"
+            f"{r['case']:<24}{r['m']:>6}{r['regularization']:>9g}{r['seconds']:>10.4f}{r['ratio']:>8.2f}"
             f"{r['iterations'] or '':>12}{gap:>10}{matrices:>10}"
         )
     print(f"\n{'no matrices':<24}{'m':>6}{'C':>9}{'seconds':>10}{'ratio':>8}{'gap':>10}{'apart':>8}{'GiB':>6}")  # noqa: T201
     for r in (r for r in rows if r["table"] == "streamed"):
         print(  # noqa: T201
-            f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.1f}{r['ratio']:>8.2f}"
+            f"{r['case']:<24}{r['m']:>6}{r['regularization']:>9g}{r['seconds']:>10.1f}{r['ratio']:>8.2f}"
             f"{r['residual']:>10.0e}{r['apart']:>8.0e}{r['gib']:>6.1f}"
         )
     print(f"\n{'from rows to weights':<24}{'data':>12}{'m':>6}{'seconds':>10}{'ratio':>8}")  # noqa: T201

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from warnings import warn
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -330,12 +329,9 @@ def predict(
     scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Dask scheduler, for output to a folder.")] = "",
     strict: Annotated[bool, typer.Option("--strict", help="Refuse columns that the model does not use.")] = False,
     verbose: Verbose = False,
-    missing: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Score new rows with a registered model, and check them for drift."""
     with user_errors(f"no output was written, {GOES_ON}"):
-        if missing is not None:
-            warn("--missing has no effect and goes with the next version; leave it out.", FutureWarning, stacklevel=2)
         require_place(input)
         require_place(output)
         require_files([input])
@@ -554,9 +550,6 @@ def deploy(
         bool, typer.Option("--print-yaml", help="Print the deployments as prefect.yaml and exit.")
     ] = False,
     changes: Changes = None,
-    learner: Annotated[str | None, typer.Option(hidden=True)] = None,
-    paused: Annotated[bool | None, typer.Option("--paused/--no-paused", hidden=True)] = None,
-    notify: Annotated[list[str] | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Deploy a model to Prefect: compare, train, promote and predict on a schedule.
 
@@ -566,14 +559,6 @@ def deploy(
     with user_errors(f"what was deployed is kept, {GOES_ON}"):
         require_place(read or "")
         require_place(write or "")
-        if learner is not None:
-            warn("--learner goes with the next version; give --set learners=[NAME].", FutureWarning, stacklevel=2)
-            changes = [*(changes or ()), f"learners=[{learner}]"]
-        if paused is not None or notify:
-            raise InputError(
-                "--paused, --no-paused and --notify are no longer options: pause deployments and send notifications in "
-                "Prefect, as docs/operations.md says."
-            )
         config = prepare(conf, changes or (), deploy=True)
         from learnkernels.tasks.operate.deployments import Plan, job_variables, printed
         from learnkernels.tasks.operate.deployments import deploy as apply

@@ -133,10 +133,7 @@ def measured(folds: pd.DataFrame, dataset: str | None, learner: str | None, meas
 
 
 def seconds(folds: pd.DataFrame) -> pd.Series:
-    """Return what each trial costs who runs it alone: weights, choice and predictor, and its share of the pass.
-
-    Tables of an earlier release do not have that share; it counts as nothing.
-    """
+    """Return what each trial costs who runs it alone: weights, choice and predictor, and its share of the pass."""
     whole: pd.Series = folds["seconds_weights"] + folds["seconds_fit"] + folds["seconds_pass"].astype(float).fillna(0.0)
     return whole
 

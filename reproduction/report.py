@@ -299,8 +299,8 @@ def read_item(item: PaperItem, quick: bool) -> Kept | None:
     return Kept(item, StudyResult(table, stored["values"], tables), tuple(stored["figures"]), stored, folder)
 
 
-EARLIER = "page of an earlier version"
-"""Status of an item that this version has not run, and whose page is there already."""
+EARLIER = "page of an earlier run"
+"""Status of an item that this run leaves out, and whose page is there already."""
 
 
 @step("write the report")

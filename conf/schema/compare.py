@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -157,18 +156,6 @@ class StatisticsConfig(Strict):
         description="none: all rows, exactly. auto: a uniform sample of 8,192 rows where there are more. A number: a "
         "sample of that many rows.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_error_bars(cls, data: Any) -> Any:
-        """Leave out what configurations up to version 0.2 say of error bars."""
-        gone = [key for key in ("tolerance", "confidence") if isinstance(data, dict) and key in data]
-        if gone:
-            named = ", ".join(f"'statistics.{key}'" for key in gone)
-            said = f"{named}: without effect since 0.3, and an error in 0.4; leave this out."
-            warnings.warn(said, FutureWarning, stacklevel=2)
-            data = {key: value for key, value in data.items() if key not in gone}
-        return data
 
     @field_validator("sample", mode="before")
     @classmethod
@@ -386,17 +373,6 @@ class CompareConfig(Strict):
         description="How much more a model of the same recipe on new rows may err and still become champion, as a "
         "share of the champion's error.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_old_names(cls, data: Any) -> Any:
-        """Accept keys as configurations up to version 0.2 call them."""
-        for old, new in {"normalise": "normalize", "moments": "statistics"}.items():
-            if isinstance(data, dict) and old in data:
-                said = f"{old!r} is now {new!r}; version 0.4 removes the old key."
-                warnings.warn(said, FutureWarning, stacklevel=2)
-                data = {key: value for key, value in data.items() if key != old} | {new: data[old]}
-        return data
 
     def on(self, dataset: DatasetConfig) -> CompareConfig:
         """Return the configuration of one of its data sets alone, with the base kernels of that one."""

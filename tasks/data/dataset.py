@@ -208,7 +208,7 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     table = TableEncoding.from_dict(about["table"]) if "table" in about else None
     features = names_from_data(about["features"]) if table is None else table.features
     raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
-    held["by_training"] = about.get("scale", "")  # which entries of earlier versions do not have
+    held["by_training"] = about["scale"]
     return Dataset(X, target, features, low, spread, table=table, raw=raw, **held)
 
 
@@ -253,9 +253,8 @@ def dataset_digest(dataset: Dataset) -> str:
         raw = {} if dataset.raw is None else read_columns(dataset.raw)
         about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]
     sha = hashlib.sha256(json.dumps(about, default=str).encode())
-    # Which rows test was here before other keys, without its name.
-    sample_columns = [("" if name == "held_out" else name, of) for name, of in dataset.sample_columns.items()]
-    for name, array in (*(("", of) for of in (*arrays, *dataset.scaling, target.values)), *sample_columns):
+    unnamed = [("", array) for array in (*arrays, *dataset.scaling, target.values)]
+    for name, array in (*unnamed, *dataset.sample_columns.items()):
         sha.update(f"{name}{array.dtype}".encode())
         sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()[:20]

@@ -706,15 +706,10 @@ class TableParts:
         parts = []
         for one in data["parts"]:
             used = bytes.fromhex(one["used"]) if one["used"] else None
-            told = tuple(_with_type(*column) for column in one["told"])
+            told = tuple(tuple(column) for column in one["told"])
             parts.append(Part(**{**one, "stamp": tuple(one["stamp"]), "used": used, "told": told}))
         extremes = np.array(data["extremes"])
         return cls(tuple(parts), TableEncoding.from_dict(data["table"]), data["digest"], extremes)
-
-
-def _with_type(name: str, value: Any, type_name: str = "") -> tuple[str, Any, str]:
-    """Return a column of `Part.told`; entries of earlier versions have no type, and no gaps next to numbers."""
-    return name, value, type_name or str(pa.scalar(value).type)
 
 
 def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Any, where: str) -> bool:

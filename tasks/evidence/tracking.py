@@ -82,7 +82,7 @@ MEANS = {
 EACH_TRIAL = {
     "error": "fold/test_error",
     "alignment": "fold/alignment",
-    "regularisation": "fold/C",
+    "regularization": "fold/C",
     "certificate": "fold/certificate",
     "iterations": "fold/iterations",
 }
@@ -354,7 +354,7 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         "test_error": row.error_mean,
         "alignment": row.alignment_mean,
         "seconds": row.seconds_weights + row.seconds_fit,
-        "C": float(table["regularisation"].median()),
+        "C": float(table["regularization"].median()),
     }  # first, as the page of a run shows metrics in this order
     once |= {name: getattr(row, column) for column, name in MEANS.items()}
     once[metric_of_dataset(row.dataset)] = row.error_mean

@@ -24,11 +24,10 @@ from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
 from learnkernels.kernels.predictors.choice import PredictionProblem
-from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.baseline import predictor_of, search, settings_of
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.statistics import planned_trials, sampled, unusual_refit
+from learnkernels.tasks.measure.statistics import planned_trials, sampled
 from learnkernels.tasks.measure.trials import Held, StatisticsRef, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, sources
@@ -54,7 +53,7 @@ def _columns(dtype: pa.DataType, names: str) -> list[pa.Field]:
 
 STRING, INTEGER, NUMBER = pa.string(), pa.int32(), pa.float64()
 
-FIRST_COLUMNS = [
+_FIELDS = [
     *_columns(STRING, "dataset task learner predictor"),
     *_columns(INTEGER, "repeat fold"),
     *_columns(NUMBER, "alignment error"),
@@ -64,7 +63,7 @@ FIRST_COLUMNS = [
     *_columns(pa.list_(NUMBER), "weights"),
     *_columns(NUMBER, "trivial_error validation_error"),
     *_columns(pa.list_(pa.list_(NUMBER)), "candidate_errors"),
-    *_columns(NUMBER, "regularisation"),
+    *_columns(NUMBER, "regularization"),
     *_columns(pa.bool_(), "grid_edge"),
     *_columns(pa.list_(STRING), "kernels"),
     *_columns(STRING, "algorithm params"),
@@ -75,19 +74,14 @@ FIRST_COLUMNS = [
     *_columns(pa.list_(NUMBER), "objectives"),
     *_columns(pa.list_(pa.list_(NUMBER)), "parameters"),
     *_columns(NUMBER, "test_alignment"),
-]
-"""Columns whose names are part of the store's keys."""
-
-LATER_COLUMNS = [
     *_columns(INTEGER, "n_sampled"),
     *_columns(STRING, "predictor_reason"),
     *_columns(pa.list_(STRING), "notes features"),
     *_columns(pa.list_(NUMBER), "relevance history"),
     *_columns(NUMBER, "seconds_pass"),
 ]
-"""Columns that tables in the store may lack: they are null there."""
 
-COLUMNS = pa.schema([*FIRST_COLUMNS, *LATER_COLUMNS])
+COLUMNS = pa.schema(_FIELDS)
 """One row per trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
 `n_rows` are those of the data set, of one in time those up to the last that tests; `weights` are mu for the base
@@ -294,12 +288,19 @@ def evaluate_learner(
     predictor = choice.predictor.name
     options, grid = predictor_options(config, predictor), schema.grid_values(protocol.grid)
     key = digest(
-        NUMERICS_VERSION, [column.name for column in FIRST_COLUMNS], ref.name, [m.key for m in statistics],
-        learner.model_dump_json(), config.normalize, predictor, grid,
-        *([] if protocol.choose is None else [protocol.choose.once]),
-        *([options] if options else []), *sources([learner]), *unusual_metric(protocol), *unusual_refit(protocol),
-        *([] if config.centering == "center" else ["centering", config.centering]),
-    )  # fmt: skip
+        NUMERICS_VERSION,
+        COLUMNS.names,
+        ref.name,
+        [passed.key for passed in statistics],
+        learner.model_dump(mode="json"),
+        sources([learner]),
+        config.normalize,
+        config.centering,
+        predictor,
+        options,
+        protocol.model_dump(mode="json", include={"choose": {"once"}, "refit": True, "metric": True}),
+        grid,
+    )
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(store_path("folds", key)))
     if choice.reason:
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
@@ -365,9 +366,15 @@ def evaluate_baseline(
     """Measure a baseline in every trial, unless the store has the result."""
     assert config.baseline is not None
     key = digest(
-        NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in statistics], settings_of(kind, config.baseline),
-        *unusual_metric(config.protocol), *unusual_refit(config.protocol),
-    )  # fmt: skip
+        NUMERICS_VERSION,
+        COLUMNS.names,
+        kind,
+        ref.name,
+        ref.digest,
+        [passed.key for passed in statistics],
+        settings_of(kind, config.baseline),
+        config.protocol.model_dump(mode="json", include={"refit", "metric"}),
+    )
     predictor, path = predictor_of(kind, ref.task), store_path("folds", key)
     result = FoldsRef(ref.name, schema.BASELINE_TITLES[kind], kind, predictor, str(path))
     if (stored := _from_store(result, advance)) is not None:
@@ -393,11 +400,6 @@ def _jobs(statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref
     planned = planned_trials(config.protocol, ref.ordered)
     served = ((of, trial) for of in statistics for trial in planned if of.trial in (None, trial.index))
     return [TrialJob(of.rows or ref, of, trial, config) for of, trial in served]
-
-
-def unusual_metric(protocol: schema.ProtocolConfig) -> list[str]:
-    """Return what of the metric is part of the store's keys: nothing for the metric of a task."""
-    return [] if protocol.metric is None or METRICS[protocol.metric].default else [f"metric {protocol.metric}"]
 
 
 @dataclass

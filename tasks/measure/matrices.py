@@ -145,7 +145,7 @@ def read_index(folder: Path) -> MatrixIndex:
     Raises
     ------
     InputError
-        There is none, it cannot be read, or it is of an earlier version.
+        There is none, or it cannot be read.
     """
     path = folder / INDEX
     try:
@@ -153,11 +153,6 @@ def read_index(folder: Path) -> MatrixIndex:
         if any(start not in index.starts for start in index.strips):
             raise ValueError("it lists strips of other rows")
     except FileNotFoundError:
-        if (folder / "manifest.json").exists():
-            raise InputError(
-                f"{folder}: holds matrices in the format of version 0.2; delete the folder, and run 'learnkernels "
-                "gram' again."
-            ) from None
         raise InputError(f"{folder}: there is no {INDEX}; make the matrices with 'learnkernels gram'.") from None
     except ValueError as error:
         raise InputError(

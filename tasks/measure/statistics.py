@@ -122,7 +122,7 @@ def compute_statistics(
     """
     log, protocol = get_run_logger(), config.protocol
     key = _key(ref, config, repeat, trial)
-    path = store_path("moments", key)
+    path = store_path("statistics", key)
     result = StatisticsRef(key, str(path), repeat, *(() if trial is None else (trial.index, ref)))
     if kept(path, log.warning):
         log.info("%s: statistics %s are in the store", ref.name, key)
@@ -165,18 +165,20 @@ def compute_statistics(
 
 def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | None) -> str:
     """Return what statistics are stored under: a digest of all that they depend on."""
-    protocol = config.protocol
-    drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
+    protocol = config.protocol.model_dump(
+        mode="json", include={"folds": True, "split": True, "choose": {"folds"}, "refit": True, "seed": True}
+    )
     return digest(
-        NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
-        _uncentered(config), *([] if protocol.choose is None else [protocol.choose.folds]), *unusual_refit(protocol),
-        *([config.statistics.sample] if sampled(config) else []), *([] if trial is None else ["trial", trial.index]),
-    )  # fmt: skip
-
-
-def unusual_refit(protocol: ProtocolConfig) -> list[str]:
-    """Return what of `refit` is part of the store's keys: nothing where the validation rows only choose."""
-    return ["refit"] if protocol.refit else []
+        NUMERICS_VERSION,
+        ref.digest,
+        described(config.kernels),
+        config.precision,
+        _uncentered(config),
+        config.statistics.sample if sampled(config) else "none",
+        protocol,
+        repeat,
+        None if trial is None else trial.index,
+    )
 
 
 def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool) -> Any:

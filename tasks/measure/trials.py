@@ -37,7 +37,7 @@ from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.own import as_learner, learner_class
 from learnkernels.tasks.store import checked, keep
 
-ARRAYS = "moments.npz"
+ARRAYS = "statistics.npz"
 """What holds the statistics, in their entry of the store."""
 
 PASS_SECONDS = "pass_seconds"
@@ -66,26 +66,21 @@ def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: 
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
 
 
-def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: AlignmentStatistics) -> float | None:
-    """Return what of a pass a user pays who needs some training rows alone; None where its time is not known.
+def share_of_pass(seconds: float, whole: AlignmentStatistics, training: AlignmentStatistics) -> float:
+    """Return what of a pass a user pays who needs some training rows alone.
 
     That of their pairs, where statistics are of pairs; of rank-one features that of the rows, and a sample whole.
     """
-    if seconds is None:
-        return None
     power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(whole), 0)
     return seconds * (training.n_rows / whole.n_rows) ** power
 
 
 class StoredStatistics(NamedTuple):
-    """Statistics of tiles, a sample or rank-one features, the fold of each row, and what the pass over the rows took.
-
-    The seconds are None where an earlier release did not keep them.
-    """
+    """Statistics of a data set, the fold of each row, and the seconds that the pass over the rows took."""
 
     statistics: AlignmentStatistics
     folds: np.ndarray
-    seconds: float | None
+    seconds: float
 
 
 def load_statistics(ref: StatisticsRef) -> StoredStatistics:
@@ -97,8 +92,7 @@ def load_statistics(ref: StatisticsRef) -> StoredStatistics:
         The store has lost or damaged them since the run began.
     """
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        seconds = float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
-        return StoredStatistics(statistics_from_arrays(arrays), arrays["folds"], seconds)
+        return StoredStatistics(statistics_from_arrays(arrays), arrays["folds"], float(arrays[PASS_SECONDS]))
 
 
 def load_folds(ref: StatisticsRef) -> np.ndarray:
@@ -311,7 +305,7 @@ def trial_columns(
         "trivial_error": result.trivial_error,
         "validation_error": float(np.nanmin(result.validation_errors)),
         "candidate_errors": result.candidate_errors.tolist(),
-        "regularisation": result.C,
+        "regularization": result.C,
         "grid_edge": result.edge,
     }
 

@@ -235,7 +235,7 @@ def fit_on_all_rows(
         "predictor": predictor.name,
         "predictor_options": options,
         "predictor_reason": found.reason if options else "",
-        "regularisation": choice.C,
+        "regularization": choice.C,
         "validation_error": choice.validation_error,
         **choice.about,
         "config": recipe.model_dump(mode="json", by_alias=True, exclude=OF_THE_PLACE),

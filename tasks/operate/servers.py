@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -141,13 +140,6 @@ def mlflow_server(port: int) -> Service:
     What may hold a password is on no command line.
     """
     hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
-    if further := os.environ.get("LEARNKERNELS_HOSTS"):
-        warnings.warn(
-            "LEARNKERNELS_HOSTS goes with the next version; set MLFLOW_SERVER_ALLOWED_HOSTS.",
-            FutureWarning,
-            stacklevel=2,
-        )
-        hosts += further.split(",")
     user, _, password = environment.folder_key().partition(":")
     settings = environment.state_dir() / "mlflow-auth.ini"
     with atomic_path(settings) as aside:

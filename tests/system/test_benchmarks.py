@@ -76,7 +76,7 @@ def test_the_benchmark_of_learners_completes(run: Run):
     for row in (row for row in rows if row["table"] == "streamed"):
         assert row["residual"] <= learners.GAP
         assert row["apart"] < 10 * learners.GAP**0.5  # weights within a gap of each other differ by about its root
-    values = {row["regularisation"] for row in rows if row["table"] in ("speed", "iterations")}
+    values = {row["regularization"] for row in rows if row["table"] in ("speed", "iterations")}
     assert values == set(learners.C_VALUES)
     solved = [row for row in rows if row["table"] == "iterations"]
     for row in solved:

@@ -81,7 +81,7 @@ def test_every_learner_has_a_row_a_fold_with_its_own_name_algorithm_and_predicto
     algorithms = folds.groupby("learner")["algorithm"].first().to_dict()
     assert algorithms == {learner.title: learner.name for learner in CONFIG.learners}
     assert (folds["error"] < 0.5 * folds["trivial_error"]).all()  # three well separated classes: all of them learn
-    assert set(folds["regularisation"]) <= set(GRID)
+    assert set(folds["regularization"]) <= set(GRID)
     predictors = folds.groupby("learner")["predictor"].first()
     for learner in CONFIG.learners:
         of = LEARNERS[learner.name]

@@ -125,7 +125,7 @@ def test_damaged_results_are_computed_again_and_come_out_the_same(caplog: pytest
     timings = ["seconds_weights", "seconds_fit", "seconds_pass"]
     pd.testing.assert_frame_equal(after.drop(columns=timings), before.drop(columns=timings))
     aside = [folder.parent.name for folder in Path("state/store").glob("*/damaged~*")]
-    assert sorted(aside) == ["datasets", *["folds"] * 5, "moments"]
+    assert sorted(aside) == ["datasets", *["folds"] * 5, "statistics"]
     told = [record.getMessage() for record in caplog.records if "is damaged" in record.getMessage()]
     assert len(told) == len(aside)
     assert all(sentence.endswith("is made again.") for sentence in told)

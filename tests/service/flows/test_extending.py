@@ -146,7 +146,7 @@ def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(compare
         return kept()
 
     def kept() -> tuple[int, int]:
-        folds, statistics = (Path(os.environ["LEARNKERNELS_HOME"], "store", kind) for kind in ("folds", "moments"))
+        folds, statistics = (Path(os.environ["LEARNKERNELS_HOME"], "store", kind) for kind in ("folds", "statistics"))
         return len(list(folds.iterdir())), len(list(statistics.iterdir()))
 
     folds, statistics = kept()

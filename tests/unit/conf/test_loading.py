@@ -200,18 +200,6 @@ def test_a_configuration_survives_its_own_dump(conf: Path):
             assert CompareConfig.model_validate(dumped) == config, change
 
 
-def test_keys_of_error_bars_are_left_out_with_a_warning(conf: Path):
-    with pytest.warns(FutureWarning, match="'statistics.tolerance', 'statistics.confidence': without effect since 0.3"):
-        config = load_config(conf, ["statistics={sample: auto, tolerance: 0.01, confidence: 0.95}"])
-    assert config == load_config(conf, ["statistics={sample: auto}"])
-
-
-def test_keys_by_their_old_names_warn(conf: Path):
-    with pytest.warns(FutureWarning, match="'(normalise|moments)' is now '(normalize|statistics)'"):
-        config = load_config(conf, ["normalise=none", "moments={sample: auto}"])
-    assert config == load_config(conf, ["normalize=none", "statistics={sample: auto}"])
-
-
 def test_a_default_that_is_given_changes_nothing(conf: Path):
     plain = load_config(conf, ["predictor=krr"])
     given = load_config(conf, ["predictor={name: krr}", "statistics={sample: none}"])

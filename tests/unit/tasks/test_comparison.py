@@ -117,7 +117,7 @@ def test_what_cannot_work_is_refused_with_one_sentence_before_any_tile_is_comput
             comparison.prepare(small(**keys), pool, PROGRESS)
 
     require_refusals(((partial(prepare, keys), said) for keys, said in REFUSED), literal=True, error=InputError)
-    assert not (folder / "state/store/moments").exists()
+    assert not (folder / "state/store/statistics").exists()
 
 
 def test_data_sets_bring_folds_and_kernels_and_matrices_give_what_their_family_gives(folder: Path):
@@ -359,7 +359,7 @@ def test_a_one_stage_learner_gives_what_the_mathematics_gives():
         expected = of_trial(kernels, "krr", grid, X, target, groups, trial)
         assert row.error == pytest.approx(expected.error)
         assert row.validation_error == pytest.approx(expected.validation_errors.min())
-        assert row.regularisation == expected.C
+        assert row.regularization == expected.C
         # Both stop at a relative gap of 1e-6; weights move by about its square root.
         np.testing.assert_allclose(row.weights, kernels[expected.position].weights, atol=1e-3)
         assert row.alignment == pytest.approx(kernels[expected.position].alignment, abs=1e-4)
@@ -380,7 +380,7 @@ def test_a_split_is_one_trial_a_repeat_on_rows_of_its_own():
         kernels = [learn_from_statistics(learner, FAMILY, X[training], statistics) for learner in learners]
         best = max(kernels, key=lambda kernel: kernel.alignment_with(X[validation], target.take(validation)))
         expected = of_trial([best], "svm", protocol["grid"], X, target, groups, split_trial())
-        assert (row.n_train, row.error, row.regularisation) == (40, expected.error, expected.C)
+        assert (row.n_train, row.error, row.regularization) == (40, expected.error, expected.C)
         assert row.trivial_error == pytest.approx(expected.trivial_error)
         assert row.alignment == pytest.approx(best.alignment, rel=1e-10)
         np.testing.assert_allclose(row.weights, best.weights, atol=1e-9)
@@ -417,7 +417,7 @@ def test_a_cross_validation_of_the_training_rows_chooses(once: bool):
         tables = np.array([[list(row) for row in table] for table in of["candidate_errors"]])
         assert tables.shape == (3, 3 if learner == "lq" else 1, 3)
         best = [int(table.T.argmin()) // tables.shape[1] for table in tables]
-        assert [grid[position] for position in best] == list(of["regularisation"])
+        assert [grid[position] for position in best] == list(of["regularization"])
         if once:
             assert (tables == tables[0]).all()
             assert of["params"].nunique() == 1
@@ -526,10 +526,10 @@ def test_a_row_of_weight_three_counts_as_three_rows(task: str):
     weighed, _ = compared(divided(data, protocol={"folds": 4, "grid": grids["weighed"]}, **keys))
     data = {"path": "repeated.csv", "time": "day", "drop": ["w"]}
     repeated, _ = compared(divided(data, protocol={"folds": 4, "grid": grids["repeated"]}, **keys))
-    repeated["regularisation"] *= 2
+    repeated["regularization"] *= 2
     assert list(weighed["n_train"]) == [30, 60] * 3
     assert list(repeated["n_train"]) == [60, 120] * 3
-    for column in ("error", "trivial_error", "validation_error", "regularisation"):
+    for column in ("error", "trivial_error", "validation_error", "regularization"):
         np.testing.assert_allclose(weighed[column], repeated[column], rtol=1e-6)
     for column in ("alignment", "test_alignment"):
         given = weighed["learner"] != "rfm"

@@ -17,9 +17,8 @@ from learnkernels.kernels.families import DirichletFamily
 from learnkernels.kernels.predictors.choice import ROUGH
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.measure import t_tests, trials
-from learnkernels.tasks.measure.evaluation import FIRST_COLUMNS, predictor_for, predictor_memory, predictor_options
+from learnkernels.tasks.measure.evaluation import predictor_for, predictor_memory, predictor_options
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
-from learnkernels.tasks.store import digest
 
 
 def config(learner: str = "alignf", predictor: Any = "auto", **keys: Any) -> CompareConfig:
@@ -89,10 +88,6 @@ def test_landmarks_and_loss_of_a_configuration_count_in_the_choice():
         assert predictor_for(of, of.learners[0], rows(n_rows=30_000)).predictor.name == expected
     numbers = config("rfm", {"memory": "4GB", "loss": "hinge"})  # which serves classes, and landmarks alone
     assert predictor_for(numbers, numbers.learners[0], rows("regression", 200)).predictor.name == "krr"
-
-
-def test_columns_that_came_later_are_no_part_of_the_names_of_stored_results():
-    assert digest([column.name for column in FIRST_COLUMNS]) == "5e29d58a528e8ac3daf7"
 
 
 # Paired tests against their definitions and against simulation -------------------------------------------------------

@@ -198,7 +198,6 @@ DAMAGED_INDEXES: list[tuple[Callable[[Path], object], str]] = [
     (changed(n_rows=-1), "n_rows Input should be greater than 0"),
     (changed(dtype="object"), "dtype Input should be 'float64' or 'float32'"),
     (lambda path: path.write_text("[" * 100_000), "recursion limit exceeded"),
-    (lambda path: path.rename(path.with_name("manifest.json")), "in the format of version 0.2; delete the folder, and"),
 ]
 
 
@@ -211,7 +210,7 @@ def test_a_damaged_index_is_refused(stored: StoredMatrices):
         StoredMatrices(stored.folder)
 
     table = [*((partial(harmed, harm), sentence) for harm, sentence in DAMAGED_INDEXES)]
-    require_refusals([*table, (partial(written, stored.folder), r"format of version 0\.2")], error=InputError)
+    require_refusals(table, error=InputError)
 
 
 def test_matrices_of_something_else_are_not_touched(stored: StoredMatrices):

@@ -243,7 +243,7 @@ def written(folder: Path, learner: str, tables: list[list[list[float]]], error: 
     same = {"dataset": "wine", "task": "classification", "learner": learner, "algorithm": learner, "predictor": "svm"}
     same |= {"repeat": 0, "alignment": 0.5, "metric": "misclassification", "seconds_weights": 0.1, "seconds_fit": 0.1}
     same |= {"n_train": 100, "n_kernels": 2, "weights": [0.6, 0.8], "kernels": ["a", "b"], "trivial_error": 0.6}
-    same |= {"regularisation": 1.0, "grid_edge": False, "params": "{}"}
+    same |= {"regularization": 1.0, "grid_edge": False, "params": "{}"}
     rows = []
     for fold, table in enumerate(tables):
         own = {"fold": fold, "error": error + fold / 100, "validation_error": float(np.nanmin(table))}

@@ -383,7 +383,7 @@ def test_features_that_count_are_in_table_figure_and_metrics():
     assert labels(figures.relevance_figure(table, {"rfm": "#000000"})) == ["a", "price in $", "b"]
     report = report_of(table)
     assert "over folds" in report.partition("## Feature relevance")[2]
-    rows = table[:2].assign(regularisation=1.0, parameters=None)
+    rows = table[:2].assign(regularization=1.0, parameters=None)
     (summary,) = summarize(rows).itertuples()
     logged = {one.key: one.value for one in _metrics(summary, rows, 2) if one.key.startswith("relevance/")}
     assert logged == {"relevance/a": 0.6, "relevance/price in _": 0.3, "relevance/b": 0.1}

@@ -290,7 +290,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_old_left_or_damaged_goes_and_nothing_else(state: Path):
     new = [f"store/datasets/{TEMPORARY}{GONE}~x1", f"store/rows/run~{GONE}~x2", f"{TEMPORARY}{GONE}~x4"]
-    new.append(f"store/moments/{DAMAGED}0123~x5")
+    new.append(f"store/statistics/{DAMAGED}0123~x5")
     aged = ["store/datasets/0123", "store/folds/4567.parquet", "dask/spill/dask-scratch-space/worker-1", "tmp/left"]
     aged += ["prefect/storage/result.json", "worker.log.1", f"store/rows/run~{ELSEWHERE}~x3"]
     old = [*(put(state / name) for name in new), *(put(state / name, 40) for name in aged)]

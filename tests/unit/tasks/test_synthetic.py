@@ -35,7 +35,7 @@ def test_a_set_has_the_rows_of_the_paper_and_its_own_seed(name: str, shape: tupl
     assert abs(labels(one).mean()) < 4 / np.sqrt(shape[0])
 
 
-def test_three_sines_are_labelled_by_the_sign_of_their_sum():
+def test_three_sines_are_labeled_by_the_sign_of_their_sum():
     dataset = loaded("three_sines", params={"rows": 500})
     assert dataset.X.shape == (500, 1)
     assert (np.abs(dataset.X) <= 10).all()

@@ -76,7 +76,7 @@ def ingested(of: CompareConfig, trial: Trial | None = None) -> DatasetRef:
         return ref if trial is None else measuring.rows_of_trial.fn(ref, of.protocol, 0, trial)
 
 
-def moments_of(
+def stored_statistics(
     ref: DatasetRef, of: CompareConfig, repeat: int = 0, pool: Any = None, trial: Any = None
 ) -> StatisticsRef:
     with disable_run_logger(), DaskPool(of.dask) as here:
@@ -86,7 +86,7 @@ def moments_of(
 def measured(of: CompareConfig, trial: Trial, predictor: str) -> tuple[DatasetRef, StatisticsRef, dict[str, Any]]:
     """The data set of a trial, its statistics, and its row of the fold table."""
     ref = ingested(of, trial if of.datasets[0].scale_on == "training" else None)
-    statistics = moments_of(ref, of, trial=trial)
+    statistics = stored_statistics(ref, of, trial=trial)
     return ref, statistics, run_trial(TrialJob(ref, statistics, trial, of), of.learners[0], predictor)
 
 
@@ -115,7 +115,7 @@ def stored(classes: int = 2) -> tuple[Dataset, DatasetRef]:
 def require_statistics_of_training_rows(family: str, pool: DaskPool | None = None) -> None:
     """Fail unless the statistics of a split are those of its training rows, in their places in the whole data set."""
     (dataset, ref), config = stored(), split_config(family)
-    statistics, folds, _ = load_statistics(moments_of(ref, config, 1, pool))
+    statistics, folds, _ = load_statistics(stored_statistics(ref, config, 1, pool))
     np.testing.assert_array_equal(folds, draw_folds(dataset, config.protocol, 1))
     training = np.flatnonzero(folds == 0)
     assert len(training) == statistics.n_rows == 60
@@ -136,9 +136,9 @@ def test_statistics_of_each_repeat_of_a_split_are_those_of_its_training_rows_in_
         require_statistics_of_training_rows(family)
     _, ref = stored()
     one, other = split_config("linear", repeats=2), split_config("linear", repeats=2, test=49)
-    keys = [moments_of(ref, config, repeat).key for config in (one, other) for repeat in (0, 1)]
+    keys = [stored_statistics(ref, config, repeat).key for config in (one, other) for repeat in (0, 1)]
     assert len(set(keys)) == 4
-    assert moments_of(ref, one).key == keys[0]
+    assert stored_statistics(ref, one).key == keys[0]
     assert len({fold_seed(seed, repeat) for seed in range(3) for repeat in range(3)}) == 9
     assert [len(planned_trials(protocol)) for protocol in (one.protocol, ProtocolConfig(folds=7))] == [1, 7]
 
@@ -148,7 +148,7 @@ def test_a_split_that_a_data_set_does_not_allow_gets_one_sentence():
     one = Dataset(dataset.X, Target.of(np.eye(301)[-1], "regression"), dataset.features)  # all zeros but for the last
     repeat = next(r for r in range(9) if draw_folds(one, of.protocol, r)[-1] != 0)
     with pytest.raises(InputError, match="data set rare: Y must vary, got a co"):
-        moments_of(store_dataset(one, "rare", "here"), of, repeat)
+        stored_statistics(store_dataset(one, "rare", "here"), of, repeat)
     _, ref = stored(classes=3)
     rows = r"data set data: train, validation, test must .* 301 rows there are, got 212 \+ 40 \+ 50 = 302[^\n]*"
     classes = r"data set data: each class must have at least one training row, got none of class '2'[^\n]*"
@@ -219,7 +219,7 @@ def test_a_trial_scales_and_learns_from_the_rows_of_its_last_fit_alone(protocol:
         return np.sqrt(np.square(told - target.values[rows]).mean(axis=1))
 
     _, position = best_on_grid(errors(learning, choosing, GRID)[None], smooth=trial.refit)
-    assert row["regularisation"] == GRID[position]
+    assert row["regularization"] == GRID[position]
     assert row["error"] == pytest.approx(errors(final, testing, [GRID[position]])[0], rel=1e-9)
     assert row["n_train"] == final.sum() >= learning.sum()
 
@@ -234,7 +234,7 @@ def test_a_refit_keeps_the_kernel_that_was_found_on_a_sample(search_rows: int):
     X, target, final = dataset.X, dataset.target, np.sort(np.concatenate([learning, choosing]))
     rfm, rows = RFM(search_rows=search_rows), learning if len(learning) > search_rows else final
     kernels = rfm.for_features(dataset.features).learn_from_rows(X, target, [1.0], rows)
-    hypotheses = KernelPredictors(kernels, target, "krr", [row["regularisation"]], X=X, training=final)
+    hypotheses = KernelPredictors(kernels, target, "krr", [row["regularization"]], X=X, training=final)
     errors = hypotheses.predict(X[testing])[0] - target.values[testing]
     assert row["error"] == pytest.approx(np.sqrt(np.square(errors).mean()), rel=1e-9)
     assert row["n_train"] == len(final)
@@ -354,7 +354,7 @@ def test_boosting_has_categories_and_gaps_as_such():
     ref, statistics, _ = measured(of, TRIAL, "krr")
     found = search(TrialJob(ref, statistics, TRIAL, of), BOOSTING)
     training, _, test = rows_of(statistics, TRIAL)
-    chosen = json.loads(found["params"]) | {"learning_rate": found["regularisation"]}
+    chosen = json.loads(found["params"]) | {"learning_rate": found["regularization"]}
     trees = HistGradientBoostingRegressor(categorical_features=[0], random_state=0, **chosen)
     X = np.column_stack([levels, b])
     predicted = trees.fit(X[training], y[training]).predict(X[test])
@@ -380,7 +380,7 @@ def baselines(keys: dict[str, Any], metric: str | None = None) -> CompareConfig:
 
 def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, kind: Any = GRID_SEARCH, **baseline: Any):
     ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
-    statistics = StatisticsRef("key", str(store_path("moments", "key")), 4)
+    statistics = StatisticsRef("key", str(store_path("statistics", "key")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
     save_statistics(statistics, gram_statistics(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
     return search(TrialJob(ref, statistics, trial, baselines(baseline)), kind)
@@ -428,7 +428,7 @@ def test_every_setting_is_tried_on_the_rows_of_the_trial(load: Any, chosen_by: s
     assert row["error"] == pytest.approx(error_by_hand(X, target, training, test, WIDTHS[g], COSTS[c]))
     assert (row["repeat"], row["n_train"], row["n_test"]) == (4, training.sum(), test.sum())
     assert (row["learner"], row["algorithm"], row["alignment"]) == ("GridSearchCV", "grid-search", None)
-    assert row["regularisation"] == COSTS[c]
+    assert row["regularization"] == COSTS[c]
 
 
 @pytest.mark.parametrize("load", [load_wine, load_diabetes])
