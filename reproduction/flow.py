@@ -10,7 +10,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from mlflow.entities import DatasetInput
 from prefect import flow, get_run_logger
 
 from learnkernels.conf.errors import InputError
@@ -132,7 +131,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         RunProgress(total, "paper-progress", item.name) as progress,
         shared_pools() as pool_of,
     ):
-        inputs: dict[str, DatasetInput] = {}
+        inputs: dict[str, Any] = {}
         results: list[FoldsRef] = []
         if item.is_comparison:
             prepared = [(prepare(config, pool_of(config.dask), progress), config) for config in configs]

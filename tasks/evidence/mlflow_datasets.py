@@ -17,7 +17,7 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 
 Context = Literal["training", "validation", "scoring"]
-"""Use of a data set by a run; MLflow shows it beside the data set."""
+"""Use of a data set by a run."""
 
 SCHEMA_COLUMNS = 2_000
 """Columns up to which a schema is recorded; MLflow refuses a schema of more than a megabyte."""

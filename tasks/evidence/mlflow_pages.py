@@ -309,7 +309,7 @@ def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
 
 
 def cut(note: str) -> str:
-    """Return a note that MLflow keeps whole: cut at the end of a line, which then says so."""
+    """Return a note of at most `NOTE_CHARACTERS`, cut at the end of a line and with a hint at the artifacts."""
     if len(note) <= NOTE_CHARACTERS:
         return note
     rest = "\n\n... the whole report is among the artifacts."

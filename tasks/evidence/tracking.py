@@ -181,7 +181,7 @@ def tracked_run(
 
 @contextmanager
 def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]:
-    """Log CPU, memory, disk and network of this machine to a run, if the configuration asks for them."""
+    """Log CPU, memory, disk and network of this machine to a run, if the configuration enables this."""
     if not tracking.system_metrics:
         yield
         return

@@ -404,6 +404,13 @@ def error_by_hand(X: np.ndarray, target: Target, training: Any, rows: Any, gamma
     return float(np.sqrt(np.mean((predicted - y[rows]) ** 2)))
 
 
+def alignment_by_hand(K: np.ndarray, Y: np.ndarray) -> float:
+    """Definition 4 of JMLR 13:795-828."""
+    H = np.eye(len(K)) - 1 / len(K)
+    K, L = H @ K @ H, H @ (Y @ Y.T) @ H
+    return float(np.sum(K * L) / np.sqrt(np.sum(K * K) * np.sum(L * L)))
+
+
 CHOSEN = [(load_wine, "one fold"), (load_wine, "all"), (load_diabetes, "one fold, refit"), (load_diabetes, "all")]
 
 
@@ -427,7 +434,9 @@ def test_every_setting_is_tried_on_the_rows_of_the_trial(load: Any, chosen_by: s
     training = ~test & (folds >= 0) if nested or refit else np.isin(folds, trial.training)
     assert row["error"] == pytest.approx(error_by_hand(X, target, training, test, WIDTHS[g], COSTS[c]))
     assert (row["repeat"], row["n_train"], row["n_test"]) == (4, training.sum(), test.sum())
-    assert (row["learner"], row["algorithm"], row["alignment"]) == ("GridSearchCV", "grid-search", None)
+    assert (row["learner"], row["algorithm"]) == ("GridSearchCV", "grid-search")
+    K = rbf_kernel(X[training], gamma=WIDTHS[g])
+    assert row["alignment"] == pytest.approx(alignment_by_hand(K, target.Y[training]), rel=1e-9)
     assert row["regularization"] == COSTS[c]
 
 
@@ -450,12 +459,16 @@ def test_a_linear_model_and_the_best_constant_learn_from_the_training_rows(load:
         assert row["error"] == pytest.approx(error(training, test), rel=1e-6)
         assert row["validation_error"] == pytest.approx(error(few, choosing), rel=1e-6)
         assert (row["learner"], row["algorithm"], row["n_kernels"]) == ("linear model", "linear", 0)
+        # Sparse features are scaled and not centered: the kernel differs, and its centered alignment does not.
+        Z = StandardScaler().fit_transform(X[training])
+        assert row["alignment"] == pytest.approx(alignment_by_hand(Z @ Z.T, target.Y[training]), rel=1e-9)
     assert row["n_train"] == training.sum()
 
     values = target.values
     constant = np.bincount(values[training]).argmax() if load is load_wine else values[training].mean()
     by_hand = target.take(np.flatnonzero(test)).error(np.full(test.sum(), constant))
     row = searched(X, target, folds, trial, CONSTANT)
+    assert row["alignment"] is None
     assert row["error"] == row["trivial_error"] == pytest.approx(by_hand)
     assert (row["learner"], row["algorithm"], row["predictor"]) == ("best constant", "constant", "constant")
 
