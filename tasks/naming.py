@@ -6,10 +6,11 @@ import re
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
-from prefect import Task, runtime, task
+from prefect import State, Task, runtime
 from prefect.cache_policies import NO_CACHE
+from prefect.states import Completed
 from pydantic import BaseModel
 
 P = ParamSpec("P")
@@ -54,6 +55,43 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
+class Step(Task[P, R]):
+    """A Prefect task that may end as *Cached*, and whose caller is given the value in any case.
+
+    Parameters
+    ----------
+    fn : callable
+        What it runs.
+    **options
+        Of `prefect.task`.
+    """
+
+    def __init__(self, fn: Callable[P, R], **options: Any) -> None:
+        super().__init__(fn, **options)
+        self._options = options
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Run the task in this thread and return its value, or its state where `return_state` requests that."""
+        outcome: Any = super().__call__(*args, **kwargs)
+        if isinstance(outcome, State) and not kwargs.get("return_state"):
+            return outcome.result()
+        return outcome
+
+    def with_options(self, **options: Any) -> Task[P, R]:
+        """Return the same step with other options."""
+        return Step(self.fn, **self._options | options)
+
+
+def from_store(value: R) -> R:
+    """Return a value of a step that the store had, such that Prefect shows the step as *Cached*.
+
+    Outside of a Prefect run, this is the value itself.
+    """
+    if runtime.task_run.id is None:
+        return value
+    return cast(R, Completed(name="Cached", message="The store had the result of this step.", data=value))
+
+
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Return a decorator for Prefect tasks without persisted results: expensive ones are in the store.
 
@@ -64,4 +102,8 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
     **options
         Of `prefect.task`.
     """
-    return task(task_run_name=name, cache_policy=NO_CACHE, tags=["learnkernels"], **options)
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        return Step(function, task_run_name=name, cache_policy=NO_CACHE, tags=["learnkernels"], **options)
+
+    return decorate

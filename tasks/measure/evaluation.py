@@ -29,7 +29,7 @@ from learnkernels.tasks.measure.baseline import predictor_of, search, settings_o
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.statistics import planned_trials, sampled
 from learnkernels.tasks.measure.trials import Held, StatisticsRef, TrialJob, run_trial
-from learnkernels.tasks.naming import step
+from learnkernels.tasks.naming import from_store, step
 from learnkernels.tasks.own import as_learner, learner_class, sources
 from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import Advance, DaskPool, map_here
@@ -305,7 +305,7 @@ def evaluate_learner(
     if choice.reason:
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
     if (stored := _from_store(result, advance)) is not None:
-        return stored
+        return from_store(stored)
     rows = _run_trials(_jobs(statistics, config, ref), ref, learner, predictor, options, pool, advance)
     rows = [row | {"predictor_reason": choice.reason or None} for row in rows]
     write_fold_table(Path(result.path), rows, statistics)
@@ -378,7 +378,7 @@ def evaluate_baseline(
     predictor, path = predictor_of(kind, ref.task), store_path("folds", key)
     result = FoldsRef(ref.name, schema.BASELINE_TITLES[kind], kind, predictor, str(path))
     if (stored := _from_store(result, advance)) is not None:
-        return stored
+        return from_store(stored)
     apart = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
     jobs = _jobs(statistics, config, ref)
     write_fold_table(path, run_jobs(partial(search, kind=kind), jobs, ref, pool, apart, advance), statistics)

@@ -42,7 +42,7 @@ from learnkernels.tasks.data.dataset import (
 from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.trials import StatisticsRef, save_statistics
-from learnkernels.tasks.naming import step
+from learnkernels.tasks.naming import from_store, step
 from learnkernels.tasks.own import described, learner_class
 from learnkernels.tasks.store import digest, kept, store_path
 from learnkernels.tasks.workers.cluster import Advance, DaskPool
@@ -127,7 +127,7 @@ def compute_statistics(
     if kept(path, log.warning):
         log.info("%s: statistics %s are in the store", ref.name, key)
         advance(1.0)
-        return result
+        return from_store(result)
     dataset = load_dataset(ref)
     family = build_family(config.kernels, dataset.features)
     folds = draw_folds(dataset, protocol, repeat)

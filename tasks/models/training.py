@@ -39,7 +39,7 @@ from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.statistics import measure_statistics
 from learnkernels.tasks.measure.trials import StatisticsRef, load_statistics
 from learnkernels.tasks.models.registry import PLACE, ModelVersion
-from learnkernels.tasks.naming import step
+from learnkernels.tasks.naming import from_store, step
 from learnkernels.tasks.own import as_learner, learner_class, sources
 from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
 from learnkernels.tasks.workers.cluster import Advance, DaskPool
@@ -249,7 +249,7 @@ def fit_on_all_rows(
     if kept(entry, log.warning):
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
-        return path, dict(load_model(path).about)
+        return from_store((path, dict(load_model(path).about)))
     low, high = (_dense(getattr(dataset.X, extreme)(axis=0)).ravel() for extreme in ("min", "max"))
     dataset = replace(dataset, X=pool.workers.local_view(dataset.X))
     kernel = _kernel_of_all_rows(ref.name, dataset, statistics, choice, config, pool)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.sorting import FlowRunSort
@@ -24,6 +25,7 @@ from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
 from learnkernels.tasks.evidence.mlflow_pages import LEVEL
 from learnkernels.tasks.evidence.tracking import OWNER
+from learnkernels.tasks.naming import from_store, step
 from learnkernels.tasks.store import Owner
 from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 
@@ -49,6 +51,14 @@ def results_of(run: Any) -> list[Run]:
     comparison = client.get_run(run["mlflow_run"]).info
     of_comparison = f"tags.`{LEVEL}` = 'result' and tags.`mlflow.parentRunId` = '{comparison.run_id}'"
     return list(client.search_runs([comparison.experiment_id], of_comparison))
+
+
+def states_of_steps(mlflow_run: str) -> dict[str, str]:
+    """The state that Prefect shows of each step of a comparison."""
+    tags = MlflowClient().get_run(mlflow_run).data.tags
+    of = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(tags["prefect.flow_run_id"])]))
+    with get_client(sync_client=True) as prefect:
+        return {run.name: run.state.name for run in prefect.read_task_runs(flow_run_filter=of)}
 
 
 def compared(**keys: Any) -> tuple[pd.DataFrame, Path, dict[str, Any]]:
@@ -110,6 +120,28 @@ def test_a_second_run_takes_everything_from_the_store(finished: dict[str, str]):
     one, two = (pd.read_parquet(Path(run["results"]) / "folds.parquet") for run in (finished, again))
     pd.testing.assert_frame_equal(one, two)  # the measured seconds too: nothing was computed again
     assert again["results"] != finished["results"]
+    expensive = ("statistics", "evaluate")
+    for run, state in ((finished, "Completed"), (again, "Cached")):
+        steps = {
+            name: found for name, found in states_of_steps(run["mlflow_run"]).items() if name.startswith(expensive)
+        }
+        assert (len(steps), set(steps.values())) == (2 + 8, {state})
+
+
+def test_a_step_gives_its_value_however_it_is_run(prefect_server: None):
+    @step("half of {number}")
+    def halve(number: int) -> int:
+        return from_store(number // 2)
+
+    @flow
+    def halving() -> list[Any]:
+        renamed = halve.with_options(task_run_name="renamed", retries=1)
+        assert (renamed.retries, renamed.task_run_name, type(renamed)) == (1, "renamed", type(halve))
+        states = [halve(4, return_state=True), halve.submit(4, return_state=True)]
+        assert [state.name for state in states] == ["Cached"] * 2
+        return [halve(4), renamed(4), halve.submit(4).result(), halve.fn(4), *(state.result() for state in states)]
+
+    assert halving() == [2] * 6
 
 
 @alone
