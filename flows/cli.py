@@ -234,7 +234,7 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
     import pandas as pd
 
     from learnkernels.tasks.evidence.report import measures, verdicts
-    from learnkernels.tasks.evidence.tables import P_VALUES, display_table, stored_line
+    from learnkernels.tasks.evidence.tables import P_VALUES, display_table, seconds_line
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows, served = display_table(summary), os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http")
@@ -244,7 +244,7 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
         "",
         f"test error: {measures(summary)}; * marks the lowest",
         *([P_VALUES] if "p" in rows[0] else []),
-        *([said] if (said := stored_line(summary)) else []),
+        *([said] if (said := seconds_line(summary)) else []),
         "",
         *([f"next:    {again}     writes this configuration, for editing and training"] if again else []),
         f"{'        ' if again else 'next:   '} {CHART if served else UI_SHOWS}",

@@ -9,11 +9,18 @@ from learnkernels.tasks.evidence.comparison import folds_of_rows, measure, prepa
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
 from learnkernels.tasks.evidence.tracking import track_comparison, tracked_run
-from learnkernels.tasks.naming import new_run_id, run_name
+from learnkernels.tasks.naming import THREADS, new_run_id, run_name
+from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
-@flow(name="compare-kernel-learners", flow_run_name=run_name("{config}"), persist_result=True, result_serializer="json")
+@flow(
+    name="compare-kernel-learners",
+    flow_run_name=run_name("{config}"),
+    task_runner=THREADS,
+    persist_result=True,
+    result_serializer="json",
+)
 def compare(
     config: loading.WholeConfig,
     dataset: loading.OnlyDataset = "",
@@ -38,8 +45,9 @@ def compare(
     datasets = [dataset.label for dataset in config.datasets]
     with (
         tracked_run(config.name, config.tracking, "comparison", f"comparison {run_id}", run_id, datasets) as comparison,
-        RunProgress(steps(config) + 1, timed=timed_steps(config)) as progress,
+        RunProgress(steps(config) + 1, timed=timed_steps(config), at_once=config.parallel) as progress,
         DaskPool(config.dask) as pool,
+        stopping_steps(),
     ):
         prepared = prepare(config, pool, progress)
         results = measure(prepared, comparison, pool, progress)

@@ -22,13 +22,18 @@ from learnkernels.tasks.models.lifecycle import contender, record_decision, requ
 from learnkernels.tasks.models.newest import score_newest_rows
 from learnkernels.tasks.models.promotion import Challenge, decide, on_the_same_folds, require_same_rows
 from learnkernels.tasks.models.registry import REJECTED
-from learnkernels.tasks.naming import new_run_id, run_name
+from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.operate.events import announce
+from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
 @flow(
-    name="promote-challenger", flow_run_name=run_name("promote-{model}"), persist_result=True, result_serializer="json"
+    name="promote-challenger",
+    flow_run_name=run_name("promote-{model}"),
+    task_runner=THREADS,
+    persist_result=True,
+    result_serializer="json",
 )
 def promote(
     model: Annotated[str, shown("Name of the registered model.")],
@@ -100,7 +105,7 @@ def _measured(
     added = ours.beyond(theirs) if theirs.columns else []
     champion = on_the_same_folds(config, against, added)
     results: list[FoldsRef] = []
-    with DaskPool(config.dask) as pool:
+    with DaskPool(config.dask) as pool, stopping_steps():
         pool.require_usable()
         data = [ingest(of.datasets[0], of.data_dir, of.protocol.seed, pool) for of in (config, champion)]
         require_same_rows(challenge.model, data[0], data[1])

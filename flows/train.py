@@ -12,12 +12,19 @@ from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
 from learnkernels.tasks.models.lifecycle import require_model_name, track_model, write_training
 from learnkernels.tasks.models.training import choose, fit_on_all_rows, require_columns, training_config
-from learnkernels.tasks.naming import new_run_id, run_name
+from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.operate.events import announce
+from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
-@flow(name="train-kernel-model", flow_run_name=run_name("train-{model}"), persist_result=True, result_serializer="json")
+@flow(
+    name="train-kernel-model",
+    flow_run_name=run_name("train-{model}"),
+    task_runner=THREADS,
+    persist_result=True,
+    result_serializer="json",
+)
 def train(
     config: loading.WholeConfig,
     model: Annotated[str, loading.shown("Name of the registered model that gets a new version.")],
@@ -50,11 +57,12 @@ def train(
         tracked_run(config.name, config.tracking, "model", f"train {model} {run_id}", run_id) as run,
         RunProgress(steps(config) + 2, "training-progress", "the training") as progress,
         DaskPool(config.dask) as pool,
+        stopping_steps(),
     ):
         ((ref, _, config),) = prepare(config, pool, progress).jobs
         require_columns(ref, config.drift.ignore)
         statistics = measure_kernels(ref, config, pool, progress)
-        results = list(measure_learners(ref, statistics, config, pool, progress))
+        results = measure_learners(ref, statistics, config, pool, progress)
         choice = choose(config, results)
         progress.start(f"{ref.name}: {choice.learner.title} on all rows")
         path, about = fit_on_all_rows(ref, statistics[0], choice, config, pool, progress.advance)

@@ -1,20 +1,29 @@
-"""Names of runs and of their steps: what they do, to what, and when."""
+"""Runs and their steps in Prefect: their names, their states, and how many steps run at once."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import State, Task, runtime
 from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from pydantic import BaseModel
+
+from learnkernels.conf.schema import MOST_AT_ONCE
+from learnkernels.tasks.stopping import stoppable
 
 P = ParamSpec("P")
 R = TypeVar("R")
+K = TypeVar("K")
+
+THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MOST_AT_ONCE)
+"""The task runner of flows whose steps may run at once; `side_by_side` submits no more than are to run."""
 
 
 def run_name(pattern: str) -> Callable[[], str]:
@@ -70,7 +79,7 @@ class Step(Task[P, R]):
         super().__init__(fn, **options)
         self._options = options
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task in this thread and return its value, or its state where `return_state` requests that."""
         outcome: Any = super().__call__(*args, **kwargs)
         if isinstance(outcome, State) and not kwargs.get("return_state"):
@@ -104,6 +113,31 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return Step(function, task_run_name=name, cache_policy=NO_CACHE, tags=["learnkernels"], **options)
+        return Step(stoppable()(function), task_run_name=name, cache_policy=NO_CACHE, tags=["learnkernels"], **options)
 
     return decorate
+
+
+def side_by_side(submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int) -> Iterator[tuple[K, R]]:
+    """Give the values of submitted steps as they end; the next step is submitted when fewer than `at_once` run.
+
+    Parameters
+    ----------
+    submissions : iterator of (object, PrefectFuture)
+        Submits the next step when the next item is requested. The object says which step it is.
+    at_once : int
+        Most steps that run at the same time. With 1, they end in their order.
+    """
+    running: dict[PrefectFuture[R], K] = {}
+    for key, future in submissions:
+        running[future] = key
+        if len(running) >= at_once:
+            yield _first_to_end(running)
+    while running:
+        yield _first_to_end(running)
+
+
+def _first_to_end(running: dict[PrefectFuture[R], K]) -> tuple[K, R]:
+    """Wait for a step, take it out of those that run, and return what it is and its value; raises its error."""
+    future = next(as_completed(list(running)))
+    return running.pop(future), future.result()

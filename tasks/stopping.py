@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from types import FrameType, SimpleNamespace
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -51,6 +53,52 @@ def last_word(say: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         _state.last_words.remove(say)
+
+
+class StepStopped(BaseException):
+    """A step ends early, as its run was stopped or another step of the run has failed."""
+
+    def __init__(self) -> None:
+        super().__init__("the run was stopped, or another step has failed")
+
+
+_steps: ContextVar[list[int] | None] = ContextVar("steps", default=None)
+"""Threads that run steps of this run."""
+
+_entering = threading.Lock()
+"""Held while a thread is stopped, or begins or ends a step: none is stopped that has ended its step."""
+
+
+@contextmanager
+def stopping_steps() -> Iterator[None]:
+    """Within the context, steps in other threads end at their next instruction when an error ends this thread."""
+    threads: list[int] = []
+    token = _steps.set(threads)
+    try:
+        yield
+    except BaseException:
+        with _entering:
+            for thread in set(threads) - {threading.get_ident()}:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(StepStopped))
+        raise
+    finally:
+        _steps.reset(token)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Within the context, this thread is one that `stopping_steps` of its run stops."""
+    threads, thread = _steps.get(), threading.get_ident()
+    if threads is None:
+        yield
+        return
+    with _entering:
+        threads.append(thread)
+    try:
+        yield
+    finally:
+        with _entering:
+            threads.remove(thread)
 
 
 @contextmanager

@@ -302,6 +302,10 @@ class DriftConfig(Strict):
     )
 
 
+MOST_AT_ONCE = 64
+"""Most steps of a run that may run at once."""
+
+
 class FiguresConfig(Strict):
     """How figures are written for a paper, next to those of the dashboards."""
 
@@ -358,6 +362,13 @@ class CompareConfig(Strict):
     )
     protocol: ProtocolConfig = by_default(ProtocolConfig, "How errors are measured.")
     dask: DaskConfig = by_default(DaskConfig, "Where tiles are computed.")
+    parallel: int = Field(
+        1,
+        ge=1,
+        le=MOST_AT_ONCE,
+        description="Data sets that are read, or learners that are measured, at once. More than 1 is faster on many "
+        "cores and needs memory for each; seconds of results are then not comparable.",
+    )
     tracking: TrackingConfig = by_default(TrackingConfig, "Where evidence is kept.")
     figures: FiguresConfig | None = Field(
         None, description="Also write the figures as {format, width, height}; {} for PDF of the usual size."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from prefect.futures import PrefectFuture
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, DatasetConfig, PrecomputedConfig
 from learnkernels.kernels.learners import as_learner
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, draw_folds, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import ingest, warn
-from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.evidence.progress import RunProgress, StepProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
 from learnkernels.tasks.measure.baseline import CONSTANT, SEARCHED, kinds_of
 from learnkernels.tasks.measure.evaluation import (
@@ -34,6 +36,7 @@ from learnkernels.tasks.measure.statistics import (
     rows_of_trial,
 )
 from learnkernels.tasks.measure.trials import StatisticsRef
+from learnkernels.tasks.naming import side_by_side
 from learnkernels.tasks.own import require_params
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -110,25 +113,48 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
     pool.require_usable()
     for learner in config.learners:
         require_params(learner)
-    jobs, skipped = [], list[str]()
-    for dataset in config.datasets:
-        progress.start(f"reading {dataset.label}")
-        ref = ingest(dataset, config.data_dir, config.protocol.seed, pool)
-        served = [learner for learner in config.learners if not unserved(learner, ref)] or config.learners
-        local = config_on(config, dataset, ref).model_copy(update={"learners": tuple(served)})
-        for learner in served:
-            predictor_for(local, learner, ref)
-        left_out = [unserved(learner, ref) for learner in config.learners if learner not in served]
+    jobs: dict[int, tuple[DatasetRef, DatasetRef, CompareConfig]] = {}
+    skipped = list[str]()
+    for (index, started), ref in side_by_side(_submit_datasets(config, pool, progress), config.parallel):
+        local, left_out = _served(config, config.datasets[index], ref)
         for sentence in left_out:
             warn(f"skipped: {sentence}")
         rows, local = rows_for(local, ref)
         require_feasible(rows, local.kernels, local.protocol)
-        jobs.append((ref, rows, local))
-        progress.advance(1 + len(left_out))
+        jobs[index] = (ref, rows, local)
+        started.advance(1 + len(left_out))
         skipped += left_out
-    if sum(work(local, ref) for ref, _, local in jobs) < WORTH_WORKERS:
+    ordered = tuple(jobs[index] for index in range(len(jobs)))
+    if sum(work(local, ref) for ref, _, local in ordered) < WORTH_WORKERS:
         pool.spare()
-    return Prepared(config, tuple(jobs), tuple(skipped))
+    return Prepared(config, ordered, tuple(skipped))
+
+
+def _submit_datasets(
+    config: CompareConfig, pool: DaskPool, progress: RunProgress
+) -> Iterator[tuple[tuple[int, StepProgress], PrefectFuture[DatasetRef]]]:
+    """Submit the ingestion of each data set when the next one is requested, and give its position and future."""
+    for index, dataset in enumerate(config.datasets):
+        started = progress.start(f"reading {dataset.label}")
+        yield (index, started), ingest.submit(dataset, config.data_dir, config.protocol.seed, pool)
+
+
+def _served(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> tuple[CompareConfig, list[str]]:
+    """Return the configuration of a data set with the learners that serve it, and a sentence for each other one.
+
+    Raises
+    ------
+    InputError
+        None serves it, or a predictor does not.
+    """
+    sentences = [unserved(learner, ref) for learner in config.learners]
+    learners = [learner for learner, sentence in zip(config.learners, sentences, strict=True) if not sentence]
+    if not learners:
+        learners, sentences = list(config.learners), []
+    local = config_on(config, dataset, ref).model_copy(update={"learners": tuple(learners)})
+    for learner in learners:
+        predictor_for(local, learner, ref)
+    return local, [sentence for sentence in sentences if sentence]
 
 
 def config_on(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> CompareConfig:
@@ -144,23 +170,40 @@ def measure(prepared: Prepared, comparison: TrackedRun, pool: DaskPool, progress
     Baselines follow the learners of all data sets, the slowest last. What the store has is not computed again. Results
     are in the order of the data sets.
     """
-    config, results = prepared.config, []
-    statistics = []
+    results: dict[int, FoldsRef] = {}
+    submissions = _submit_results(prepared, pool, progress)
+    for (index, ref, local), folds in side_by_side(submissions, prepared.config.parallel):
+        results[index] = folds
+        track_result(comparison, local, ref, folds)
+    in_order = [results[index] for index in sorted(results)]
+    names = [ref.name for ref in prepared.refs]
+    return sorted(in_order, key=lambda folds: names.index(folds.dataset))
+
+
+Result = tuple[int, DatasetRef, CompareConfig]
+"""What a result is of: its position, the data set as a user knows it, and the configuration for that."""
+
+
+def _submit_results(
+    prepared: Prepared, pool: DaskPool, progress: RunProgress
+) -> Iterator[tuple[Result, PrefectFuture[FoldsRef]]]:
+    """Submit the measurement of each learner and baseline when the next one is requested, and give its future."""
+    statistics: list[list[StatisticsRef]] = []
+    position = itertools.count()
     for ref, rows, local in prepared.jobs:
         statistics.append(measure_kernels(rows, local, pool, progress))
-        for folds in measure_learners(rows, statistics[-1], local, pool, progress):
-            results.append(folds)
-            track_result(comparison, local, ref, folds)
-    for kind in kinds_of(config):
-        for (ref, _, local), of in zip(prepared.jobs, statistics, strict=True):
+        for future in _submit_learners(rows, statistics[-1], local, pool, progress):
+            yield (next(position), ref, local), future
+    for kind in kinds_of(prepared.config):
+        for (ref, _, local), measured in zip(prepared.jobs, statistics, strict=True):
             if not ref.n_features and kind != CONSTANT:
-                progress.advance()  # there are matrices alone
+                progress.skip()  # there are matrices alone
                 continue
-            progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", _trials(local, ref) if kind in SEARCHED else 0)
-            results.append(evaluate_baseline(ref, of, local, pool, progress.advance, kind))
-            track_result(comparison, local, ref, results[-1])
-    order = [ref.name for ref in prepared.refs]
-    return sorted(results, key=lambda one: order.index(one.dataset))
+            started = progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", _trials(local, ref) * (kind in SEARCHED))
+            yield (
+                (next(position), ref, local),
+                evaluate_baseline.submit(ref, measured, local, pool, started.advance, kind),
+            )
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
@@ -188,24 +231,33 @@ def measure_kernels(
     """
     statistics, repeats = [], config.protocol.repeats
     trials = planned_trials(config.protocol, rows.ordered) if rows.by_training else []
-    share = lambda done: progress.advance(done / repeats / max(1, len(trials)))  # noqa: E731
-    progress.start(f"{rows.name}: alignment statistics of the base kernels")
+    started = progress.start(f"{rows.name}: alignment statistics of the base kernels")
+    share = lambda done: started.advance(done / repeats / max(1, len(trials)))  # noqa: E731
     for repeat in range(repeats):
         for trial in trials:
             own = rows_of_trial(rows, config.protocol, repeat, trial)
-            statistics.append(compute_statistics(own, config, repeat, pool, share, trial))
+            statistics.append(compute_statistics.submit(own, config, repeat, pool, share, trial).result())
         if not trials:
-            statistics.append(compute_statistics(rows, config, repeat, pool, share))
+            statistics.append(compute_statistics.submit(rows, config, repeat, pool, share).result())
     return statistics
 
 
 def measure_learners(
     rows: DatasetRef, statistics: Sequence[StatisticsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
-) -> Iterator[FoldsRef]:
-    """Give the fold results of each learner as they are measured; a step of the progress each."""
+) -> list[FoldsRef]:
+    """Return the fold results of each learner; a step of the progress each."""
+    submissions = enumerate(_submit_learners(rows, statistics, config, pool, progress))
+    results = dict(side_by_side(submissions, config.parallel))
+    return [results[index] for index in range(len(results))]
+
+
+def _submit_learners(
+    rows: DatasetRef, statistics: Sequence[StatisticsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
+) -> Iterator[PrefectFuture[FoldsRef]]:
+    """Submit the measurement of each learner when the next one is requested, and give its future."""
     for learner in config.learners:
-        progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
-        yield evaluate_learner(rows, statistics, learner, config, pool, progress.advance)
+        started = progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
+        yield evaluate_learner.submit(rows, statistics, learner, config, pool, started.advance)
 
 
 def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, CompareConfig]:

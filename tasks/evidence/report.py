@@ -210,7 +210,7 @@ def report_values(
         "trials": "folds" if config.protocol.split is None else "repeats",
         "in_time": all(of.time is not None for of in config.datasets),
         "p_values": tables.P_VALUES,
-        "stored": tables.stored_line(summary),
+        "stored": tables.seconds_line(summary),
         "skipped": skipped,
         "own_folds": all(of.folds is not None for of in config.datasets),
         "pairs": [

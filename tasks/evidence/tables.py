@@ -53,6 +53,7 @@ OVER_TRIALS = {
     "n_test": ("n_test", "mean"),
     "n_rows": ("n_rows", "mean"),
     "n_sampled": ("n_sampled", "mean"),
+    "n_parallel": ("n_parallel", "max"),
 }
 """Column of a summary -> column of the fold table, and what is taken of it over trials."""
 
@@ -263,10 +264,28 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
                     "p": "" if row.best else short_p(of_best[row.Index]),
                     "alignment": "" if pd.isna(row.alignment_mean) else f"{row.alignment_mean:.3f}",
                     "weights from": sample,
-                    "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}" + " †" * isinstance(row.stored, str),
+                    "seconds": _seconds(row),
                 }
             )
     return [{name: cell for name, cell in row.items() if any(of[name] for of in rows)} for row in rows]
+
+
+def _seconds(row: Any) -> str:
+    """Return the seconds of a row of a summary, with the marks that `seconds_line` explains."""
+    seconds = f"{row.seconds_weights + row.seconds_fit:.2f}"
+    if isinstance(row.stored, str):
+        seconds += " †"
+    if row.n_parallel > 1:
+        seconds += " ‡"
+    return seconds
+
+
+def seconds_line(summary: pd.DataFrame) -> str:
+    """Return what the marks next to seconds mean; nothing where there are none."""
+    lines = [stored_line(summary)]
+    if (most := summary["n_parallel"].max()) > 1:
+        lines.append(f"‡ measured while up to {most:.0f} steps ran at once, and not comparable with other seconds")
+    return "; ".join(line for line in lines if line)
 
 
 def stored_line(summary: pd.DataFrame) -> str:

@@ -79,6 +79,7 @@ _FIELDS = [
     *_columns(pa.list_(STRING), "notes features"),
     *_columns(pa.list_(NUMBER), "relevance history"),
     *_columns(NUMBER, "seconds_pass"),
+    *_columns(INTEGER, "n_parallel"),
 ]
 
 COLUMNS = pa.schema(_FIELDS)
@@ -95,7 +96,7 @@ predictor, and `notes` what the predictor has to say of its solution. `relevance
 counts, null where base kernels have no sigma a feature. `history` holds alignments while base kernels were found: of a
 continuous family after each addition, of learned metrics of each round on rows that were not used to learn it.
 `seconds_pass` is what of the pass over the base kernels, which trials and learners share, one who needs this trial
-alone pays for its training rows.
+alone pays for its training rows. `n_parallel` is how many steps could run at once, so that these share the seconds.
 """
 
 FOUND = 27
@@ -308,7 +309,7 @@ def evaluate_learner(
         return from_store(stored)
     rows = _run_trials(_jobs(statistics, config, ref), ref, learner, predictor, options, pool, advance)
     rows = [row | {"predictor_reason": choice.reason or None} for row in rows]
-    write_fold_table(Path(result.path), rows, statistics)
+    write_fold_table(Path(result.path), rows, statistics, config.parallel)
     for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
         log.info("%s, %s: %s", ref.name, learner.title, note)
     edges = sum(row["grid_edge"] for row in rows)
@@ -381,7 +382,8 @@ def evaluate_baseline(
         return from_store(stored)
     apart = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
     jobs = _jobs(statistics, config, ref)
-    write_fold_table(path, run_jobs(partial(search, kind=kind), jobs, ref, pool, apart, advance), statistics)
+    rows = run_jobs(partial(search, kind=kind), jobs, ref, pool, apart, advance)
+    write_fold_table(path, rows, statistics, config.parallel)
     return result
 
 
@@ -440,7 +442,10 @@ def run_jobs(
     return map_here(run, jobs, advance)
 
 
-def write_fold_table(path: Path, rows: list[dict[str, Any]], statistics: Sequence[StatisticsRef]) -> None:
-    """Keep rows of the fold table, which come from these statistics."""
+def write_fold_table(
+    path: Path, rows: list[dict[str, Any]], statistics: Sequence[StatisticsRef], n_parallel: int
+) -> None:
+    """Keep rows of the fold table, which come from these statistics; so many steps could run meanwhile."""
+    rows = [row | {"n_parallel": n_parallel} for row in rows]
     with keep(path, [Path(of.path) for of in statistics]) as folder:
         pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), folder / TABLE)

@@ -47,8 +47,8 @@ from learnkernels.tasks.workers.cluster import Advance, DaskPool
 MODEL = "model.npz"
 """What holds a model, in its entry of the store."""
 
-OF_THE_PLACE = {"data_dir", "dask", "tracking", "promotion_margin", "drift"}
-"""Keys that do not change the model: where a run finds data, workers and evidence, and when to warn or promote."""
+OF_THE_PLACE = {"data_dir", "dask", "parallel", "tracking", "promotion_margin", "drift"}
+"""Keys that do not change the model: how and where a run computes and leaves evidence, when to warn or promote."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from functools import partial, reduce
 from multiprocessing import resource_tracker
 from operator import add
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeAlias, TypeVar
 
 import dask
@@ -296,6 +297,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._files = itertools.count()
         self._settings = ExitStack()
         self._run = f"learnkernels-{secrets.token_hex(6)}"
+        self._starting = RLock()  # steps that run at once share what the first of them starts
 
     @property
     def in_process(self) -> bool:
@@ -333,16 +335,20 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             No scheduler answers at the given address, it has no workers, or a cluster cannot be started.
         """
         if self._client is None:
-            if self.config.scheduler is not None:
-                self._client = connected(self.config, security=self._security)
-            else:
-                memory = worker_memory(self.config.memory, self.n_workers)
-                self.memory = parse_bytes(memory)
-                self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY | SELDOM_WATCHED))
-                self._cluster = workers_here(self.n_workers, memory)
-                # results not by the scheduler
-                self._client = Client(self._cluster, set_as_default=False, direct_to_workers=True)
+            with self._starting:
+                if self._client is None:
+                    self._client = self._connected()
         return self._client
+
+    def _connected(self) -> Client:
+        """Return a client of the scheduler that the configuration names, or of workers that are started here."""
+        if self.config.scheduler is not None:
+            return connected(self.config, security=self._security)
+        memory = worker_memory(self.config.memory, self.n_workers)
+        self.memory = parse_bytes(memory)
+        self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY | SELDOM_WATCHED))
+        self._cluster = workers_here(self.n_workers, memory)
+        return Client(self._cluster, set_as_default=False, direct_to_workers=True)  # results not by the scheduler
 
     def map(
         self, run: Callable[..., Result], jobs: Sequence[Job], advance: Advance = lambda share: None, **given: Any
@@ -485,11 +491,12 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """Folder of this run, which all workers of this machine see; where they are elsewhere one below their own."""
         if self.config.elsewhere:
             return self._run
-        if self._folder is None:
-            parent = store_path("rows")
-            parent.mkdir(parents=True, exist_ok=True)
-            self._folder = temporary_folder(parent)
-        return self._folder.name
+        with self._starting:
+            if self._folder is None:
+                parent = store_path("rows")
+                parent.mkdir(parents=True, exist_ok=True)
+                self._folder = temporary_folder(parent)
+            return self._folder.name
 
     def write_rows(self, rows: RowSource) -> in_parts.RowFile:
         """Write dense rows to a file of this run, which is removed when nothing refers to it.
@@ -519,7 +526,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             The place cannot be written to, or a worker does not see it.
         """
         rows = in_parts.content_digest(X)
-        if rows not in self._parts:
+        with self._starting:
+            if rows in self._parts:
+                return self._parts[rows]
             first, self._parts[rows] = not self._parts, in_parts.RowParts.write(f"{self._place}/{rows}", X)
             unseen = self.client.run(self._parts[rows].unseen) if first else {}
             for address, why in sorted(unseen.items()):
@@ -528,7 +537,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                         f"dask.rows: the worker at {address} cannot read there ({cut(why.rstrip('.'), 240)}); give a "
                         "place that all workers see, and those of S3 its address and keys in their environment."
                     )
-        return self._parts[rows]
+            return self._parts[rows]
 
     @property
     def _place(self) -> str:

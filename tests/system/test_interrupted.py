@@ -84,20 +84,21 @@ def states(work: Path) -> tuple[list[str], list[str]]:
 @pytest.mark.slow(40)
 def test_compare_ends_at_any_moment_and_the_next_goes_on(user: User):
     (user.work / "conf.yaml").write_text(json.dumps(CONFIG))
-    statistics: list[tuple[bool, signal.Signals, Callable[[Running], None]]] = [
-        (False, signal.SIGINT, lambda running: running.has("tmp/prefect-*.log")),  # libraries are imported
-        (True, signal.SIGTERM, lambda running: running.has("prefect/prefect.db")),  # by Prefect's server
-        (True, signal.SIGINT, lambda running: running.says("[1/")),
-        (True, signal.SIGTERM, lambda running: running.says("[2/")),
+    moments: list[tuple[bool, signal.Signals, int, Callable[[Running], None]]] = [
+        (False, signal.SIGINT, 1, lambda running: running.has("tmp/prefect-*.log")),  # libraries are imported
+        (True, signal.SIGTERM, 1, lambda running: running.has("prefect/prefect.db")),  # by Prefect's server
+        (True, signal.SIGINT, 1, lambda running: running.says("[1/")),
+        (True, signal.SIGTERM, 2, lambda running: running.says("[2/")),
+        (True, signal.SIGINT, 2, lambda running: running.says("diabetes: alignf")),
     ]
-    for forked, number, moment in statistics:
-        running = Running(user, "compare", "conf.yaml", forked=forked)
+    for forked, number, at_once, moment in moments:
+        running = Running(user, "compare", "conf.yaml", "--set", f"parallel={at_once}", forked=forked)
         moment(running)
         assert running.end(number) == 128 + number
         assert running.said.splitlines()[-1] == STOPPED
         assert "Traceback" not in running.said
         assert "error" not in running.said
-    assert states(user.work) == (["CRASHED"] * 2, ["KILLED"] * 2)
+    assert states(user.work) == (["CRASHED"] * 3, ["KILLED"] * 3)
 
     running = Running(user, "compare", "conf.yaml")
     running.says("[1/")
@@ -106,7 +107,7 @@ def test_compare_ends_at_any_moment_and_the_next_goes_on(user: User):
 
     again = user.run("compare", "conf.yaml")
     assert again.returncode == 0, again.stderr
-    assert states(user.work) == ([*["CRASHED"] * 3, "COMPLETED"], [*["KILLED"] * 3, "FINISHED"])
+    assert states(user.work) == ([*["CRASHED"] * 4, "COMPLETED"], [*["KILLED"] * 4, "FINISHED"])
 
 
 @pytest.mark.slow(15)

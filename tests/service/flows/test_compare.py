@@ -4,6 +4,8 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier, Event, Semaphore
+from time import sleep
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +27,8 @@ from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
 from learnkernels.tasks.evidence.mlflow_pages import LEVEL
 from learnkernels.tasks.evidence.tracking import OWNER
-from learnkernels.tasks.naming import from_store, step
+from learnkernels.tasks.naming import THREADS, from_store, side_by_side, step
+from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.store import Owner
 from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 
@@ -59,6 +62,20 @@ def states_of_steps(mlflow_run: str) -> dict[str, str]:
     of = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(tags["prefect.flow_run_id"])]))
     with get_client(sync_client=True) as prefect:
         return {run.name: run.state.name for run in prefect.read_task_runs(flow_run_filter=of)}
+
+
+def inputs_of_steps(mlflow_run: str) -> dict[str, set[str]]:
+    """The names of the steps that each step of a comparison waits for, as Prefect's graph shows them."""
+    tags = MlflowClient().get_run(mlflow_run).data.tags
+    of = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(tags["prefect.flow_run_id"])]))
+    with get_client(sync_client=True) as prefect:
+        runs = prefect.read_task_runs(flow_run_filter=of)
+    names = {run.id: run.name for run in runs}
+    waits = {}
+    for run in runs:
+        sources = [source for inputs in run.task_inputs.values() for source in inputs]
+        waits[run.name] = {names[source.id] for source in sources if source.input_type == "task_run"}
+    return waits
 
 
 def compared(**keys: Any) -> tuple[pd.DataFrame, Path, dict[str, Any]]:
@@ -142,6 +159,80 @@ def test_a_step_gives_its_value_however_it_is_run(prefect_server: None):
         return [halve(4), renamed(4), halve.submit(4).result(), halve.fn(4), *(state.result() for state in states)]
 
     assert halving() == [2] * 6
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_as_many_steps_run_at_once_as_are_wanted(prefect_server: None, at_once: int):
+    together, running, most = Barrier(at_once), Semaphore(at_once), 6
+
+    @step("number {number}")
+    def take(number: int) -> int:
+        assert running.acquire(blocking=False)
+        together.wait(60)  # for as many others
+        running.release()
+        return number
+
+    @flow(task_runner=THREADS)
+    def take_all() -> list[tuple[int, int]]:
+        return list(side_by_side(((number, take.submit(number)) for number in range(most)), at_once))
+
+    found = take_all()
+    assert sorted(found) == [(number, number) for number in range(most)]
+    assert at_once > 1 or found == sorted(found)
+
+
+def test_a_step_that_fails_ends_those_beside_it_and_begins_no_other(prefect_server: None):
+    begun, ended = Event(), Event()
+
+    @step("number {number}")
+    def work(number: int) -> None:
+        if number == 0:
+            assert begun.wait(60)
+            raise ValueError("no such thing")
+        assert number == 1, "nothing begins after a failure"
+        begun.set()
+        try:
+            while True:
+                sleep(0.01)
+        finally:
+            ended.set()
+
+    @flow(task_runner=THREADS)
+    def work_on_all() -> None:
+        with stopping_steps():
+            list(side_by_side(((number, work.submit(number)) for number in range(9)), 2))
+
+    with pytest.raises(ValueError, match="no such thing"):
+        work_on_all()
+    assert ended.is_set()
+
+
+@pytest.mark.slow(20)
+def test_steps_at_once_find_the_same_numbers_and_prefect_shows_what_waits_for_what(
+    finished: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "another store"))
+    run = compare(small(parallel=3))
+    one, three = (pd.read_parquet(Path(folder["results"]) / "folds.parquet") for folder in (finished, run))
+    timings = ["seconds_weights", "seconds_fit", "seconds_pass", "n_parallel"]
+    pd.testing.assert_frame_equal(one.drop(columns=timings), three.drop(columns=timings))
+    assert (set(one["n_parallel"]), set(three["n_parallel"])) == ({1}, {3})
+    said = "‡ measured while up to 3 steps ran at once, and not comparable with other seconds."
+    reports = [Path(folder["results"], "report.md").read_text() for folder in (finished, run)]
+    assert [said in " ".join(report.split()) for report in reports] == [False, True]
+    assert len(results_of(run)) == 8
+
+    for folder in (finished, run):
+        inputs = inputs_of_steps(folder["mlflow_run"])
+        for dataset in ("wine", "diabetes"):
+            ingested, measured = f"ingest {dataset}", f"statistics {dataset} repeat 0"
+            assert ingested in inputs[measured]
+            for learner in ("unif", "single", "align", "alignf"):
+                evaluated = f"evaluate {learner} on {dataset}"
+                assert {ingested, measured} <= inputs[evaluated]
+                assert evaluated in inputs[f"track {learner} on {dataset}"]
+        (written,) = [name for name in inputs if name.startswith("write results")]
+        assert {f"evaluate alignf on {dataset}" for dataset in ("wine", "diabetes")} <= inputs[written]
 
 
 @alone
