@@ -172,12 +172,18 @@ def _row(client: SyncPrefectClient, step: Step, model: str) -> dict[str, str]:
     if step in FOLLOWS:
         starts = f"after {FOLLOWS[step]}"
     elif made.schedules:
-        active = [str(getattr(one.schedule, "cron", one.schedule)) for one in made.schedules if one.active]
-        starts = ", ".join(active) or "paused"
+        starts = ", ".join(_times(one.schedule) for one in made.schedules if one.active) or "paused"
     else:
         starts = "by hand"
     page = f"{str(PREFECT_API_URL.value()).removesuffix('/api')}/deployments/deployment/{made.id}"
     return {"deployment": f"{FLOWS[step]}/{model}", "starts": "paused" if made.paused else starts, "page": page}
+
+
+def _times(schedule: Any) -> str:
+    """Return when a schedule starts runs: a cron expression with its time zone, or what Prefect calls another one."""
+    if isinstance(schedule, CronSchedule):
+        return f"{schedule.cron} {schedule.timezone or 'UTC'}"
+    return str(schedule)
 
 
 def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import configparser
+import json
 import os
 import re
 import shutil
@@ -22,6 +24,7 @@ import pytest
 import yaml
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
+from prefect.workers.process import ProcessJobConfiguration
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.train import train
@@ -339,6 +342,17 @@ def test_a_plain_prefect_server_takes_the_file_of_the_repository(operator: Opera
         deployment = client.read_deployment_by_name("train-kernel-model/demo")
         assert deployment.job_variables["working_dir"] == str(operator.folder)
         operator.run(SECTIONS["Prefect"][-1])
+        operator.env["S3_KEY"] = "not-to-be-shown"
+        operator.follow("Credentials")
+        template = client.read_work_pool("learnkernels").base_job_template
+        filled = asyncio.run(
+            ProcessJobConfiguration.from_template_and_values(template, {"env": deployment.job_variables["env"]})
+        )
+        assert (
+            filled.env.items()
+            >= {"AWS_SECRET_ACCESS_KEY": "not-to-be-shown", **deployment.job_variables["env"]}.items()
+        )
+        assert "not-to-be-shown" not in json.dumps([template, deployment.job_variables])
         operator.follow("Work pools")
         churn = client.read_deployment_by_name("train-kernel-model/churn")
     assert (churn.work_pool_name, churn.job_variables["image"]) == ("images", "registry/learnkernels:0.3.0")

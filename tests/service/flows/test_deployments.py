@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import PREFECT_API_URL
-from prefect.states import Pending, Running
+from prefect.states import Completed, Pending, Running
 from prefect.utilities.callables import parameter_schema
 
 from learnkernels.conf.errors import InputError
@@ -73,7 +74,7 @@ def test_deployments_run_the_flows_with_the_whole_plan(client, working_folder, m
     found = made(client, "whole")
     assert set(found) == set(FLOWS) == set(deployments.FLOWS)
     assert [one["deployment"] for one in said] == [f"{flow.name}/whole" for flow in FLOWS.values()]
-    assert [one["starts"] for one in said] == [CRON, CRON, "after train", "after promote"]
+    assert [one["starts"] for one in said] == [f"{CRON} Etc/UTC", f"{CRON} Etc/UTC", "after train", "after promote"]
     for step, deployment in found.items():
         module, name = deployment.entrypoint.rsplit(".", 1)
         assert getattr(importlib.import_module(module), name) is FLOWS[step]
@@ -81,7 +82,11 @@ def test_deployments_run_the_flows_with_the_whole_plan(client, working_folder, m
         assert not deployment.pull_steps
         assert (deployment.work_pool_name, deployment.work_queue_name) == (servers.POOL, "whole")
         assert {"learnkernels", "whole"} <= set(deployment.tags)
-        assert "1. " in deployment.description
+        assert deployment.version == version("learnkernels")
+        assert deployment.description.split()[0] in ("Compares", "Trains", "Scores")
+        assert "demo" not in deployment.description
+        once = deployment.global_concurrency_limit
+        assert (once is not None and once.limit) == (step in ("compare", "train"))
         settings = deployment.job_variables
         assert settings["working_dir"] == str(working_folder)
         assert settings["command"].endswith(f" -m learnkernels.tasks.operate.scheduled {module}")
@@ -111,14 +116,16 @@ def test_deploying_again_changes_in_place_and_leaves_paused_what_was_paused(clie
     (follows,) = client.read_automations_by_name("again: predict after promote")
     client.pause_automation(follows.id)
     said = deploy(replace(WITH_FILES, model="again", cron="0 4 * * *"))
-    assert [one["starts"] for one in said] == ["0 4 * * *", "paused", "paused", "after promote"]
+    assert [one["starts"] for one in said] == ["0 4 * * * Etc/UTC", "paused", "paused", "after promote"]
     after = made(client, "again")
     assert {step: one.id for step, one in after.items()} == {step: one.id for step, one in before.items()}
     (schedule,) = after["train"].schedules
     assert (schedule.schedule.cron, schedule.active) == ("0 4 * * *", False)
     (follows,) = client.read_automations_by_name("again: predict after promote")
     assert not follows.enabled
-    assert [one.enabled for one in client.read_automations_by_name("again: promote after train")] == [True]
+    (starts,) = client.read_automations_by_name("again: promote after train")
+    assert starts.enabled
+    assert starts.description.startswith("Starts promote-challenger when train has registered a version of again")
     assert set(deployed(client, PLAN, model="again")) == {"compare", "train", "promote"}
     assert [queue.name for queue in client.read_work_queues(work_pool_name=servers.POOL)].count("again") == 1
 
@@ -153,8 +160,11 @@ def test_the_file_of_the_repository_has_what_deploy_makes(working_folder: Path):
     for one in made_here["deployments"]:
         other = of[one["entrypoint"]]
         assert other.get("schedules") == one.get("schedules")
+        assert other.get("concurrency_limit") == one.get("concurrency_limit")
         assert other["parameters"].keys() >= one["parameters"].keys() - {"refresh"}
     for one in shipped["deployments"]:
+        assert one["version"] == version("learnkernels")
+        assert one["description"]
         module, name = one["entrypoint"].rsplit(".", 1)
         flow = getattr(importlib.import_module(module), name)
         assert flow.validate_parameters(one["parameters"])
@@ -174,6 +184,20 @@ def test_a_plan_that_cannot_work_is_one_sentence():
         ({"dataset": "iris"}, r"--dataset iris: the configuration has breast_cancer, diabetes; choose"),
     )
     require_refusals(((partial(deploy, replace(PLAN, **change)), said) for change, said in table), error=InputError)
+
+
+def test_a_run_that_comes_due_while_another_one_runs_is_cancelled(client: SyncPrefectClient):
+    chain = deployed(client, WITH_FILES, model="once")
+    for step, state in (("compare", "Cancelled"), ("train", "Cancelled"), ("promote", "Pending")):
+        first, second = (client.create_flow_run_from_deployment(chain[step].id) for _ in range(2))
+        client.set_flow_run_state(first.id, Pending())
+        client.set_flow_run_state(first.id, Running())
+        client.set_flow_run_state(second.id, Pending())
+        assert client.read_flow_run(second.id).state.name == state
+        client.set_flow_run_state(first.id, Completed())
+        third = client.create_flow_run_from_deployment(chain[step].id)
+        client.set_flow_run_state(third.id, Pending())
+        assert client.read_flow_run(third.id).state.name == "Pending"
 
 
 def test_what_is_done_starts_what_follows_it(client: SyncPrefectClient):
