@@ -168,10 +168,13 @@ def worker(api: str) -> Service:
 
 
 def stop(children: Sequence[Service]) -> None:
-    """End children: first runs in progress, for which Prefect's worker would wait, then all; kill what is left."""
+    """End children: first runs in progress, for which Prefect's worker would wait, then all; kill what is left.
+
+    What a child has started ends, too, even where the child itself was killed and could not see to that.
+    """
     began = time.monotonic()
-    runs = [one for child in children if child.port is None for one in _family(child, recursive=False)[1:]]
-    family = [one for child in reversed(children) for one in _family(child)]
+    runs = [run for child in children if child.port is None for run in _runs(child)]
+    family = [process for child in reversed(children) for process in _family(child)]
     for share in (0.6, 0.4):  # a signal that meets a callback of the garbage collector is lost, and is sent again
         runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)  # each tells Prefect, which is still there
     left = _send(family, psutil.Process.terminate, max(0.5, began + STOP_SECONDS - time.monotonic()))
@@ -180,12 +183,35 @@ def stop(children: Sequence[Service]) -> None:
         child.process.wait()
 
 
-def _family(child: Service, recursive: bool = True) -> list[psutil.Process]:
-    """Return the process of a child, if it lives, and those that it has started."""
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(child.process.pid)
-        return [process, *process.children(recursive=recursive)]
-    return []
+def _family(child: Service) -> list[psutil.Process]:
+    """Return the processes of a child's session, and those that they have started elsewhere."""
+    family = {process.pid: process for process in _session(child)}
+    for member in list(family.values()):
+        with suppress(psutil.NoSuchProcess):
+            family |= {process.pid: process for process in member.children(recursive=True)}
+    return list(family.values())
+
+
+def _runs(worker: Service) -> list[psutil.Process]:
+    """Return the runs of a worker: its children, which are orphans where it has ended."""
+    started = [process for process in _session(worker) if process.pid != worker.process.pid]
+    pids = {process.pid for process in started}
+    runs = []
+    for process in started:
+        with suppress(psutil.NoSuchProcess):
+            if process.ppid() not in pids:
+                runs.append(process)
+    return runs
+
+
+def _session(child: Service) -> list[psutil.Process]:
+    """Return the processes of the session that a child began."""
+    session = []
+    for process in psutil.process_iter():
+        with suppress(OSError):  # it has just ended
+            if os.getsid(process.pid) == child.process.pid:
+                session.append(process)
+    return session
 
 
 def _send(

@@ -14,7 +14,9 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate import servers
 from learnkernels.tasks.store import Owner
-from tests.user import ROOT
+from tests.system.test_journeys import processes_in
+from tests.user import ROOT, User
+from tools.forked import Commands, Started
 from tools.waiting import within
 
 CHILD = """
@@ -143,6 +145,69 @@ def test_a_child_that_dies_ends_the_others_and_the_command_with_an_error(tmp_pat
     assert f"last has stopped by itself (exit code -9), and the others are stopped; its log is {tmp_path}" in said
     assert ended(tmp_path) == {"second", "first"}
     assert psutil.wait_procs(children, timeout=5)[1] == []
+
+
+def test_what_a_killed_child_has_started_ends_with_it(tmp_path: Path):
+    with started(tmp_path, "parent") as process:
+        read_until(process, "up")
+        children = family(process)
+        (last,) = [child for child in children if "last" in child.cmdline()]
+        last.kill()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "last has stopped by itself (exit code -9), and the others are stopped" in said
+    assert psutil.wait_procs(children, timeout=5)[1] == []
+
+
+def test_runs_of_a_killed_worker_are_asked_to_end_before_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
+    (tmp_path / "child.py").write_text(CHILD)
+    worker = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
+    command = [sys.executable, str(tmp_path / "child.py")]
+    children = [
+        servers.Service("server", [*command, "server", str(tmp_path)], port=1),
+        servers.Service("Worker", [sys.executable, "-c", worker, command[1], "run", str(tmp_path)]),
+    ]
+    for child in children:
+        child.start()
+    assert within(lambda: (tmp_path / "run").exists() and (tmp_path / "server").exists(), 60)
+    children[1].process.kill()
+    children[1].process.wait()
+    servers.stop(children)
+    assert (tmp_path / "ended").read_text().split() == ["run", "server"]
+
+
+def start_up(user: User, ports: tuple[int, int]) -> Started:
+    """Start `learnkernels up`, and wait until it says that all is there."""
+    options = ("--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1]))
+    running = user.start("up", *options)
+    ready = lambda: "the worker first" in running.err.read_text()  # noqa: E731
+    assert within(lambda: ready() or running.poll() is not None, 240, 0.1), running.err.read_text()
+    assert running.poll() is None, running.err.read_text()
+    return running
+
+
+MAIN_PROCESSES = {"Prefect": "prefect server start", "MLflow": "mlflow server", "Worker": "prefect worker start"}
+
+
+@pytest.mark.slow(60)
+def test_a_killed_part_of_up_leaves_no_process_and_no_port_and_up_starts_again(
+    used_home: Path, commands: Commands, ports: tuple[int, int]
+):
+    user = User(used_home, commands)
+    for name, words in MAIN_PROCESSES.items():
+        running = start_up(user, ports)
+        children = psutil.Process(running.pid).children(recursive=True)
+        (leader,) = [child for child in children if words in " ".join(child.cmdline())]
+        leader.kill()
+        done = running.wait()
+        assert done.returncode == 2, done.stderr
+        assert f"{name} has stopped by itself (exit code -9), and the others are stopped" in done.stderr
+        assert psutil.wait_procs(children, timeout=5)[1] == []
+    running = start_up(user, ports)
+    os.kill(running.pid, signal.SIGTERM)
+    assert running.wait().returncode == 128 + signal.SIGTERM
+    assert processes_in(used_home) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
