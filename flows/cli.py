@@ -474,15 +474,13 @@ def up(
     """
     with user_errors("the runs are kept, schedules go on with the next start"):
         prepare_environment()
+        from learnkernels.tasks.operate.servers import serve
         from learnkernels.tasks.operate.upkeep import retention, tend
 
-        for name, value in retention(keep_days).items():  # before Prefect is imported
+        for name, value in retention(keep_days).items():
             os.environ.setdefault(name, value)
-        from learnkernels.tasks.operate.recovery import set_up as prepare_schedules
-        from learnkernels.tasks.operate.servers import serve
-
         tend(keep_days, keep_runs, _report)
-        serve(prefect_port, mlflow_port, _report, prepare_schedules)
+        serve(prefect_port, mlflow_port, _report, schedules=True)
 
 
 def _report(line: str) -> None:

@@ -57,7 +57,7 @@ def prepare_mlflow(url: str) -> None:
         The file is damaged, or no database; or another process keeps it locked.
     """
     path = file_of(url)
-    if path is None or _finished(path):
+    if path is None or mlflow_is_prepared(url):
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -67,6 +67,18 @@ def prepare_mlflow(url: str) -> None:
     with one_at_a_time():
         if not _finished(path):
             _put(path, make)
+
+
+def mlflow_is_prepared(url: str) -> bool:
+    """Return whether MLflow's database is whole, or no file of SQLite.
+
+    Raises
+    ------
+    InputError
+        The file is damaged, or no database; or another process keeps it locked.
+    """
+    path = file_of(url)
+    return path is None or _finished(path)
 
 
 def is_missing(url: str) -> bool:

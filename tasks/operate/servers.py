@@ -28,7 +28,9 @@ import psutil
 
 from learnkernels.conf.errors import InputError, cut, without_passwords
 from learnkernels.tasks import environment
-from learnkernels.tasks.evidence.databases import file_of, one_at_a_time, prepare_mlflow, require_writable, seen_from
+from learnkernels.tasks.evidence import databases
+from learnkernels.tasks.evidence.databases import file_of, one_at_a_time, require_writable, seen_from
+from learnkernels.tasks.operate.apart import call_apart
 from learnkernels.tasks.store import atomic_path
 
 LOOPBACK = "127.0.0.1"
@@ -311,7 +313,7 @@ def serve(
     prefect_port: int,
     mlflow_port: int,
     say: Callable[[str], None],
-    prepare: Callable[[str, bool], object] | None = None,
+    schedules: bool = False,
 ) -> None:
     """Start both servers, say where they are, and keep them running until the user interrupts.
 
@@ -321,10 +323,9 @@ def serve(
         Where the servers listen, on loopback.
     say : callable
         Prints a line.
-    prepare : callable, optional
-        Where given, a worker runs schedules, too, and no server is started that PREFECT_API_URL or
-        MLFLOW_TRACKING_URI already names. It is called before the worker starts, with the address of Prefect's API,
-        and whether that server is started here.
+    schedules : bool
+        Whether a worker runs schedules, too; then no server is started that PREFECT_API_URL or MLFLOW_TRACKING_URI
+        already names.
 
     Raises
     ------
@@ -333,9 +334,9 @@ def serve(
     """
     tracking = os.environ["MLFLOW_TRACKING_URI"]
     remote = tracking.startswith("http")
-    if remote and prepare is None:
+    if remote and not schedules:
         raise InputError(f"MLFLOW_TRACKING_URI is the server {without_passwords(tracking)}: open that in a browser.")
-    named = os.environ.get("PREFECT_API_URL") if prepare is not None else None
+    named = os.environ.get("PREFECT_API_URL") if schedules else None
     prefect = None if named else prefect_server(prefect_port)
     mlflow = None if remote else mlflow_server(mlflow_port)
     servers = [server for server in (prefect, mlflow) if server is not None]
@@ -343,7 +344,7 @@ def serve(
     about_key = f"log in with what {key} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
     addresses = {} if prefect is None else {"prefect_api": f"{prefect.url}/api"}
     addresses |= {} if mlflow is None else {"mlflow": mlflow.url}
-    if prepare is None and all(environment.running_server(name) == address for name, address in addresses.items()):
+    if not schedules and all(environment.running_server(name) == address for name, address in addresses.items()):
         for line in (*map(_where, servers), "both run already, from another terminal.", about_key):
             say(line)
         return
@@ -351,8 +352,8 @@ def serve(
         say("starting ...")
         for server in servers:  # what can be refused, before any is started
             require_free(server)
-        if mlflow is not None:
-            prepare_mlflow(tracking)
+        if mlflow is not None and not databases.mlflow_is_prepared(tracking):
+            call_apart(databases.__name__, "prepare_mlflow", tracking)
         if prefect is not None:
             _prefect_database()
         with one_at_a_time():  # two processes do not make the same database
@@ -361,9 +362,9 @@ def serve(
             if address is not None:
                 say(f"{name:8} {without_passwords(address)} (not started here)")
         hint = "runs of this folder that are started now show up live; Ctrl-C stops both."
-        if prepare is not None:
+        if schedules:
             api = named or f"{prefect_server(prefect_port).url}/api"
-            prepare(api, prefect is not None)
+            call_apart("learnkernels.tasks.operate.recovery", "set_up", api, prefect is not None)
             start(worker(api))
             hint = "deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first."
         say(about_key)

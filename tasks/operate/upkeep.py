@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from learnkernels.tasks.environment import state_dir
+from learnkernels.tasks.operate.apart import call_apart
 from learnkernels.tasks.store import DAMAGED, TEMPORARY, Owner, atomic_path
 
 DAY = 86_400
@@ -173,7 +174,10 @@ def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> thre
                 cut_logs()
                 if time.monotonic() > cleaning:
                     cleaning = time.monotonic() + DAY
-                    clean(keep_days, keep_runs, yes=True)
+                    if keep_runs:
+                        call_apart(__name__, "clean", keep_days, keep_runs, True)
+                    else:
+                        clean(keep_days, 0, yes=True)
                 said = ""
             except Exception as error:  # whatever it is, the next look is in a minute
                 sentence = str(error).splitlines()[0][:300] if str(error) else type(error).__name__

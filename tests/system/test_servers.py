@@ -7,15 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import servers_note
+from learnkernels.tasks.evidence import databases
 from learnkernels.tasks.operate import servers
+from learnkernels.tasks.operate.apart import call_apart
 from learnkernels.tasks.store import Owner
-from tests.system.test_journeys import processes_in
-from tests.user import ROOT, User
+from tests.system.test_journeys import up
+from tests.user import ROOT, User, key_of, open_to_others
 from tools.forked import Commands, Started
 from tools.waiting import within
 
@@ -204,10 +207,41 @@ def test_a_killed_part_of_up_leaves_no_process_and_no_port_and_up_starts_again(
         assert done.returncode == 2, done.stderr
         assert f"{name} has stopped by itself (exit code -9), and the others are stopped" in done.stderr
         assert psutil.wait_procs(children, timeout=5)[1] == []
-    running = start_up(user, ports)
-    os.kill(running.pid, signal.SIGTERM)
-    assert running.wait().returncode == 128 + signal.SIGTERM
-    assert processes_in(used_home) == []
+    with up(used_home, ports):
+        pass
+
+
+@pytest.mark.slow(15)
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process's share of memory")
+def test_up_itself_holds_neither_prefect_nor_mlflow_in_memory(home: Path, ports: tuple[int, int]):
+    with up(home, ports):
+        (supervisor,) = [child for child in psutil.Process().children() if "up" in child.cmdline()]
+        assert supervisor.memory_full_info().pss < 60 << 20  # with either of them, more than 90 MiB
+
+
+@pytest.mark.slow(15)
+def test_files_that_servers_write_are_for_the_user_alone(used_home: Path, ports: tuple[int, int]):
+    work = used_home / "work"
+    for path in (work / "mlflow.db", *(work / ".learnkernels").rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)  # which the test has put there
+    with up(used_home, ports):
+        artifact = f"http://127.0.0.1:{ports[1]}/api/2.0/mlflow-artifacts/artifacts/0/some/model.npz"
+        assert httpx.put(artifact, content=b"of one user", auth=key_of(work), timeout=60).is_success
+    assert (work / "mlartifacts/0/some/model.npz").read_bytes() == b"of one user"
+    assert open_to_others(work) == []
+
+
+def test_a_call_in_another_process_raises_the_sentence_of_its_error(tmp_path: Path):
+    damaged = tmp_path / "mlflow.db"
+    damaged.write_bytes(b"no database " * 99)
+    with pytest.raises(InputError, match=r"mlflow.db: is no database of SQLite's, or damaged \(.*move it away"):
+        call_apart(databases.__name__, "prepare_mlflow", f"sqlite:///{damaged}")
+    with pytest.raises(InputError, match=r"unexpected internal error: AttributeError: .* has its traceback"):
+        call_apart(databases.__name__, "missing")
+    with pytest.raises(InputError, match=r"abort ended with exit code -6; start again\."):
+        call_apart("os", "abort")
+    call_apart(databases.__name__, "prepare_mlflow", f"sqlite:///{tmp_path / 'made.db'}")
+    assert databases.mlflow_is_prepared(f"sqlite:///{tmp_path / 'made.db'}")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
