@@ -1,5 +1,6 @@
 """The command `learnkernels`, with `papers`, where the libraries are installed that it runs on."""
 
+import os
 import sys
 
 from learnkernels.tasks.environment import collect_seldom, lacking_libraries, prepare_python
@@ -7,10 +8,14 @@ from learnkernels.tasks.stopping import orderly_end
 
 collect_seldom()  # here, as workers that a command starts import this file, too
 
+FOR_THE_USER_ALONE = 0o077
+"""Permissions that files and folders of a command, and of the servers and workers that it starts, do not get."""
+
 
 def main() -> None:
     """Run the command, or exit with the names of the libraries that it lacks."""
     prepare_python()
+    os.umask(FOR_THE_USER_ALONE)
     with orderly_end():
         if lacking := lacking_libraries("the command learnkernels"):
             sys.exit(f"error: {lacking}")

@@ -35,8 +35,14 @@ def learnkernels(home: Path, *arguments: str, **settings: str) -> subprocess.Com
     """Run the command as a new user who has set some environment variables."""
     return subprocess.run(
         [*COMMAND, *arguments], cwd=home / "work", env=environment(home) | settings, capture_output=True, text=True,
-        timeout=600,
+        timeout=600, umask=0o022,  # as most shells have it
     )  # fmt: skip
+
+
+def open_to_others(folder: Path) -> list[Path]:
+    """Return what others than the user may read, write or enter of all that is below a folder."""
+    paths = [path for path in folder.rglob("*") if not path.is_symlink()]
+    return [path for path in paths if path.stat().st_mode & 0o077]
 
 
 @dataclass

@@ -25,7 +25,7 @@ from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.tables import display_table
 from tests.pages import by_section, commands
 from tests.service.flows.test_deployments import FLOWS
-from tests.user import COMMAND, ROOT, environment, key_of, learnkernels
+from tests.user import COMMAND, ROOT, environment, key_of, learnkernels, open_to_others
 from tools.forked import Commands
 from tools.waiting import within
 
@@ -56,6 +56,7 @@ def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
     assert all(sentence in START.read_text(encoding="utf-8") for sentence in verdicts(summary))
     assert list((home / "home").iterdir()) == []
     assert {path.name for path in (home / "work").iterdir()} == {".learnkernels", "mlartifacts", "mlflow.db", "results"}
+    assert open_to_others(home / "work") == []
 
 
 @pytest.mark.slow(40)
@@ -72,6 +73,9 @@ def test_a_newcomer_compares_a_table_and_predicts_with_it(newcomer: Path, prefec
     assert re.search(r"^alignf\b", said["learnkernels learners"], re.MULTILINE)
     assert (work / "table.yaml").is_file()
     assert (work / "results" / "mine").is_dir()
+    written = [work / name for name in ("table.yaml", "scored.csv", "results", "mlartifacts", ".learnkernels")]
+    assert [path for path in written if path.stat().st_mode & 0o077] == []
+    assert [path for folder in written[2:] for path in open_to_others(folder)] == []
     truth, scored = pd.read_csv(work / "table.csv"), pd.read_csv(work / "scored.csv")
     assert set(scored["prediction"]) == {"yes", "no"}
     assert np.mean(scored["prediction"] == truth["churn"]) > 0.8  # the rows that it learned from
@@ -108,8 +112,9 @@ def up(home: Path, ports: tuple[int, int], **settings: str) -> Iterator[str]:
     log = home / "up.log"
     with log.open("w") as sink:
         process = subprocess.Popen(
-            [*COMMAND, "up", *options], cwd=home / "work", env=environment(home) | settings, stdout=sink, stderr=sink
-        )
+            [*COMMAND, "up", *options], cwd=home / "work", env=environment(home) | settings, stdout=sink, stderr=sink,
+            umask=0o022,
+        )  # fmt: skip
     try:
         assert within(lambda: "the worker first" in log.read_text() or process.poll() is not None, 240), "never up"
         assert process.poll() is None, log.read_text()
