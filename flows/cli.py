@@ -82,6 +82,9 @@ OnlyDataset = Annotated[str | None, typer.Option(metavar="D", help="Data set to 
 Ids = Annotated[
     list[str] | None, typer.Option("--id", metavar="COLUMN", help="Column to copy unchanged to the output. Repeatable.")
 ]
+EscapeFormulas = Annotated[
+    bool, typer.Option(help="Lead texts of a CSV output that look like formulas with an apostrophe.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the log of every step.")]
 
 BAD_INPUT = 2
@@ -328,6 +331,7 @@ def predict(
     id: Ids = None,
     scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Dask scheduler, for output to a folder.")] = "",
     strict: Annotated[bool, typer.Option("--strict", help="Refuse columns that the model does not use.")] = False,
+    escape_formulas: EscapeFormulas = True,
     verbose: Verbose = False,
 ) -> None:
     """Score new rows with a registered model, and check them for drift."""
@@ -346,7 +350,7 @@ def predict(
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
         Thread(target=compile_combinations).start()  # while the server is waited for
         with prefect_runs(model):
-            result = flow(model, input, output, id or [], scheduler, strict)
+            result = flow(model, input, output, id or [], scheduler, strict, escape_formulas)
     met = {"missing values": result["gaps"], "categories that no training row had": result["new_levels"]}
     ignored = f"ignored, as the model does not read them: {listed(result['ignored'])}"
     drift = [*result["drift"]["warnings"], *filter(None, [result["drift"]["note"]])]

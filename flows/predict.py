@@ -51,6 +51,9 @@ def predict(
         str, shown("Dask scheduler whose workers score into a folder; by default one process a core of this machine.")
     ] = "",
     strict: Annotated[bool, shown("Refuse columns that the model does not read; else they are ignored.")] = False,
+    escape_formulas: Annotated[
+        bool, shown("Write an apostrophe before texts of a CSV output that a spreadsheet would take for formulas.")
+    ] = True,
 ) -> dict[str, Any]:
     """Score the rows of a file with a registered model, in batches, with constant memory.
 
@@ -60,7 +63,8 @@ def predict(
     3. Score batches of rows; a batch has as many as give the bits of scoring all rows at once.
     4. Compare the rows with the training rows; where they differ too much and `drift.on_drift` is *fail*, end here.
     5. Put *output* in place when it is complete: columns of *id* (those of a CSV are text), or `row` from 0, then what
-       the model says. Parquet and Arrow files say which version it was.
+       the model says. Parquet and Arrow files say which version it was; in CSV files, texts that look like formulas are
+       escaped.
     6. Report and return what was scored, how the rows differ, and the distribution of the predictions.
 
     Reading and writing are tried again; what is wrong with model, columns or values is not.
@@ -69,7 +73,7 @@ def predict(
     if scheduler and not output.endswith("/"):
         raise InputError(f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash.")
     version = find_version(model)
-    asked = scoring.Asked(tuple(id), strict, scoring.drift_config(version))
+    asked = scoring.Asked(tuple(id), strict, scoring.drift_config(version), escape_formulas)
     with RunProgress(100, "scoring-progress", "the scoring") as progress:
         progress.start(f"{input} with {version.uri}")
         tell = scoring.progress_lines(progress)

@@ -745,6 +745,28 @@ def _common_decimal(kinds: Sequence[Any]) -> Any:
 # Output --------------------------------------------------------------------------------------------------------------
 
 
+FORMULA, SIGNED_NUMBER = r"^[=+\-@\t\r]", r"^[+-](\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+"""How texts begin that a spreadsheet takes for formulas, and the ones among them that it takes for numbers."""
+
+
+def escape_formulas(table: Any) -> Any:
+    """Return a table in which an apostrophe leads each text, and name of a column, that begins like a formula."""
+    names = _escaped(pa.array(table.column_names, pa.string())).to_pylist()
+    return pa.table([_escaped(column) for column in table.columns], names=names)
+
+
+def _escaped(values: Any) -> Any:
+    """Return values, of which texts that begin like a formula have an apostrophe before them."""
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return values
+    begins = pc.match_substring_regex(values, FORMULA)
+    is_formula = pc.and_not(begins, pc.match_substring_regex(values, SIGNED_NUMBER))
+    apostrophe, nothing = pa.scalar("'", values.type), pa.scalar("", values.type)
+    return pc.if_else(is_formula, pc.binary_join_element_wise(apostrophe, values, nothing), values)
+
+
 GROUP_ROWS = 2**17
 """Rows that are collected before they are written; a row group of Parquet, a batch of Arrow."""
 
@@ -759,10 +781,15 @@ class TableOutput(AbstractContextManager["TableOutput"]):
     location : Location
     schema : pyarrow.Schema
         Its metadata is kept by Parquet and Arrow.
+    escaped : bool
+        Whether texts of a CSV file are escaped that a spreadsheet would take for formulas.
     """
 
-    def __init__(self, path: Path, location: Location, schema: Any) -> None:
-        self._location, self._schema = location, schema
+    def __init__(self, path: Path, location: Location, schema: Any, escaped: bool = False) -> None:
+        self._location = location
+        self._escaped = escaped and location.suffix == ".csv"
+        if self._escaped:
+            schema = escape_formulas(schema.empty_table()).schema
         self._held: list[Any] = []
         self._rows = 0
         self._values: dict[str, Any] = {}
@@ -788,6 +815,8 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         if self._held:
             with self._writing():
                 table = pa.concat_tables(self._held).combine_chunks()
+                if self._escaped:
+                    table = escape_formulas(table)
                 if self._location.suffix in (".arrow", ".feather"):
                     table = self._with_growing_dictionaries(table)
                 self._writer.write_table(table)

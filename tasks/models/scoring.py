@@ -332,11 +332,14 @@ class Asked:
         Whether columns that the model does not read are refused; else they are ignored.
     drift : DriftConfig
         When rows differ too much from the training rows, and whether no output is written then.
+    escape_formulas : bool
+        Whether an apostrophe leads texts of a CSV output that a spreadsheet would take for formulas.
     """
 
     ids: tuple[str, ...] = ()
     strict: bool = False
     drift: DriftConfig = field(default_factory=lambda: DriftConfig.model_validate({}))
+    escape_formulas: bool = True
 
 
 ROW = "row"
@@ -449,7 +452,7 @@ def _scored(
             input_columns=list(table.schema.names),
         )
         with written(output) as path:
-            with TableOutput(path, output, schema) as out:
+            with TableOutput(path, output, schema, asked.escape_formulas) as out:
                 for piece in table.tables(list(dict.fromkeys([*model.features, *asked.ids])), model.batch_rows):
                     start = first + tally.rows
                     columns = _predictions(model, piece, tally, where, start)

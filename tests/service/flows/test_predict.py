@@ -213,8 +213,18 @@ def test_the_command_refuses_in_one_sentence_and_leaves_nothing(registered: regi
     assert not list(Path().glob("*none.csv*"))
 
 
+@pytest.mark.parametrize(("options", "written"), [([], "'=1+1"), (["--no-escape-formulas"], "=1+1")])
+def test_the_command_escapes_formulas_in_csv_files_unless_it_is_not_to(
+    registered: registry.ModelVersion, options: list[str], written: str
+):
+    rows_of(3, 1).assign(key="=1+1").to_parquet("in.parquet")
+    done = command("--input", "in.parquet", "--output", "out.csv", "--id", "key", *options)
+    assert done.exit_code == 0, done.output
+    assert pd.read_csv("out.csv")["key"].tolist() == [written] * 3
+
+
 def test_every_parameter_is_described_in_the_form():
     properties = predict.parameters.properties
-    assert list(properties) == ["model", "input", "output", "id", "scheduler", "strict"]
+    assert list(properties) == ["model", "input", "output", "id", "scheduler", "strict", "escape_formulas"]
     assert all(len(one["description"]) > 20 for one in properties.values())
     assert predict.parameters.required == ["model", "input", "output"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 from functools import partial
 from itertools import pairwise
@@ -108,6 +109,55 @@ def test_every_format_gives_the_bits_of_all_rows_at_once(model: Model, tmp_path:
     if output in (".parquet", ".arrow"):
         said = {f"learnkernels.{key}".encode(): value.encode() for key, value in ABOUT.items()}
         assert result.schema.metadata == said
+
+
+FORMULAS = {
+    **{text: f"'{text}" for text in ("=1+2", "=HYPERLINK(0)", "+cmd", "-cmd", "+1 555", "-", "--1", "@SUM(A1)")},
+    **{text: f"'{text}" for text in ("\t=1", "\r=1", "-1\n=2")},
+    **{text: text for text in ("-1", "+1", "-1.5e-3", "-.5", "+491701234", "", "1=2", "a@b", "'=1", " x", "x\n=1")},
+}
+"""Texts, and how a CSV file has them."""
+
+
+@by_ending
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())], ids=str)
+def test_texts_of_a_csv_file_that_look_like_formulas_are_escaped_and_no_others(
+    model: Model, tmp_path: Path, ending: str, kind: pa.DataType
+):
+    texts = list(FORMULAS)
+    table = replaced(table_of(len(texts)), key=texts)
+    table = table.set_column(1, "=key", table["key"].cast(kind))
+    table = table.append_column("minus", pa.array(-np.arange(len(texts))))
+    pa.parquet.write_table(table, tmp_path / "in.parquet")
+    ids = ["=key", "minus"]
+    score(model, tmp_path / "in.parquet", tmp_path / f"out{ending}", ids=ids)
+    score(model, tmp_path / "in.parquet", tmp_path / f"as-they-are{ending}", ids=ids, escape_formulas=False)
+    if ending == ".csv":
+        escaped, plain = (_cells(tmp_path / f"{name}.csv") for name in ("out", "as-they-are"))
+        assert escaped["'=key"] == [FORMULAS[text] for text in texts]
+        assert plain["=key"] == texts
+        assert escaped["minus"] == plain["minus"] == [str(-i) for i in range(len(texts))]
+        assert escaped["prediction"] == plain["prediction"]
+    else:
+        assert read(tmp_path / f"out{ending}").equals(read(tmp_path / f"as-they-are{ending}"))
+        assert read(tmp_path / f"out{ending}")["=key"].cast(pa.string()).to_pylist() == texts
+
+
+def _cells(path: Path) -> dict[str, list[str]]:
+    """The columns of a CSV file as texts, by Python's own reader."""
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def test_labels_of_a_csv_file_that_look_like_formulas_are_escaped(tmp_path: Path):
+    X = features_of(60, 0)
+    labels = np.where(X[:, 0] > 0, "=yes", "-1")
+    fitted = KernelLearningClassifier(GaussianFamily([0.1]), "unif", predictor="krr", probability=False).fit(X, labels)
+    of_formulas = Model(fitted, FEATURES, np.zeros(3), np.ones(3), {"target": "y", "drop": ["comment", "key"]})
+    score(of_formulas, write(table_of(60), tmp_path / "in.parquet", 60), tmp_path / "out.csv")
+    cells = _cells(tmp_path / "out.csv")
+    assert set(cells["prediction"]) == {"'=yes", "-1"}
 
 
 @pytest.mark.parametrize("kind", ["text", "whole", "truth", "regression"])
