@@ -29,7 +29,14 @@ from learnkernels.flows.functions import (
     require_files,
     set_up,
 )
-from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, told
+from learnkernels.tasks.environment import (
+    AS_SHOWN,
+    folder_key,
+    key_file,
+    prepare_environment,
+    running_server,
+    told,
+)
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
 if TYPE_CHECKING:
@@ -89,7 +96,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the log of
 
 BAD_INPUT = 2
 
-UI_SHOWS = "learnkernels ui     shows this run in Prefect and MLflow; the chart of this comparison is then"
+UI_SHOWS = "learnkernels ui     shows this run in Prefect and MLflow; this then prints where:"
 
 CHART = "the chart of this comparison, on the MLflow server that MLFLOW_TRACKING_URI names:"
 
@@ -241,6 +248,7 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows, served = display_table(summary), os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http")
+    where = chart if served else f"learnkernels open {shlex.quote(str(results))}"
     say(f"{config.name}: comparison of methods", "", *verdicts(summary), "")
     show_table(rows, folded=("dataset", "method"), numbers=True)
     say(
@@ -251,7 +259,7 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
         "",
         *([f"next:    {again}     writes this configuration, for editing and training"] if again else []),
         f"{'        ' if again else 'next:   '} {CHART if served else UI_SHOWS}",
-        f"         {chart}",
+        f"         {where}",
         f"report:  {results / 'report.md'}",
         f"results: {results}",
     )
@@ -465,6 +473,28 @@ def ui(prefect_port: PrefectPort = 4200, mlflow_port: MlflowPort = 5000) -> None
         from learnkernels.tasks.operate.servers import serve
 
         serve(prefect_port, mlflow_port, _report)
+
+
+@app.command("open")
+def open_run(
+    run: Annotated[str, typer.Argument(help="Folder of results, or the name of a run.", metavar="RUN")],
+) -> None:
+    """Show a comparison, training or decision in MLflow and Prefect: print its addresses, and open the first.
+
+    The servers are those of `learnkernels ui` or `up` in this folder, or those that MLFLOW_TRACKING_URI and
+    PREFECT_API_URL name.
+    """
+    with user_errors("nothing was changed"):
+        prepare_environment()
+        if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
+            os.environ["PREFECT_API_URL"] = address  # from which Prefect derives the address of its pages
+        from learnkernels.tasks.evidence.places import pages_of_run
+
+        pages = pages_of_run(run)
+    for name, address in pages.items():
+        say(f"{name + ':':14}{address}")
+    if sys.stdout.isatty() and (sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)):
+        typer.launch(next(iter(pages.values())))
 
 
 @app.command()

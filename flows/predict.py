@@ -52,7 +52,7 @@ def predict(
     ] = "",
     strict: Annotated[bool, shown("Refuse columns that the model does not read; else they are ignored.")] = False,
     escape_formulas: Annotated[
-        bool, shown("Write an apostrophe before texts of a CSV output that a spreadsheet would take for formulas.")
+        bool, shown("Write an apostrophe before texts of a CSV output that a spreadsheet would run as formulas.")
     ] = True,
 ) -> dict[str, Any]:
     """Score the rows of a file with a registered model, in batches, with constant memory.

@@ -746,7 +746,7 @@ def _common_decimal(kinds: Sequence[Any]) -> Any:
 
 
 FORMULA, SIGNED_NUMBER = r"^[=+\-@\t\r]", r"^[+-](\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-"""How texts begin that a spreadsheet takes for formulas, and the ones among them that it takes for numbers."""
+"""Beginnings of texts that a spreadsheet runs as formulas, and texts among them that it reads as numbers."""
 
 
 def escape_formulas(table: Any) -> Any:
@@ -782,7 +782,7 @@ class TableOutput(AbstractContextManager["TableOutput"]):
     schema : pyarrow.Schema
         Its metadata is kept by Parquet and Arrow.
     escaped : bool
-        Whether texts of a CSV file are escaped that a spreadsheet would take for formulas.
+        Whether texts of a CSV file are escaped that a spreadsheet would run as formulas.
     """
 
     def __init__(self, path: Path, location: Location, schema: Any, escaped: bool = False) -> None:

@@ -271,8 +271,16 @@ def mlflow_ui() -> str:
     """Return where the pages of MLflow are; for a local store, where `learnkernels ui` shows it."""
     import mlflow
 
-    uri = mlflow.get_tracking_uri()
-    return without_passwords(uri).rstrip("/") if uri.startswith("http") else running_server("mlflow") or UI
+    if mlflow_is_served():
+        return without_passwords(mlflow.get_tracking_uri()).rstrip("/")
+    return running_server("mlflow") or UI
+
+
+def mlflow_is_served() -> bool:
+    """Return whether the store is a server, whose pages keep their address."""
+    import mlflow
+
+    return mlflow.get_tracking_uri().startswith("http")
 
 
 @contextmanager

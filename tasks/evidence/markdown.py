@@ -72,11 +72,15 @@ def link(name: object, place: str) -> Markdown:
 
 
 def link_list(links: Mapping[str, str]) -> list[str]:
-    """Return a list of places, addresses as links and paths as they are."""
+    """Return a list of places, addresses as links, paths as they are, and Markdown after its name."""
     return [
-        f"- {link(name, place)}" if place.startswith("http") else f"- {plain(name)}: {code(place)}"
+        f"- {link(name, place)}" if place.startswith("http") else f"- {plain(name)}: {_shown(place)}"
         for name, place in links.items()
     ]
+
+
+def _shown(place: str) -> Markdown:
+    return place if isinstance(place, Markdown) else code(place)
 
 
 def inline_links(links: Mapping[str, str]) -> Markdown:

@@ -22,6 +22,7 @@ from learnkernels.kernels.protocol.metrics import in_words
 from learnkernels.tasks.evidence import tables
 from learnkernels.tasks.evidence.figures import inline, run_figures, save_figure
 from learnkernels.tasks.evidence.markdown import link_list, plain, render
+from learnkernels.tasks.evidence.places import links_of_report
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, critical_difference
@@ -279,12 +280,10 @@ def write_results(
     """
     run, about = tables.RunTables.of(tables.read_folds(refs)), environment(refs)
     target = Path("results") / config.name / run_id
-    links = {"results": str(target), **links}
-    shown = report_values(config, run, links, about.get("earlier", []), skipped)
+    shown = report_values(config, run, {"results": str(target), **links}, about.get("earlier", []), skipped)
     drawn = run_figures(run)
     texts = {
         "results.tex": tables.latex(run.summary, run.ranks),
-        "report.md": render("comparison.md", figure=None, **shown),
         "config.yaml": yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False),
         "environment.json": json.dumps(about, indent=1),
     }
@@ -301,6 +300,8 @@ def write_results(
             (folder / name).write_text(text, encoding="utf-8")
         for name, figure in drawn.items():
             save_figure(figure, folder / name, config.figures)
+        lasting = {**shown, "links": links_of_report(folder, target, links)}
+        (folder / "report.md").write_text(render("comparison.md", figure=None, **lasting), encoding="utf-8")
     _publish(config, run, render("comparison.md", figure=first, **shown), shown)
     return str(target)
 

@@ -111,6 +111,7 @@ class TrackedRun:
     run_id: str
     flow_run_id: str
     name: str = ""
+    level: Level = "sweep"
 
     @property
     def url(self) -> str:
@@ -161,7 +162,7 @@ def tracked_run(
     with last_word(lambda: _end(client, experiment_id, run_id, "KILLED")):
         try:
             run = client.create_run(experiment_id, run_name=run_name, tags=tags)
-            tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id, run_id)
+            tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id, run_id, level)
             with _system_metrics(tracked, tracking):
                 yield tracked
         except BaseException as error:
@@ -198,6 +199,18 @@ def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> 
     ours = f"attributes.status = 'RUNNING' and tags.`{RUN}` = '{run_id}' and tags.`{OWNER}` = '{Owner.this()}'"
     for run in client.search_runs([experiment_id], ours):
         client.set_terminated(run.info.run_id, status)
+
+
+def find_run(name: str) -> TrackedRun | None:
+    """Return the run of the flow whose results have a name, or None where the store has none."""
+    with mlflow_store() as client:
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        wanted = f"tags.`{RUN}` = '{name}' and tags.`{LEVEL}` != 'result'"
+        runs = client.search_runs(experiments, wanted, max_results=1)
+    if not runs:
+        return None
+    info, tags = runs[0].info, runs[0].data.tags
+    return TrackedRun(info.experiment_id, info.run_id, tags.get("prefect.flow_run_id", ""), name, tags[LEVEL])
 
 
 def _tags(tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:

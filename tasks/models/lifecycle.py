@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import plain
 from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.evidence.mlflow_pages import weight_metrics
+from learnkernels.tasks.evidence.places import links_of_report
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import PARENT, TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
@@ -127,13 +129,15 @@ def write_training(
     target = Path("results") / version.name / run_id
     title = f"{version.name} version {version.version}"
     links = {"results": str(target), "MLflow run": run.url}
-    report = training.describe_training(choice, about, version.name, version.version, links)
+    describe = partial(training.describe_training, choice, about, version.name, version.version)
+    report = describe(links)
     with atomic_path(target) as folder:
         folder.mkdir()
-        (folder / "report.md").write_text(report, encoding="utf-8")
         (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
         (folder / "model.npz").write_bytes(path.read_bytes())
         read_folds(results).to_parquet(folder / "folds.parquet", index=False)
+        lasting = links_of_report(folder, target, {"MLflow run": run.url})
+        (folder / "report.md").write_text(describe(lasting), encoding="utf-8")
     log_run(run, note=report, artifacts=target)
     create_table_artifact(
         list(choice.candidates),
@@ -221,10 +225,11 @@ def record_decision(
     target, links = Path("results") / decision.model / run_id, {"MLflow run": run.url}
     with atomic_path(target) as folder:
         folder.mkdir()
-        (folder / "report.md").write_text(promotion.describe_decision(decision, links), encoding="utf-8")
         (folder / "decision.json").write_text(json.dumps(asdict(decision), indent=1), encoding="utf-8")
         for name, of in zip(("challenger", "champion"), results or (), strict=False):
             read_folds([of]).to_parquet(folder / f"folds_{name}.parquet", index=False)
+        lasting = promotion.describe_decision(decision, links_of_report(folder, target, links))
+        (folder / "report.md").write_text(lasting, encoding="utf-8")
     measured = {
         "challenger/test_error": decision.challenger.mean,
         "champion/test_error": None if decision.defender is None else decision.defender.mean,

@@ -333,7 +333,7 @@ class Asked:
     drift : DriftConfig
         When rows differ too much from the training rows, and whether no output is written then.
     escape_formulas : bool
-        Whether an apostrophe leads texts of a CSV output that a spreadsheet would take for formulas.
+        Whether an apostrophe leads texts of a CSV output that a spreadsheet would run as formulas.
     """
 
     ids: tuple[str, ...] = ()

@@ -207,9 +207,18 @@ def test_from_the_clock_to_the_predictions(used_home: Path, ports: tuple[int, in
         scored = result_of(work, completed(api, key, predict.name)[-1])
         mlflow = f"http://127.0.0.1:{ports[1]}/api/2.0/mlflow"
         run = httpx.get(f"{mlflow}/runs/get", params={"run_id": trained["mlflow_run"]}, auth=key).json()["run"]
+        shown = learnkernels(home, "open", trained["results"])
+        assert shown.returncode == 0, shown.stderr
+        of_mlflow, of_prefect = (line.split()[-1] for line in shown.stdout.splitlines())
+        assert of_mlflow.startswith(f"http://127.0.0.1:{ports[1]}/#/experiments/{run['info']['experiment_id']}/runs/")
+        assert f"/runs/{trained['mlflow_run']}?" in of_mlflow
+        assert of_prefect.startswith(f"http://127.0.0.1:{ports[0]}/v2/runs/flow-run/")
         alias = {"name": "demo", "alias": "champion"}
         champion = httpx.get(f"{mlflow}/registered-models/alias", params=alias, auth=key).json()["model_version"]
 
+    closed = learnkernels(home, "open", trained["results"])
+    assert closed.returncode == 2
+    assert f"error: nothing shows {trained['results']} now; start 'learnkernels ui'" in closed.stderr
     assert run["info"]["status"] == "FINISHED"
     assert (trained["model"], trained["version"]) == ("demo", 1)
     assert promoted["champion"] == scored["version"] == int(champion["version"]) == 1

@@ -32,7 +32,7 @@ MADE = ("gallery", "guide", "__pycache__")
 def test_the_pages_name_every_command_learner_and_configuration():
     commands = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
-        assert f"| `learnkernels {command.callback.__name__}` |" in commands
+        assert f"| `learnkernels {command.name or command.callback.__name__}` |" in commands
     choose = (DOCS / "choose.md").read_text(encoding="utf-8")
     assert [learner for learner in LEARNERS if f"`{learner}`" not in choose] == []
     for page in [ROOT / "README.md", *DOCS.glob("*.md")]:

@@ -1,6 +1,7 @@
 """The whole comparison: real Prefect, real Dask, real MLflow, real data."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from sklearn.datasets import load_wine
 from learnkernels.conf import errors, schema
 from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
+from learnkernels.tasks.evidence import places
 from learnkernels.tasks.evidence.mlflow_pages import LEVEL
 from learnkernels.tasks.evidence.tracking import OWNER
 from learnkernels.tasks.naming import THREADS, from_store, side_by_side, step
@@ -90,6 +92,38 @@ def compared(**keys: Any) -> tuple[pd.DataFrame, Path, dict[str, Any]]:
 def finished(prefect_server: None, module_folder: Path) -> dict[str, str]:
     """One finished comparison; tests that use it share its working folder, store of results and MLflow database."""
     return dict(compare(small()))
+
+
+def test_links_of_a_report_lead_to_the_files_beside_it_and_name_the_command_that_finds_its_pages(
+    finished: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    folder = Path(finished["results"])
+    report = (folder / "report.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\(([^)]+)\)", report)
+    assert {"summary.parquet", "config.yaml", "alignment_vs_error.png"} <= set(linked)
+    assert [name for name in linked if not (folder / name).is_file()] == []
+    assert f"`learnkernels open {folder}`" in report
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example.org")  # a server, whose pages stay where they are
+    page = "http://mlflow.example.org/#/experiments/1"
+    assert places.links_of_report(folder, folder, {"MLflow chart": page})["MLflow chart"] == page
+
+
+def test_the_pages_of_a_run_are_found_by_its_folder_its_report_or_its_name(
+    finished: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    folder = Path(finished["results"])
+    for place in (str(folder), f"{folder}/", str(folder / "report.md"), folder.name):
+        with pytest.raises(errors.InputError, match="nothing shows .* now; start 'learnkernels ui' in another"):
+            places.pages_of_run(place)
+        monkeypatch.setattr(places, "running_server", lambda name: "http://127.0.0.1:1")  # as if one was there
+        pages = places.pages_of_run(place)
+        monkeypatch.undo()
+        assert list(pages) == ["MLflow run", "MLflow chart", "Prefect"]
+        assert f"/runs/{finished['mlflow_run']}" in pages["MLflow run"]
+        assert pages["MLflow chart"].endswith(finished["mlflow_chart"].partition("#")[2])
+    for unknown in ("small", "results", "it's", "", "results/small"):
+        with pytest.raises(errors.InputError, match=r"there is no run .* in sqlite:.*; give a folder below results/"):
+            places.pages_of_run(unknown)
 
 
 def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str, str]):

@@ -66,6 +66,10 @@ def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, 
     assert {path.name for path in Path(trained["results"]).iterdir()} == {
         "report.md", "about.json", "model.npz", "folds.parquet",
     }  # fmt: skip
+    report = (Path(trained["results"]) / "report.md").read_text(encoding="utf-8")
+    assert "[model.npz](model.npz)" in report
+    assert f"`learnkernels open {trained['results']}`" in report
+    assert "http://127.0.0.1" not in report
     assert file_digest(Path(trained["results"]) / "model.npz") == find_version("wine/1").digest
     about = get_model_info("models:/wine@challenger")
     assert None not in (about.signature, about.saved_input_example_info)
@@ -365,6 +369,8 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
     decided = promote("patients")
     report = (Path(decided["results"]) / "report.md").read_text(encoding="utf-8")
     assert "Test error (1 - average_precision of well) on patients" in report
+    assert f"`learnkernels open {decided['results']}`" in report
+    assert "[decision.json](decision.json)" in report
     unweighed = weighed | {"weights": None}
     train(patients(datasets=[unweighed]), "patients")
     with pytest.raises(InputError, match="model patients: the recipes of champion and challenger weigh the rows of"):

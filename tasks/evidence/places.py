@@ -1,0 +1,69 @@
+"""Where the evidence of a run is: links that last in a report, and the pages of MLflow and Prefect at this moment."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from learnkernels.conf.errors import InputError, short
+from learnkernels.tasks.environment import running_server
+from learnkernels.tasks.evidence.databases import mlflow_address, mlflow_is_served
+from learnkernels.tasks.evidence.markdown import Markdown, link
+
+RUN_NAME = re.compile(r"[\w.-]+")
+"""Names of folders of results, each that of its run."""
+
+
+def links_of_report(written: Path, target: Path, pages: Mapping[str, str]) -> dict[str, str]:
+    """Return the links of a report that lies in a folder of results: to the files next to it, and to pages.
+
+    Pages of `learnkernels ui` have an address while that runs, on the ports that it was given: a report names the
+    command that finds it.
+
+    Parameters
+    ----------
+    written : Path
+        Folder that holds the files, until it becomes the target.
+    target : Path
+        Folder of results.
+    pages : mapping of str to str
+        Addresses of pages, which last if MLflow is a server of its own.
+    """
+    names = sorted(path.name for path in written.iterdir() if path.is_file())
+    links: dict[str, str] = {"files": Markdown(", ".join(link(name, name) for name in names))}
+    if mlflow_is_served():
+        return links | pages
+    return links | {"pages in MLflow and Prefect": f"learnkernels open {shlex.quote(str(target))}"}
+
+
+def pages_of_run(place: str) -> dict[str, str]:
+    """Return the addresses of a run's pages on servers that are there now.
+
+    Parameters
+    ----------
+    place : str
+        Folder of results, a file in it, or the name of the run.
+
+    Raises
+    ------
+    InputError
+        MLflow's store has no such run, or nothing shows it now.
+    """
+    from learnkernels.tasks.evidence.tracking import find_run  # brings MLflow and Prefect along
+
+    path = Path(place)
+    name = path.resolve().parent.name if path.is_file() else path.name
+    run = find_run(name) if RUN_NAME.fullmatch(name) else None
+    if run is None:
+        raise InputError(
+            f"there is no run {short(name)} in {mlflow_address()}; give a folder below results/NAME/, as commands "
+            "print it, in the working directory of the run."
+        )
+    if not mlflow_is_served() and running_server("mlflow") is None:
+        raise InputError(f"nothing shows {place} now; start 'learnkernels ui' in another terminal, and try again.")
+    pages = {"MLflow run": run.url}
+    if run.level == "sweep":
+        pages["MLflow chart"] = run.chart_url
+    return pages | {"Prefect": run.flow_run_url}
