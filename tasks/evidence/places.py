@@ -34,7 +34,7 @@ def links_of_report(written: Path, target: Path, pages: Mapping[str, str]) -> di
     names = sorted(path.name for path in written.iterdir() if path.is_file())
     links: dict[str, str] = {"files": Markdown(", ".join(link(name, name) for name in names))}
     if mlflow_is_served():
-        return links | pages
+        return {**links, **pages}
     return links | {"pages in MLflow and Prefect": f"learnkernels open {shlex.quote(str(target))}"}
 
 
@@ -64,6 +64,6 @@ def pages_of_run(place: str) -> dict[str, str]:
     if not mlflow_is_served() and running_server("mlflow") is None:
         raise InputError(f"nothing shows {place} now; start 'learnkernels ui' in another terminal, and try again.")
     pages = {"MLflow run": run.url}
-    if run.level == "sweep":
+    if run.level == "comparison":
         pages["MLflow chart"] = run.chart_url
     return pages | {"Prefect": run.flow_run_url}

@@ -111,7 +111,7 @@ class TrackedRun:
     run_id: str
     flow_run_id: str
     name: str = ""
-    level: Level = "sweep"
+    level: str = "comparison"
 
     @property
     def url(self) -> str:

@@ -113,7 +113,7 @@ def test_the_pages_of_a_run_are_found_by_its_folder_its_report_or_its_name(
 ):
     folder = Path(finished["results"])
     for place in (str(folder), f"{folder}/", str(folder / "report.md"), folder.name):
-        with pytest.raises(errors.InputError, match="nothing shows .* now; start 'learnkernels ui' in another"):
+        with pytest.raises(errors.InputError, match=r"nothing shows .* now; start 'learnkernels ui' in another"):
             places.pages_of_run(place)
         monkeypatch.setattr(places, "running_server", lambda name: "http://127.0.0.1:1")  # as if one was there
         pages = places.pages_of_run(place)
