@@ -248,7 +248,7 @@ PAGES = (
         ("statistics of 7 kernels",), "The log of a run tells who won",
     ),
     Shot(
-        "prefect-report", lambda at: at.artifact("comparison-report"), "img[alt='alignment against error']",
+        "prefect-report", lambda at: at.artifact("comparison-report"), "img[alt='errors of all methods']",
         ("comparison of methods", "has the lowest"), "The report of a run", height=1100,
     ),
     Shot(

@@ -1,6 +1,4 @@
-"""Figures of a run: alignment against error, convergence, shares, base kernels that were found, what features
-count.
-"""
+"""Figures of a run: errors of all methods, alignment against error, convergence, selected kernels, relevance, ranks."""
 
 from __future__ import annotations
 
@@ -30,6 +28,11 @@ MARKERS = "oDs^vP*X"
 PANELS_A_ROW = 3
 """Data sets side by side in a figure."""
 
+MEAN_SIZE, TRIAL_SIZE = 90, 18
+"""Areas of the marks of means and of trials, in square points."""
+
+MEAN_LABEL = "mean over trials"
+
 INLINE_BYTES = 400_000
 """Largest figure that is put into a Prefect artifact; a larger one is in MLflow and in the results folder alone."""
 
@@ -40,18 +43,18 @@ def colors_of(table: pd.DataFrame) -> dict[str, str]:
     return learner_colors(dict(zip(first["learner"], first["algorithm"], strict=True)))
 
 
-def panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """Return a figure of one panel per data set, a few side by side."""
+def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[Axes]]:
+    """Return a figure of one panel per data set, a few side by side, each as high as given in inches."""
     from matplotlib.figure import Figure  # here: most commands draw nothing
 
     columns = min(len(datasets), PANELS_A_ROW)
     rows = -(-len(datasets) // columns)
-    figure = Figure(figsize=(4.6 * columns + 1.6, 4.2 * rows), layout="constrained")
+    figure = Figure(figsize=(4.6 * columns + 1.6, height * rows), layout="constrained")
     axes = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
     for unused in axes[len(datasets) :]:
         unused.set_axis_off()
     for axis, dataset in zip(axes, datasets, strict=False):
-        axis.set_title(dataset)
+        axis.set_title(dataset, parse_math=False)
         axis.grid(alpha=0.3)
     return figure, axes[: len(datasets)]
 
@@ -63,9 +66,10 @@ def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 
 def run_figures(run: tables.RunTables) -> dict[str, Figure]:
-    """Return the figures of a run by the names of their files, *alignment against error* first."""
+    """Return the figures of a run by the names of their files, *errors of all methods* first."""
     folds, colors = run.folds, colors_of(run.summary)
     drawn = {
+        "errors": errors_figure(folds, run.summary),
         "alignment_vs_error": alignment_figure(folds, run.summary),
         "convergence": convergence_figure(folds, colors),
         "history": history_figure(folds, colors),
@@ -88,33 +92,190 @@ def save_figure(figure: Figure, path: Path, wanted: FiguresConfig | None) -> Non
             figure.savefig(path.with_suffix(f".{wanted.format}"), dpi=300)
 
 
-def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *alignment against error*: a panel per data set, a color per learner, each trial and the mean.
+def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
+    """Return the figure *errors of all methods*: a panel per data set, a row per method, the lowest mean error on top.
 
-    The title of a panel names the learner of the lowest mean error, and a ring marks it, if it has a kernel.
+    Small marks are trials, large marks are means, and a dashed line is the mean error of the best constant.
+    """
+    methods = summary[summary["algorithm"] != CONSTANT]
+    datasets = list(methods["dataset"].unique())
+    most_methods = int(methods.groupby("dataset").size().max())
+    figure, axes = panels(datasets, height=1.6 + 0.3 * most_methods)
+    colors = colors_of(summary)
+    for axis, dataset in zip(axes, datasets, strict=True):
+        ranked = methods[methods["dataset"] == dataset].sort_values("error_mean", kind="stable")
+        trials = folds[(folds["dataset"] == dataset) & (folds["algorithm"] != CONSTANT)]
+        for place, row in enumerate(ranked.itertuples()):
+            errors = trials.loc[trials["learner"] == row.learner, "error"]
+            color = colors[str(row.learner)]
+            axis.scatter(errors, np.full(len(errors), place), s=TRIAL_SIZE, color=color, alpha=0.5, linewidth=0)
+            axis.scatter(row.error_mean, place, s=MEAN_SIZE, color=color, edgecolor="black", zorder=3)
+        axis.set_yticks(range(len(ranked)), ranked["learner"], parse_math=False)
+        axis.set_ylim(len(ranked), -0.5)  # the last half row is for a text
+        axis.set_xlabel(f"test error ({ranked['metric'].iloc[0]})", parse_math=False)
+        axis.locator_params(axis="x", nbins=6)
+        _draw_constant(axis, trials)
+    figure.legend(handles=_errors_legend(), loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
+    """Draw the error of the best constant as a vertical line; far from all errors, a text at the edge has its value."""
+    constant = mean_constant_error(trials)
+    low, high = limits_within_reach(trials["error"], [constant])
+    axis.axvline(constant, color="black", linestyle="--", linewidth=1)
+    axis.set_xlim(low, high)
+    if low <= constant <= high or not np.isfinite(constant):
+        return
+    right = constant > high
+    axis.annotate(
+        f"constant {constant:.3g} →" if right else f"← constant {constant:.3g}",
+        (0.98 if right else 0.02, 0.02),
+        xycoords="axes fraction",
+        ha="right" if right else "left",
+        va="bottom",
+        fontsize="small",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+    )
+
+
+def _errors_legend() -> list[Any]:
+    """Return handles that name the marks of *errors of all methods*."""
+    from matplotlib.lines import Line2D  # here, as in `panels`
+
+    mark: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "gray"}
+    return [
+        Line2D([], [], markersize=MEAN_SIZE**0.5, markeredgecolor="black", label=MEAN_LABEL, **mark),
+        Line2D([], [], markersize=TRIAL_SIZE**0.5, alpha=0.5, label="one trial (fold or repeat)", **mark),
+        Line2D([], [], color="black", linestyle="--", linewidth=1, label="best constant"),
+    ]
+
+
+def mean_constant_error(trials: pd.DataFrame) -> float:
+    """Return the mean test error of the best constant over the trials of a data set, which all methods share."""
+    return float(trials.drop_duplicates(["repeat", "fold"])["trivial_error"].mean())
+
+
+def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, float]:
+    """Return limits of an axis around errors, and around those lines that lie no farther out than the errors spread."""
+    values = np.asarray(errors, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    finite = [line for line in lines if np.isfinite(line)]
+    if not len(values):
+        values = np.array(finite or [0.0])
+    low, high = values.min(), values.max()
+    spread = high - low
+    shown = [line for line in finite if spread == 0 or low - spread <= line <= high + spread]
+    low, high = min([low, *shown]), max([high, *shown])
+    margin = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
+    return float(low - margin), float(high + margin)
+
+
+def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
+    """Return the figure *alignment against error*: a panel per data set, a color per learner, means over trials.
+
+    Trials are not drawn: folds that are harder for all learners would look like a trend. Bars are standard errors
+    without the difference between folds, see `errors_without_trial_effect`. Methods without an alignment are horizontal
+    lines. The title of a panel names the method of the lowest mean error, and a ring marks it, if it has a kernel.
     """
     datasets = list(summary["dataset"].unique())
-    figure, axes = panels(datasets)
+    figure, axes = panels(datasets, height=4.6)
+    colors = colors_of(summary)
+    markers = {learner: MARKERS[place % len(MARKERS)] for place, learner in enumerate(colors)}
     for axis, dataset in zip(axes, datasets, strict=True):
-        for c, (learner, color) in enumerate(colors_of(summary).items()):
-            of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
-            means = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)]
-            if means.empty or pd.isna(means.iloc[0].alignment_mean):
-                continue  # it combines hypotheses and has no kernel
-            mean = means.iloc[0]
-            style: dict[str, Any] = {"color": color, "marker": MARKERS[c % len(MARKERS)]}
-            axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
-            axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
-            if mean.best:
-                ring: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.5}
-                axis.scatter(mean.alignment_mean, mean.error_mean, s=360, marker="o", **ring)
-            axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
-            axis.locator_params(axis="x", nbins=6)
-        won = summary[(summary["dataset"] == dataset) & summary["best"]]
-        names = [f"{one.learner}{' (no kernel)' * pd.isna(one.alignment_mean)}" for one in won.itertuples()]
+        methods = summary[summary["dataset"] == dataset]
+        aligned = methods[methods["alignment_mean"].notna()]
+        trials = folds[(folds["dataset"] == dataset) & folds["learner"].isin(aligned["learner"])]
+        standard_errors = errors_without_trial_effect(trials).groupby(trials["learner"]).sem().fillna(0.0)
+        for row in aligned.itertuples():
+            style: dict[str, Any] = {"color": colors[str(row.learner)], "marker": markers[str(row.learner)]}
+            bar: dict[str, Any] = {"color": style["color"], "elinewidth": 1.5, "capsize": 3, "fmt": "none", "zorder": 2}
+            axis.errorbar(row.alignment_mean, row.error_mean, yerr=standard_errors[row.learner], **bar)
+            mean: dict[str, Any] = {"s": MEAN_SIZE, "edgecolor": "black", "zorder": 3, "label": row.learner}
+            axis.scatter(row.alignment_mean, row.error_mean, **mean, **style)
+            if row.best:
+                ring: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.5, "zorder": 3}
+                axis.scatter(row.alignment_mean, row.error_mean, s=4 * MEAN_SIZE, marker="o", **ring)
+        spread = aligned["learner"].map(standard_errors)
+        reach = [*(aligned["error_mean"] - spread), *(aligned["error_mean"] + spread)]
+        _draw_unaligned(axis, reach, methods[methods["alignment_mean"].isna()], colors)
+        axis.set_xlabel("centered alignment (training rows)")
+        axis.set_ylabel(f"test error ({methods['metric'].iloc[0]})", parse_math=False)
+        axis.locator_params(axis="x", nbins=5)
+        axis.margins(x=0.12)
+        won = methods[methods["best"]]
+        names = [f"{row.learner}{' (no kernel)' * pd.isna(row.alignment_mean)}" for row in won.itertuples()]
         axis.set_title(f"{dataset}\nlowest error: {', '.join(names)}", parse_math=False)
     add_legend(figure, axes)
+    figure.legend(handles=_alignment_legend(), loc="outside lower center", ncols=min(len(datasets), 2))
     return figure
+
+
+def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
+    """Return errors less the mean of each trial over the learners, plus the mean of all trials.
+
+    The mean of each learner stays the same, since all learners of a data set have the same trials.
+    """
+    of_trial = trials.groupby(["repeat", "fold"])["error"].transform("mean")
+    return trials["error"] - of_trial + trials["error"].mean()
+
+
+def _draw_unaligned(axis: Axes, errors: Sequence[float], methods: pd.DataFrame, colors: Mapping[str, str]) -> None:
+    """Draw mean errors of methods without an alignment as horizontal lines, named at the right edge of the panel.
+
+    A method far above or below the errors of the others has an arrow in place of a line.
+    """
+    low, high = limits_within_reach(errors, list(methods["error_mean"]))
+    axis.set_ylim(low, high)
+    ranked = methods.sort_values("error_mean", kind="stable")
+    heights = [float(np.clip((error - low) / (high - low), 0.0, 1.0)) for error in ranked["error_mean"]]
+    for row, height, at in zip(ranked.itertuples(), heights, spread_apart(heights, 0.055), strict=True):
+        text, color = str(row.learner), colors[str(row.learner)]
+        if row.error_mean > high:
+            text += f" {row.error_mean:.3g} ↑"
+        elif row.error_mean < low:
+            text += f" {row.error_mean:.3g} ↓"
+        axis.axhline(row.error_mean, color=color, linestyle="--", linewidth=1.2, zorder=1)
+        axis.annotate(
+            text,
+            (1.0, height),
+            (1.04, at),
+            xycoords="axes fraction",
+            va="center",
+            fontsize="small",
+            annotation_clip=False,
+            parse_math=False,
+            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
+        )
+
+
+def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
+    """Return ascending positions of labels, moved as little as needed for a gap between each two neighbors."""
+    places = list(positions)
+    for _ in range(100):
+        close = [k for k in range(1, len(places)) if places[k] - places[k - 1] < gap - 1e-9]
+        if not close:
+            break
+        for k in close:
+            push = max(0.0, gap - (places[k] - places[k - 1])) / 2
+            places[k - 1] -= push
+            places[k] += push
+    return places
+
+
+def _alignment_legend() -> list[Any]:
+    """Return handles that name the marks of *alignment against error*."""
+    from matplotlib.lines import Line2D  # here, as in `panels`
+
+    mark: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "gray"}
+    ring: dict[str, Any] = mark | {"markerfacecolor": "none", "markeredgecolor": "black"}
+    bar: dict[str, Any] = {"linestyle": "none", "marker": "|", "color": "gray", "markeredgewidth": 1.5}
+    return [
+        Line2D([], [], markersize=MEAN_SIZE**0.5, markeredgecolor="black", label=MEAN_LABEL, **mark),
+        Line2D([], [], markersize=16, label="± standard error, less what a fold adds to all learners", **bar),
+        Line2D([], [], markersize=1.6 * MEAN_SIZE**0.5, label="lowest mean error", **ring),
+        Line2D([], [], color="gray", linestyle="--", linewidth=1.2, label="mean of a method without an alignment"),
+    ]
 
 
 def by_learner(

@@ -37,6 +37,9 @@ MLFLOW_HINT = (
     "links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
 )
 
+REPORTED_FIGURES = {"errors": "errors of all methods", "alignment_vs_error": "alignment against error"}
+"""Figures that a report shows, by the names of their files, the first one on top."""
+
 SHOWN_NOTES = 2
 """Remarks of a predictor in the report: one that is fitted for each C has some for each."""
 
@@ -192,7 +195,7 @@ def report_values(
     earlier: Sequence[Mapping[str, str]] = (),
     skipped: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what the report of a run shows, but for the figure: the values of its template.
+    """Return what the report of a run shows, but for the figures: the values of its template.
 
     `earlier` are versions of libraries, other than today's, that results in the store were computed with; `skipped`
     says which learners do not serve a data set.
@@ -282,6 +285,7 @@ def write_results(
     target = Path("results") / config.name / run_id
     shown = report_values(config, run, {"results": str(target), **links}, about.get("earlier", []), skipped)
     drawn = run_figures(run)
+    files = {title: f"{name}.png" for name, title in REPORTED_FIGURES.items()}
     texts = {
         "results.tex": tables.latex(run.summary, run.ranks),
         "config.yaml": yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False),
@@ -291,7 +295,9 @@ def write_results(
         texts["pairwise.tex"] = tables.latex_table(pd.concat(tables.pairwise_tables(run.pairwise, "p_holm")))
     frames = {"folds": run.folds.drop(columns=tables.STORED), "summary": run.summary, "pairwise": run.pairwise}
     frames |= {f"rows/{file_name(name)}": of for name, of in rows.items()}
-    first = inline(drawn["alignment_vs_error"])
+    shown_figures = {title: drawn[name] for name, title in REPORTED_FIGURES.items()}
+    addresses = {title: inline(figure) for title, figure in shown_figures.items()}
+    inlined = {title: address for title, address in addresses.items() if address is not None}
     with atomic_path(target) as folder:
         (folder / "rows").mkdir(parents=True)
         for name, frame in frames.items():
@@ -301,8 +307,8 @@ def write_results(
         for name, figure in drawn.items():
             save_figure(figure, folder / name, config.figures)
         lasting = {**shown, "links": links_of_report(folder, target, links)}
-        (folder / "report.md").write_text(render("comparison.md", figure=None, **lasting), encoding="utf-8")
-    _publish(config, run, render("comparison.md", figure=first, **shown), shown)
+        (folder / "report.md").write_text(render("comparison.md", figures=files, **lasting), encoding="utf-8")
+    _publish(config, run, render("comparison.md", figures=inlined, **shown), shown)
     return str(target)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -71,16 +72,16 @@ def folds(errors: dict[str, list[float]] = ERRORS, dataset: str = "d") -> pd.Dat
 
 
 def report_of(
-    table: pd.DataFrame, links: object = None, *figure: str, baseline: object = None, **protocol: object
+    table: pd.DataFrame, links: object = None, figures: object = None, *, baseline: object = None, **protocol: object
 ) -> str:
     keys = {"name": "small", "datasets": "wine", "kernels": "linear", "learners": ["unif", "alignf"]}
     config = CompareConfig.model_validate(keys | {"baseline": baseline, "protocol": protocol})
-    return rendered(config, table, links, *figure)
+    return rendered(config, table, links, figures)
 
 
-def rendered(config: CompareConfig, table: pd.DataFrame, links: Any = None, figure: str | None = None) -> str:
+def rendered(config: CompareConfig, table: pd.DataFrame, links: Any = None, figures: Any = None) -> str:
     """Return the report of the trials of a run."""
-    return render("comparison.md", figure=figure, **report_values(config, RunTables.of(table), links or {}))
+    return render("comparison.md", figures=figures or {}, **report_values(config, RunTables.of(table), links or {}))
 
 
 def labels(figure: Figure, axis: str = "y") -> list[str]:
@@ -293,7 +294,10 @@ def test_a_report_has_links_predictors_and_a_figure_where_it_has_an_address():
     assert "- results: `results/small/1`" in report
     assert "- [MLflow chart](http://127.0.0.1:5000/#/x)" in report
     address = "data:image/png;base64,AA"
-    assert f"![alignment against error]({address}" in report_of(table, links, address)
+    shown = {"errors of all methods": address, "alignment against error": "alignment_vs_error.png"}
+    first, second = re.findall(r"!\[.*\)", report_of(table, links, shown))
+    assert first == f"![errors of all methods]({address})"
+    assert second == "![alignment against error](alignment_vs_error.png)"
 
 
 def test_a_learner_has_its_own_color_in_every_run():
@@ -307,7 +311,91 @@ def test_a_learner_has_its_own_color_in_every_run():
     assert (len(figures.learner_colors(many)), len(set(figures.learner_colors(many).values()))) == (40, 26)
 
 
-def test_the_first_figure_has_a_panel_a_data_set_that_names_who_wins():
+def panel_marks(axis: Any, size: float) -> np.ndarray:
+    """Return the positions of the marks of a panel of one size."""
+    marks = [of for of in axis.collections if isinstance(of, PathCollection) and of.get_sizes().tolist() == [size]]
+    return np.concatenate([of.get_offsets() for of in marks])
+
+
+METHODS = {
+    "alignf": [0.20, 0.15, 0.28], "unif": [0.30, 0.20, 0.40], "GridSearchCV": [0.25, 0.18, 0.30],
+    "best constant": [0.5, 0.45, 0.55],
+}  # fmt: skip
+
+
+def with_baselines(dataset: str = "d", methods: dict[str, list[float]] = METHODS) -> pd.DataFrame:
+    """Return trials of two learners, and of two baselines, which have no alignment."""
+    table = folds(methods, dataset).replace({"algorithm": {"GridSearchCV": "grid-search", "best constant": "constant"}})
+    table["alignment"] += np.where(table["learner"] == "unif", 0.2, 0.0)
+    table.loc[table["algorithm"].isin(["grid-search", "constant"]), "alignment"] = np.nan
+    return table.assign(trivial_error=np.tile(METHODS["best constant"], len(methods)))
+
+
+@pytest.mark.parametrize("learners", [2, 15])
+def test_errors_of_all_methods_are_sorted_with_every_trial_the_means_and_the_constant(learners: int):
+    drawn = np.random.default_rng(0).uniform(0.1, 0.4, (learners, 3))
+    many = {f"learner {k}": errors.tolist() for k, errors in enumerate(drawn)} | METHODS
+    table = pd.concat([with_baselines("b $x$"), with_baselines("many", many)])
+    summary = summarize(table)
+    figure = figures.errors_figure(table, summary)
+    assert [axis.get_title() for axis in figure.axes] == ["b $x$", "many"]
+    for axis, dataset in zip(figure.axes, ["b $x$", "many"], strict=True):
+        methods = summary[(summary["dataset"] == dataset) & (summary["algorithm"] != "constant")]
+        ranked = methods.sort_values("error_mean", kind="stable")
+        assert [label.get_text() for label in axis.get_yticklabels()] == ranked["learner"].to_list()
+        assert axis.yaxis_inverted()
+        means = [[row.error_mean, place] for place, row in enumerate(ranked.itertuples())]
+        np.testing.assert_array_equal(panel_marks(axis, figures.MEAN_SIZE), means)
+        errors = table[table["dataset"] == dataset].set_index("learner")["error"]
+        trials = [[error, place] for place, name in enumerate(ranked["learner"]) for error in errors[name]]
+        np.testing.assert_array_equal(panel_marks(axis, figures.TRIAL_SIZE), trials)
+        (line,) = axis.lines
+        assert line.get_xdata() == pytest.approx([0.5, 0.5])
+        assert axis.get_xlim()[0] < 0.5 < axis.get_xlim()[1]
+    (legend,) = figure.legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == ["mean over trials", "one trial (fold or repeat)", "best constant"]
+    figure.savefig(BytesIO())
+
+
+@pytest.mark.parametrize("constant", [90.0, -90.0])
+def test_a_constant_far_from_all_errors_is_a_text_at_the_edge(constant: float):
+    table = folds().assign(trivial_error=constant)
+    (axis,) = figures.errors_figure(table, summarize(table)).axes
+    low, high = axis.get_xlim()
+    assert -0.1 < low < 0.15
+    assert 0.40 < high < 0.5
+    (text,) = axis.texts
+    assert text.get_text() == ("constant 90 →" if constant > 0 else "← constant -90")
+
+
+def test_harder_folds_are_no_trend_of_alignment_against_error():
+    table = with_baselines()
+    summary = summarize(table).set_index("learner")
+    figure = figures.alignment_figure(table, summary.reset_index())
+    (axis,) = figure.axes
+    expected = summary.loc[["alignf", "unif"], ["alignment_mean", "error_mean"]]
+    np.testing.assert_allclose(panel_marks(axis, figures.MEAN_SIZE), expected)
+    alignf, unif = np.array(METHODS["alignf"]), np.array(METHODS["unif"])
+    half = np.std((unif - alignf) / 2, ddof=1) / 3**0.5  # by hand: the mean of a fold lies in the middle of two
+    bars = [bar.get_segments()[0][:, 1] for bar in axis.collections if isinstance(bar, LineCollection)]
+    np.testing.assert_allclose(bars, [[mean - half, mean + half] for mean in expected["error_mean"]])
+    lines = [line.get_ydata()[0] for line in axis.lines if len(line.get_ydata()) == 2]
+    assert {summary.loc["GridSearchCV", "error_mean"], summary.loc["best constant", "error_mean"]} <= {*lines}
+    assert {text.get_text() for text in axis.texts} == {"GridSearchCV", "best constant 0.5 ↑"}
+    named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    assert {"mean over trials", "lowest mean error", "mean of a method without an alignment"} <= named
+    figure.savefig(BytesIO())
+
+
+def test_labels_of_lines_that_are_close_are_spread_apart():
+    for positions in ([0.5, 0.5, 0.5, 0.51], [0.0, 1.0], [0.3], [], [1.0, 1.0, 1.0]):
+        places = figures.spread_apart(positions, 0.1)
+        assert np.all(np.diff(places) > 0.099)
+        assert np.mean(places or [0.0]) == pytest.approx(np.mean(positions or [0.0]))
+
+
+def test_alignment_against_error_has_a_panel_a_data_set_that_names_who_wins():
     for datasets, shape in {1: (1, 1), 2: (1, 2), 3: (1, 3), 7: (3, 3)}.items():
         table = pd.concat([folds(dataset=f"d{i}") for i in range(datasets)])
         figure = figures.alignment_figure(table, summarize(table))
@@ -322,8 +410,7 @@ def test_the_first_figure_has_a_panel_a_data_set_that_names_who_wins():
     for axis, (dataset, group) in zip(figure.axes, summary.groupby("dataset"), strict=True):
         best = group.loc[group["error_mean"].idxmin()]
         assert axis.get_title() == f"{dataset}\nlowest error: {best.learner}"
-        (ring,) = [one for one in axis.collections if one.get_sizes().tolist() == [360]]
-        np.testing.assert_allclose(ring.get_offsets(), [[best.alignment_mean, best.error_mean]])
+        np.testing.assert_allclose(panel_marks(axis, 360), [[best.alignment_mean, best.error_mean]])
     assert len({axis.get_title().splitlines()[1] for axis in figure.axes}) == 2
     figure.savefig(BytesIO())  # no name is taken for a formula
 
