@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -17,12 +18,14 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from scipy import stats
 
 from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, CompareConfig
+from learnkernels.conf.schema.compare import FiguresConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.protocol.metrics import in_words
 from learnkernels.tasks.evidence import tables
 from learnkernels.tasks.evidence.figures import inline, run_figures, save_figure
 from learnkernels.tasks.evidence.markdown import link_list, plain, render
 from learnkernels.tasks.evidence.places import links_of_report
+from learnkernels.tasks.evidence.prediction_figures import best_results, figures_folder, write_prediction_figures
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, critical_difference
@@ -302,14 +305,33 @@ def write_results(
         (folder / "rows").mkdir(parents=True)
         for name, frame in frames.items():
             frame.to_parquet(folder / f"{name}.parquet", index=False)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
         for name, figure in drawn.items():
             save_figure(figure, folder / name, config.figures)
+        predictions = _write_figures_of_best(folder, run.summary, refs, config.figures)
         lasting = {**shown, "links": links_of_report(folder, target, links)}
-        (folder / "report.md").write_text(render("comparison.md", figures=files, **lasting), encoding="utf-8")
-    _publish(config, run, render("comparison.md", figures=inlined, **shown), shown)
+        texts["report.md"] = render("comparison.md", figures=files, predictions=predictions, **lasting)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    _publish(config, run, render("comparison.md", figures=inlined, predictions={}, **shown), shown)
     return str(target)
+
+
+def _write_figures_of_best(
+    folder: Path, summary: pd.DataFrame, refs: Sequence[FoldsRef], wanted: FiguresConfig | None
+) -> dict[str, dict[str, str]]:
+    """Write figures of the predictions of the best method of each data set; return their addresses by method and title.
+
+    Addresses are relative to the folder.
+    """
+    addresses: dict[str, dict[str, str]] = {}
+    for ref in best_results(summary, refs):
+        target = figures_folder(folder, ref.dataset, ref.learner)
+        names = write_prediction_figures(target, ref, wanted)
+        if names:
+            place = target.relative_to(folder).as_posix()
+            images = {name.removesuffix(".png").replace("_", " "): quote(f"{place}/{name}") for name in names}
+            addresses[f"{ref.dataset}: {ref.learner}"] = images
+    return addresses
 
 
 def _publish(config: CompareConfig, run: tables.RunTables, report: str, shown: Mapping[str, Any]) -> None:

@@ -52,6 +52,7 @@ from learnkernels.tasks.evidence.mlflow_pages import (
     runs_path,
     weight_metrics,
 )
+from learnkernels.tasks.evidence.prediction_figures import FOLDER, figures_folder
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
@@ -446,7 +447,7 @@ def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str
     """Put the results folder (figures, tables, report, configuration) on the run of the comparison."""
     client = MlflowClient()
     summary = pd.read_parquet(Path(results) / "summary.parquet")
-    _log_ranks(client, comparison, summary)
+    _log_ranks(client, comparison, summary, Path(results))
     files = [path.name for path in Path(results).iterdir()]
     note = comparison_note(
         comparison.experiment_id,
@@ -463,8 +464,8 @@ def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str
     get_run_logger().info("comparison %s: %s", comparison.name, comparison.url)
 
 
-def _log_ranks(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame) -> None:
-    """Log how far each result is from the best of its data set, which is known at the end."""
+def _log_ranks(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path) -> None:
+    """Log how far each result is from the best of its data set, and the figures of predictions of the best ones."""
     now = int(time.time() * 1000)
     p_values = _p_against_best(summary)
     rows = {(row.dataset, row.learner): row for row in summary.itertuples()}
@@ -478,6 +479,9 @@ def _log_ranks(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFra
         }
         known = [Metric(key, value, now, 0) for key, value in rounded(ranks) if np.isfinite(value)]
         client.log_batch(run.info.run_id, metrics=known)
+        predictions = figures_folder(results, row.dataset, row.learner)
+        if predictions.is_dir():
+            client.log_artifacts(run.info.run_id, str(predictions), FOLDER)
 
 
 def _p_against_best(summary: pd.DataFrame) -> dict[tuple[str, str], float]:

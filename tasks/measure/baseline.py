@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +35,8 @@ from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, load_dataset
-from learnkernels.tasks.measure.trials import TrialJob, load_folds, trial_columns
+from learnkernels.tasks.measure.held_out import HeldOutPredictions
+from learnkernels.tasks.measure.trials import HELD_OUT, TrialJob, kept_test_rows, load_folds, trial_columns
 
 CONSTANT: Final = "constant"
 LINEAR: Final = "linear"
@@ -99,26 +100,25 @@ def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
         some = _every_kth(target.values[rows])
         rows, parts = rows[some], [(learning[some], held_out[some]) for learning, held_out in parts]
     trivial = metric.trivial_error(target.take(test), target.take(training))
-    params: dict[str, float]
     if kind == CONSTANT:  # it depends on the metric alone
         constant = [metric.trivial_error(target.take(rows[held]), target.take(rows[of])) for of, held in parts]
-        error, errors, at, C, params = trivial, np.array([[np.mean(constant)]]), (0, 0), np.nan, {}
+        fitted = FittedBaseline(trivial, np.array([[np.mean(constant)]]))
     else:
-        error, errors, at, C, params = _fitted(job, kind, dataset, metric, (rows, parts), training, test)
+        fitted = _fitted(job, kind, dataset, metric, (rows, parts), training, test)
     result = FoldResult(
-        error=error,
+        error=fitted.error,
         trivial_error=trivial,
-        candidate=at[0],
-        position=at[1],
-        validation_errors=errors[at[0]],
-        candidate_errors=errors,
-        C=C,
+        candidate=fitted.candidate,
+        position=fitted.position,
+        validation_errors=fitted.errors[fitted.candidate],
+        candidate_errors=fitted.errors,
+        C=fitted.C,
         edge=False,
         n_train=len(training),
         n_test=len(test),
     )
     kernel: dict[str, Any] = {"n_kernels": 0, "weights": [], "kernels": []}
-    if (gamma := params.get("gamma")) is not None:
+    if (gamma := fitted.params.get("gamma")) is not None:
         kernel = {"n_kernels": 1, "weights": [1.0], "kernels": [f"gaussian gamma={gamma:.4g}"]}
         kernel["parameters"] = [[gamma**-0.5]]
     seconds = time.perf_counter() - started
@@ -127,14 +127,70 @@ def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
         "learner": BASELINE_TITLES[kind],
         "algorithm": kind,
         "predictor": predictor_of(kind, target.task),
-        "params": json.dumps(params),
-        "alignment": _alignment(kind, dataset, training, params),
+        "params": json.dumps(fitted.params),
+        "alignment": _alignment(kind, dataset, training, fitted.params),
         "test_alignment": None,
         "seconds_weights": 0.0,
         "seconds_fit": seconds,
         "seconds_pass": 0.0,
         **kernel,
+        HELD_OUT: _predict_held_out(fitted, target, kept_test_rows(job, folds)),
     }
+
+
+@dataclass(frozen=True)
+class FittedBaseline:
+    """What the validation rows chose, fitted on the training rows.
+
+    Attributes
+    ----------
+    error : float
+        On the test rows.
+    errors : ndarray of shape (n_candidates, L)
+        On the validation rows.
+    candidate, position : int
+        Place of the chosen setting among the errors.
+    C : float
+        The chosen value along the grid; NaN where there is none.
+    params : dict of str to float
+        The chosen setting.
+    estimator : estimator of scikit-learn, optional
+        Fitted on `X`; None of the best constant.
+    X : ndarray or CSR matrix, optional
+        All rows as the estimator reads them.
+    sigmoid : ndarray of shape (2,), optional
+        Slope and offset that turn scores into probabilities, where the metric needs them.
+    """
+
+    error: float
+    errors: np.ndarray
+    candidate: int = 0
+    position: int = 0
+    C: float = np.nan
+    params: dict[str, float] = field(default_factory=dict)
+    estimator: Any = None
+    X: Rows | None = None
+    sigmoid: np.ndarray | None = None
+
+
+def _predict_held_out(fitted: FittedBaseline, target: Target, rows: np.ndarray) -> HeldOutPredictions | None:
+    """Return predictions for some rows; None of the best constant."""
+    estimator = fitted.estimator
+    if estimator is None or fitted.X is None:
+        return None
+    X = fitted.X[rows]
+    scores = likely = None
+    with threadpool_limits(1, user_api="openmp"):  # few rows
+        predicted = np.asarray(estimator.predict(X))
+        if target.task == "classification" and len(estimator.classes_) == len(target.classes):
+            if hasattr(estimator, "predict_proba"):
+                likely = np.asarray(estimator.predict_proba(X))
+            else:
+                scores = np.asarray(estimator.decision_function(X))
+    if scores is not None and fitted.sigmoid is not None:
+        likely = probabilities(scores, fitted.sigmoid)
+    measured = target.take(rows).values
+    return HeldOutPredictions(target.task, target.classes, rows, measured, predicted, scores, likely)
 
 
 def _every_kth(values: np.ndarray) -> np.ndarray:
@@ -173,8 +229,8 @@ def _fitted(
     choosing: Choosing,
     training: np.ndarray,
     test: np.ndarray,
-) -> tuple[float, np.ndarray, tuple[int, int], float, dict[str, float]]:
-    """Return the test error of the best setting, all validation errors, its place among them, C, and itself."""
+) -> FittedBaseline:
+    """Return the best setting, fitted on the training rows, with its test error and all validation errors."""
     target, (rows, parts) = dataset.target, choosing
     X, estimator, values, grid = _tried(kind, job.config.baseline, dataset, training)
     chosen_from, y = X[rows], target.values[rows]
@@ -201,7 +257,7 @@ def _fitted(
         best.fit(X[training], target.values[training])
         error = metric.measure(target.take(test), _told(best, X[test], metric, sigmoid), None)
     params = {name.rpartition("__")[2]: value for name, value in [*chosen.items()][:1]}
-    return error, errors, (candidate, position), grid[position], params
+    return FittedBaseline(error, errors, candidate, position, grid[position], params, best, X, sigmoid)
 
 
 def _tried(

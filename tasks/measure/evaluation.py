@@ -27,8 +27,9 @@ from learnkernels.kernels.predictors.choice import PredictionProblem
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.baseline import predictor_of, search, settings_of
 from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.held_out import write_predictions
 from learnkernels.tasks.measure.statistics import planned_trials, sampled
-from learnkernels.tasks.measure.trials import Held, StatisticsRef, TrialJob, run_trial
+from learnkernels.tasks.measure.trials import HELD_OUT, Held, StatisticsRef, TrialJob, run_trial
 from learnkernels.tasks.naming import from_store, step
 from learnkernels.tasks.own import as_learner, learner_class, sources
 from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
@@ -445,7 +446,13 @@ def run_jobs(
 def write_fold_table(
     path: Path, rows: list[dict[str, Any]], statistics: Sequence[StatisticsRef], n_parallel: int
 ) -> None:
-    """Keep rows of the fold table, which come from these statistics; so many steps could run meanwhile."""
+    """Keep rows of the fold table, which come from these statistics, and the predictions of the trials.
+
+    `n_parallel` is the number of steps that could run meanwhile.
+    """
+    held_out = [(row["repeat"], row["fold"], row[HELD_OUT]) for row in rows if row.get(HELD_OUT) is not None]
     rows = [row | {"n_parallel": n_parallel} for row in rows]
     with keep(path, [Path(of.path) for of in statistics]) as folder:
         pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), folder / TABLE)
+        if held_out:
+            write_predictions(folder, held_out)

@@ -34,6 +34,7 @@ from learnkernels.kernels.targets import Task
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.held_out import predict_held_out, sampled_test_rows
 from learnkernels.tasks.own import as_learner, learner_class
 from learnkernels.tasks.store import checked, keep
 
@@ -101,8 +102,11 @@ def load_folds(ref: StatisticsRef) -> np.ndarray:
         return np.asarray(arrays["folds"])
 
 
-HELD_OUT = 1000
+ALIGNED_ROWS = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""
+
+HELD_OUT = "held_out"
+"""Key of the predictions for test rows in the row of a trial; the fold table has no column of it."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def run_trial(
     progress: Progress | None = None,
     held: Held | None = None,
 ) -> dict[str, Any]:
-    """Return the row of the fold table of one trial.
+    """Return the row of the fold table of one trial, and under `HELD_OUT` predictions for test rows.
 
     Parameters
     ----------
@@ -262,6 +266,9 @@ def run_trial(
             **_learned_columns(learned, family, position, dataset.features),
             "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
             "test_alignment": _test_alignment(learned, position, X, dataset, np.flatnonzero(folds == trial.test)),
+            HELD_OUT: predict_held_out(
+                hypotheses, position, X, target, training, kept_test_rows(job, folds), selection.sigmoid
+            ),
         }
 
 
@@ -279,12 +286,19 @@ def _test_alignment(
     learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, X: Rows, dataset: Dataset, rows: np.ndarray
 ) -> float | None:
     """Return the alignment of the chosen kernel on test rows, centered on these; None where there is none."""
-    if len(rows) > HELD_OUT:
-        rows = rows[np.linspace(0, len(rows) - 1, HELD_OUT).astype(np.intp)]
+    if len(rows) > ALIGNED_ROWS:
+        rows = rows[np.linspace(0, len(rows) - 1, ALIGNED_ROWS).astype(np.intp)]
     held_out, weights = dataset.target.take(rows), None if dataset.weights is None else dataset.weights[rows]
     if isinstance(learned, KernelEnsemble) or not np.ptp(held_out.Y, axis=0).any():
         return None
     return float(learned[position if len(learned) > 1 else 0].alignment_with(X[rows], held_out, weights))
+
+
+def kept_test_rows(job: TrialJob, folds: np.ndarray) -> np.ndarray:
+    """Return the test rows of a trial whose predictions are kept."""
+    protocol = job.config.protocol
+    n_trials = protocol.repeats * (protocol.folds or 1)
+    return sampled_test_rows(np.flatnonzero(folds == job.trial.test), n_trials)
 
 
 def trial_columns(

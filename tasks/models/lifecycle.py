@@ -24,6 +24,7 @@ from learnkernels.tasks.evidence.markdown import plain
 from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.evidence.mlflow_pages import weight_metrics
 from learnkernels.tasks.evidence.places import links_of_report
+from learnkernels.tasks.evidence.prediction_figures import FOLDER, write_prediction_figures
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import PARENT, TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
@@ -136,6 +137,8 @@ def write_training(
         (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
         (folder / "model.npz").write_bytes(path.read_bytes())
         read_folds(results).to_parquet(folder / "folds.parquet", index=False)
+        (chosen,) = [folds for folds in results if folds.learner == choice.learner.title]
+        write_prediction_figures(folder / FOLDER, chosen, None)
         lasting = links_of_report(folder, target, {"MLflow run": run.url})
         (folder / "report.md").write_text(describe(lasting), encoding="utf-8")
     log_run(run, note=report, artifacts=target)

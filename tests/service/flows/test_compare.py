@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Barrier, Event, Semaphore
 from time import sleep
 from typing import Any
+from urllib.parse import unquote
 from uuid import UUID
 
 import numpy as np
@@ -132,6 +133,7 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     assert names == {
         "folds.parquet", "summary.parquet", "report.md", "config.yaml", "environment.json", "alignment_vs_error.png",
         "errors.png", "pairwise.parquet", "pairwise.tex", "ranks.png", "results.tex", "rows",
+        "predictions",
     }  # fmt: skip
     folds = pd.read_parquet(folder / "folds.parquet")
     assert (len(folds), set(folds["predictor"])) == (2 * 4 * 5, {"svm", "krr"})
@@ -154,6 +156,20 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
         assert [point.step for point in client.get_metric_history(run.info.run_id, "fold/test_error")] == list(range(5))
         assert run.data.tags["mlflow.parentRunId"] == comparison.info.run_id
         assert run.inputs.dataset_inputs[0].dataset.digest == run.data.tags["dataset_digest"]
+        drawn = folder / "predictions" / row.name[0] / row.name[1]
+        logged = {item.path for item in client.list_artifacts(run.info.run_id, "predictions")}
+        assert logged == {f"predictions/{path.name}" for path in drawn.glob("*")}
+    best = summary[summary["best"]].groupby(level=0, sort=False).head(1)
+    assert {path.relative_to(folder / "predictions").parts for path in folder.glob("predictions/*/*")} == {*best.index}
+    curves = {"confusion_matrix.png", "precision_recall_curve.png", "roc_curve.png"}
+    assert {path.name for path in folder.glob("predictions/wine/*/*")} == curves
+    assert {path.name for path in folder.glob("predictions/diabetes/*/*")} == {
+        "predicted_vs_measured.png", "residuals.png",
+    }  # fmt: skip
+    report = (folder / "report.md").read_text()
+    images = [unquote(address) for address in re.findall(r"!\[.*\]\((.*)\)", report)]
+    assert images[:2] == ["errors.png", "alignment_vs_error.png"]
+    assert {folder / address for address in images[2:]} == {*folder.glob("predictions/*/*/*.png")}
 
     with get_client(sync_client=True) as prefect:
         flow_run = prefect.read_flow_run(UUID(comparison.data.tags["prefect.flow_run_id"]))

@@ -64,12 +64,15 @@ def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, 
     assert (used.dataset.name, used.dataset.digest) == ("wine", model.about["digest"])
     assert model.reference.rows.shape == (178, 13)
     assert {path.name for path in Path(trained["results"]).iterdir()} == {
-        "report.md", "about.json", "model.npz", "folds.parquet",
+        "report.md", "about.json", "model.npz", "folds.parquet", "predictions",
     }  # fmt: skip
     report = (Path(trained["results"]) / "report.md").read_text(encoding="utf-8")
     assert "[model.npz](model.npz)" in report
     assert f"`learnkernels open {trained['results']}`" in report
     assert "http://127.0.0.1" not in report
+    drawn = {f"predictions/{path.name}" for path in Path(trained["results"]).glob("predictions/*")}
+    assert {"predictions/confusion_matrix.png", "predictions/roc_curve.png"} <= drawn
+    assert {item.path for item in client.list_artifacts(trained["mlflow_run"], "predictions")} == drawn
     assert file_digest(Path(trained["results"]) / "model.npz") == find_version("wine/1").digest
     about = get_model_info("models:/wine@challenger")
     assert None not in (about.signature, about.saved_input_example_info)

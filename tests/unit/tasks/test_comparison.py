@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,9 +12,11 @@ from unittest.mock import Mock
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from prefect.logging import disable_run_logger
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_diabetes, load_wine
+from sklearn.metrics import confusion_matrix, log_loss
 
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, gram_statistics, learn_kernel
 from learnkernels.conf.errors import InputError
@@ -27,10 +30,12 @@ from learnkernels.tasks.data.dataset import DatasetRef, fold_seed
 from learnkernels.tasks.evidence import comparison
 from learnkernels.tasks.evidence import progress as progressing
 from learnkernels.tasks.evidence.comparison import SEARCHES, work
+from learnkernels.tasks.evidence.prediction_figures import prediction_figures
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.tables import read_folds, summarize
+from learnkernels.tasks.evidence.tables import mean_and_sd, read_folds, summarize
 from learnkernels.tasks.measure.baseline import settings_of
-from learnkernels.tasks.measure.evaluation import training_rows
+from learnkernels.tasks.measure.evaluation import FoldsRef, training_rows
+from learnkernels.tasks.measure.held_out import read_predictions
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
 from tests.unit.tasks.test_report import rendered
@@ -168,6 +173,75 @@ def test_data_sets_bring_folds_and_kernels_and_matrices_give_what_their_family_g
     assert [sentence.split(" serves")[0] for sentence in prepared.skipped] == ["data set diabetes: learner l1-svm"]
     rows = comparison.folds_of_rows(prepared)
     assert all((rows[one["label"]].to_numpy() == np.array(drawn).T).all() for one in sets)
+
+
+CANCER = [{"source": "sklearn", "name": "breast_cancer", "scale": "standard"}]
+LIKELY = {"protocol": {"metric": "neg_log_loss", "grid": [1, 8]}}
+AREAS = {"protocol": {"metric": "roc_auc", "grid": [1, 8]}}
+CURVES = {"confusion_matrix", "roc_curve", "precision_recall_curve"}
+
+
+def held_out(config: CompareConfig) -> list[tuple[FoldsRef, pd.DataFrame, dict[str, Figure]]]:
+    """The results of each method of a comparison, its fold table, and the figures of its predictions."""
+    with DaskPool(config.dask) as pool:
+        results = comparison.measure(comparison.prepare(config, pool, PROGRESS), Mock(), pool, PROGRESS)
+    return [(ref, read_folds([ref]), prediction_figures(ref)) for ref in results]
+
+
+@pytest.mark.parametrize("keys", [{"datasets": WINE}, {"datasets": CANCER, **AREAS}, {"datasets": WINE, **LIKELY}])
+def test_figures_of_predictions_have_the_numbers_of_the_fold_table(keys: dict[str, Any]):
+    for ref, folds, drawn in held_out(
+        small(learners=["unif", "ensemble"], baseline={**SEARCH, "boosting": True}, **keys)
+    ):
+        trials = read_predictions(Path(ref.path))
+        if ref.algorithm == "constant":
+            assert (trials, drawn) == ([], {})
+            continue
+        assert list(map(len, trials)) == folds["n_test"].to_list()
+        likely = "protocol" in keys and keys["protocol"]["metric"] == "neg_log_loss"
+        probable = likely or ref.algorithm in ("linear", "boosting")
+        assert set(drawn) == CURVES | ({"calibration_curve"} if probable else set())
+        counts = sum(
+            confusion_matrix(trial.measured, trial.predicted, labels=range(len(trial.classes))) for trial in trials
+        )
+        texts = [int(text.get_text()) for text in drawn["confusion_matrix"].axes[0].texts]
+        assert texts == counts.ravel().tolist()
+        title = drawn["roc_curve"].get_suptitle()
+        assert mean_and_sd(folds["error"].mean(), folds["error"].std()) in title
+        assert f"{folds['n_test'].sum()} predictions for test rows in 5 trials" in title
+        legend = [text.get_text() for text in drawn["roc_curve"].axes[0].get_legend().get_texts()]
+        if keys["datasets"] is CANCER:
+            assert legend == [f"malignant: AUC {mean_and_sd(1 - folds['error'].mean(), folds['error'].std())}"]
+            areas = [np.trapezoid(line.get_ydata(), line.get_xdata()) for line in drawn["roc_curve"].axes[0].lines]
+            np.testing.assert_allclose(areas, 1 - folds["error"], atol=1e-12)
+        elif likely:
+            losses = [log_loss(trial.measured, trial.probabilities, labels=range(3)) for trial in trials]
+            np.testing.assert_allclose(losses, folds["error"], rtol=1e-12)
+        else:
+            errors = [np.mean(trial.measured != trial.predicted) for trial in trials]
+            np.testing.assert_array_equal(errors, folds["error"])
+            assert [text.partition(":")[0] for text in legend] == ["class_0", "class_1", "class_2"]
+        for figure in drawn.values():
+            figure.savefig(BytesIO())
+
+
+def test_figures_of_a_regression_show_each_test_row_once():
+    target = load_diabetes().target
+    for ref, folds, drawn in held_out(small(datasets=DIABETES, learners=["alignf"], baseline=SEARCH)):
+        trials = read_predictions(Path(ref.path))
+        if ref.algorithm == "constant":
+            assert drawn == {}
+            continue
+        assert sorted(np.concatenate([trial.rows for trial in trials])) == list(range(442))
+        errors = [np.sqrt(np.mean((trial.measured - trial.predicted) ** 2)) for trial in trials]
+        np.testing.assert_allclose(errors, folds["error"], rtol=1e-12)
+        predicted, measured = drawn["predicted_vs_measured"].axes[0].collections[0].get_offsets().T
+        np.testing.assert_array_equal(predicted, np.concatenate([trial.predicted for trial in trials]))
+        np.testing.assert_array_equal(measured, target[np.concatenate([trial.rows for trial in trials])])
+        residuals = drawn["residuals"].axes[0].collections[0].get_offsets()
+        np.testing.assert_array_equal(residuals, np.column_stack([predicted, measured - predicted]))
+        for figure in drawn.values():
+            figure.savefig(BytesIO())
 
 
 def test_folds_and_matrices_that_do_not_fit_are_refused_with_one_sentence(folder: Path):

@@ -81,7 +81,8 @@ def report_of(
 
 def rendered(config: CompareConfig, table: pd.DataFrame, links: Any = None, figures: Any = None) -> str:
     """Return the report of the trials of a run."""
-    return render("comparison.md", figures=figures or {}, **report_values(config, RunTables.of(table), links or {}))
+    values = report_values(config, RunTables.of(table), links or {})
+    return render("comparison.md", figures=figures or {}, predictions={}, **values)
 
 
 def labels(figure: Figure, axis: str = "y") -> list[str]:

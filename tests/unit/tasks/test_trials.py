@@ -14,11 +14,12 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import KernelCenterer, StandardScaler
 from sklearn.svm import SVC
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, gram_statistics, learn_kernel
@@ -44,9 +45,22 @@ from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure import statistics as measuring
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, search
 from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.held_out import (
+    FEWEST_PREDICTIONS,
+    MOST_PREDICTIONS,
+    predict_held_out,
+    sampled_test_rows,
+)
 from learnkernels.tasks.measure.matrices import require_matrices
 from learnkernels.tasks.measure.statistics import planned_trials
-from learnkernels.tasks.measure.trials import StatisticsRef, TrialJob, load_statistics, run_trial, save_statistics
+from learnkernels.tasks.measure.trials import (
+    HELD_OUT,
+    StatisticsRef,
+    TrialJob,
+    load_statistics,
+    run_trial,
+    save_statistics,
+)
 from learnkernels.tasks.models.promotion import recipe
 from learnkernels.tasks.store import store_path
 from learnkernels.tasks.workers.cluster import DaskPool
@@ -306,6 +320,60 @@ def test_a_recipe_names_the_scaling_rows_and_stored_matrices_need_all():
         CompareConfig.model_validate(stored)
 
 
+# Held-out predictions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("predictor", "classes"), [("svm", 2), ("svm", 3), ("krr", 0)])
+def test_kept_predictions_are_those_of_scikit_learn_on_the_centered_kernel(predictor: str, classes: int):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(120, 2))
+    y = X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=120)
+    if classes:
+        y = np.array(["a", "b", "c"])[np.argsort(np.argsort(y)) * classes // 120]
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y}).to_parquet("data.parquet")
+    _, statistics, row = measured(config({}, kernels={"family": "gaussian", "gammas": [0.5]}), TRIAL, predictor)
+    training, _, test = rows_of(statistics, TRIAL)
+    centerer = KernelCenterer()
+    K = centerer.fit_transform(rbf_kernel(X[training], gamma=0.5))
+    scale, K_test = np.trace(K) / len(K), centerer.transform(rbf_kernel(X[test], X[training], gamma=0.5))
+    held_out, C = row[HELD_OUT], row["regularisation"]
+    np.testing.assert_array_equal(held_out.rows, test)
+    if not classes:
+        ridge = KernelRidge(alpha=1 / C, kernel="precomputed").fit(K / scale, y[training] - y[training].mean())
+        np.testing.assert_array_equal(held_out.measured, y[test])
+        np.testing.assert_allclose(held_out.predicted, y[training].mean() + ridge.predict(K_test / scale), atol=1e-9)
+        assert np.sqrt(np.mean((held_out.predicted - y[test]) ** 2)) == pytest.approx(row["error"], rel=1e-12)
+        return
+    machine = SVC(C=C, kernel="precomputed", tol=1e-8).fit(K / scale, y[training])
+    names = np.array(held_out.classes)
+    np.testing.assert_array_equal(names[held_out.measured], y[test])
+    np.testing.assert_array_equal(names[held_out.predicted], machine.predict(K_test / scale))
+    # Both solve the same problem to a tolerance of theirs.
+    np.testing.assert_allclose(held_out.scores, machine.decision_function(K_test / scale), atol=0.01)
+    assert held_out.probabilities is None
+    assert np.mean(held_out.predicted != held_out.measured) == row["error"]
+
+
+def test_predictors_that_miss_a_class_keep_predictions_without_scores():
+    target = Target.of(np.array(["a", "b", "c"])[np.arange(90) % 3])
+    X, rows = np.random.default_rng(0).normal(size=(90, 2)), np.arange(60, 90)
+    training = np.flatnonzero(target.values[:60] < 2)
+    kernel = learn_kernel("unif", GaussianFamily([0.5]), X[training], target.given[training])
+    fitted = KernelPredictors((kernel,), target, "svm", [1.0, 2.0], X=X, training=training)
+    held_out = predict_held_out(fitted, 1, X, target, training, rows, np.array([1.0, 0.0]))
+    np.testing.assert_array_equal(held_out.predicted, fitted.predict(X[rows])[1])
+    assert (held_out.scores, held_out.probabilities) == (None, None)
+
+
+def test_few_predictions_are_kept_of_many_test_rows():
+    rows = np.arange(0, 30_000, 3)
+    kept = sampled_test_rows(rows, 5)
+    assert (len(kept), kept[0], kept[-1]) == (MOST_PREDICTIONS // 5, 0, 29_997)
+    assert np.isin(kept, rows).all()
+    np.testing.assert_array_equal(sampled_test_rows(rows[:900], 5), rows[:900])
+    assert len(sampled_test_rows(rows, 10_000)) == FEWEST_PREDICTIONS
+
+
 # Class weights -------------------------------------------------------------------------------------------------------
 
 TRIAL = trials(3)[0]
@@ -343,6 +411,14 @@ def test_a_baseline_has_the_errors_and_probabilities_of_scikit_learn(patients: p
         assert found["error"] == pytest.approx(error)
         assert found["metric"] == trees["metric"]
         assert 0 < trees["error"] < 2
+        held_out = found[HELD_OUT]
+        np.testing.assert_array_equal(held_out.rows, test)
+        np.testing.assert_array_equal(held_out.predicted, machine.predict(X[test]) == "well")
+        np.testing.assert_allclose(held_out.scores, machine.decision_function(X[test]))
+        if metric == "neg_log_loss":
+            np.testing.assert_allclose(held_out.probabilities[:, 1], p)
+        assert (held_out.probabilities is not None) == (metric != "misclassification")
+        assert trees[HELD_OUT].probabilities.shape == (len(test), 2)
 
 
 def test_boosting_has_categories_and_gaps_as_such():

@@ -1,0 +1,311 @@
+"""Figures of held-out predictions, drawn by scikit-learn's displays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from learnkernels.conf.schema.compare import FiguresConfig
+from learnkernels.tasks.evidence import tables
+from learnkernels.tasks.evidence.figures import save_figure
+from learnkernels.tasks.measure.evaluation import FoldsRef
+from learnkernels.tasks.measure.held_out import HeldOutPredictions, read_predictions
+from learnkernels.tasks.naming import file_name
+from learnkernels.tasks.store import checked
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FOLDER = "predictions"
+"""Folder of these figures in the results of a run, and among the artifacts of MLflow's runs."""
+
+MOST_CLASSES = 8
+"""Classes that have curves, the most frequent ones."""
+
+MOST_TRIALS = 10
+"""Trials that have curves."""
+
+MOST_LABELED = 15
+"""Classes up to which a confusion matrix has numbers."""
+
+MOST_NAMED = 40
+"""Classes up to which a confusion matrix has names."""
+
+MOST_OUTPUTS = 4
+"""Columns of a target that have panels."""
+
+BINS, ROWS_PER_BIN = 10, 30
+"""Most bins of a calibration curve, and rows per bin below which there are fewer bins."""
+
+
+class Predicted(NamedTuple):
+    """Held-out predictions of one method on one data set, a list entry per trial, and the title of their figures."""
+
+    title: str
+    trials: list[HeldOutPredictions]
+
+
+class CurveKind(NamedTuple):
+    """A kind of curve that is drawn for each trial, the number that its legend has, and the corner of the legend."""
+
+    display: Any
+    score: Callable[[np.ndarray, np.ndarray], float]
+    number: str
+    x: str
+    y: str
+    corner: str
+
+
+def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
+    """Return the figures of a method's held-out predictions on a data set, by the names of their files.
+
+    Empty where no predictions were kept: of results from earlier versions, and of the best constant.
+    """
+    trials = read_predictions(checked(Path(ref.path)))
+    if not trials:
+        return {}
+    predicted = Predicted(_title(ref, trials), trials)
+    if trials[0].task == "regression":
+        return {
+            "predicted_vs_measured": error_figure(predicted, "actual_vs_predicted"),
+            "residuals": error_figure(predicted, "residual_vs_predicted"),
+        }
+    drawn = {
+        "confusion_matrix": confusion_figure(predicted),
+        "roc_curve": curves_figure(predicted, _roc()),
+        "precision_recall_curve": curves_figure(predicted, _precision_recall()),
+        "calibration_curve": calibration_figure(predicted),
+    }
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def write_prediction_figures(folder: Path, ref: FoldsRef, wanted: FiguresConfig | None) -> list[str]:
+    """Write the figures of a method's held-out predictions into a folder, and return the names of the PNG files.
+
+    The folder is made if there are figures.
+    """
+    names = []
+    for name, figure in prediction_figures(ref).items():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_figure(figure, folder / name, wanted)
+        names.append(f"{name}.png")
+    return names
+
+
+def figures_folder(results: Path, dataset: str, method: str) -> Path:
+    """Return the folder of a comparison's results that has the figures of one method, if they were drawn."""
+    return results / FOLDER / file_name(dataset) / file_name(method)
+
+
+def best_results(summary: pd.DataFrame, refs: Sequence[FoldsRef]) -> list[FoldsRef]:
+    """Return the results of the lowest mean error, one per data set: of equals the first."""
+    best = summary[summary["best"]].drop_duplicates("dataset")
+    winners = set(zip(best["dataset"], best["learner"], strict=True))
+    return [ref for ref in refs if (ref.dataset, ref.learner) in winners]
+
+
+def _title(ref: FoldsRef, trials: Sequence[HeldOutPredictions]) -> str:
+    """Return a title: the method, its error as in all tables, and how many test rows the figure shows."""
+    folds = tables.read_folds([ref])
+    shown = sum(map(len, trials))
+    tested = int(folds["n_test"].sum())
+    predictions = f"{shown:,} predictions for test rows"
+    if shown < tested:
+        predictions = f"a sample of {shown:,} of {tested:,} predictions for test rows"
+    error = f"{folds['metric'].iloc[0]} {_mean_and_sd(folds['error'].to_list())}"
+    plural = "s" if len(trials) > 1 else ""
+    return f"{ref.dataset}: {ref.learner}, {error}\n{predictions} in {len(trials)} trial{plural}"
+
+
+def _new_figure(title: str, width: float, height: float, n_panels: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels side by side."""
+    from matplotlib.figure import Figure  # here: most commands draw nothing
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(title, fontsize="medium", parse_math=False)
+    return figure, list(figure.subplots(1, n_panels, squeeze=False)[0])
+
+
+# Classification ------------------------------------------------------------------------------------------------------
+
+
+def confusion_figure(predicted: Predicted) -> Figure:
+    """Return the confusion matrix of all trials together: numbers of test rows."""
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    classes = predicted.trials[0].classes
+    size = float(np.clip(2.5 + 0.45 * len(classes), 4.0, 11.0))
+    figure, (axis,) = _new_figure(predicted.title, size + 1.2, size)
+    display = ConfusionMatrixDisplay.from_predictions(
+        np.concatenate([trial.measured for trial in predicted.trials]),
+        np.concatenate([trial.predicted for trial in predicted.trials]),
+        labels=range(len(classes)),
+        include_values=len(classes) <= MOST_LABELED,
+        values_format=",d",
+        cmap="Blues",
+        ax=axis,
+    )
+    axis.set(xlabel="predicted class", ylabel="true class")
+    if len(classes) <= MOST_NAMED:
+        names = [_shortened(name) for name in classes]
+        axis.set_xticks(range(len(classes)), names, parse_math=False)
+        axis.set_yticks(range(len(classes)), names, parse_math=False)
+        if max(map(len, names)) * len(names) > 10 * size:
+            axis.tick_params(axis="x", rotation=90)
+    else:
+        axis.locator_params(nbins=10)
+    display.im_.colorbar.set_label("test rows")
+    return figure
+
+
+def _shortened(name: str) -> str:
+    """Return a name that an axis has room for."""
+    return name if len(name) <= 20 else f"{name[:19]}…"
+
+
+def _roc() -> CurveKind:
+    """Return the ROC curve, with the area below."""
+    from sklearn.metrics import RocCurveDisplay, roc_auc_score
+
+    return CurveKind(RocCurveDisplay, roc_auc_score, "AUC", "false positive rate", "true positive rate", "lower right")
+
+
+def _precision_recall() -> CurveKind:
+    """Return the precision-recall curve, with the average precision."""
+    from sklearn.metrics import PrecisionRecallDisplay, average_precision_score
+
+    return CurveKind(PrecisionRecallDisplay, average_precision_score, "AP", "recall", "precision", "lower left")
+
+
+def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
+    """Return the positions of the classes that have curves: the second of two, else the most frequent ones."""
+    n_classes = len(trials[0].classes)
+    if n_classes == 2:
+        return [1]
+    counts = np.bincount(np.concatenate([trial.measured for trial in trials]), minlength=n_classes)
+    return sorted(np.argsort(-counts, kind="stable")[:MOST_CLASSES].tolist())
+
+
+def _scored_trials(trials: Sequence[HeldOutPredictions], k: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Give for each trial which test rows are of a class, and their scores; not of trials with none or nothing else."""
+    for trial in trials:
+        scores = trial.class_scores(k)
+        positive = trial.measured == k
+        if scores is not None and positive.any() and not positive.all():
+            yield positive, scores
+
+
+def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
+    """Return curves of each class against the others, one thin line per trial; None where no trial has any.
+
+    Scores of different trials are not put together, as their scales may differ.
+    """
+    from matplotlib import colormaps
+
+    n_classes, handles, n_drawn = len(predicted.trials[0].classes), [], 0
+    figure, (axis,) = _new_figure(predicted.title, 6.4, 5.6)
+    for k, color in zip(shown_classes(predicted.trials), colormaps["tab10"].colors, strict=False):  # type: ignore[attr-defined]
+        scored = list(_scored_trials(predicted.trials, k))
+        if not scored:
+            continue
+        for positive, scores in scored[:MOST_TRIALS]:
+            display = kind.display.from_predictions(positive, scores, ax=axis)
+            display.line_.set(color=color, linewidth=1, alpha=0.6, label="_nolegend_")
+        numbers = [kind.score(positive, scores) for positive, scores in scored]
+        name = f"{_shortened(predicted.trials[0].classes[k])}: {kind.number} {_mean_and_sd(numbers)}"
+        handles.append(_legend_line(color, name))
+        n_drawn = max(n_drawn, len(scored))
+    if not handles:
+        return None
+    lines = "a line per trial" if n_drawn <= MOST_TRIALS else f"lines of the first {MOST_TRIALS} trials"
+    title = f"class: mean {kind.number} over {n_drawn} trials,\n{lines}"
+    if n_classes > len(handles) > 1:
+        title += f"; {len(handles)} of {n_classes} classes"
+    legend = axis.legend(handles=handles, title=title, loc=kind.corner, fontsize="small", title_fontsize="small")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    axis.set(xlabel=kind.x, ylabel=kind.y)
+    axis.grid(alpha=0.3)
+    return figure
+
+
+def _mean_and_sd(numbers: Sequence[float]) -> str:
+    """Return the mean and, over several trials, the standard deviation."""
+    return tables.mean_and_sd(float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else np.nan)
+
+
+def _legend_line(color: Any, label: str) -> Any:
+    """Return the handle of a line of a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=color, label=label)
+
+
+def calibration_figure(predicted: Predicted) -> Figure | None:
+    """Return calibration curves of all trials together; None where no trial has probabilities."""
+    from sklearn.calibration import CalibrationDisplay
+
+    trials = [trial for trial in predicted.trials if trial.probabilities is not None]
+    if not trials:
+        return None
+    measured = np.concatenate([trial.measured for trial in trials])
+    likely = np.concatenate([trial.probabilities for trial in trials if trial.probabilities is not None])
+    n_bins = int(np.clip(len(measured) // ROWS_PER_BIN, 2, BINS))
+    figure, (axis,) = _new_figure(predicted.title, 6.4, 5.6)
+    for k in shown_classes(trials):
+        positive = measured == k
+        if not positive.any() or positive.all():
+            continue
+        name = _shortened(trials[0].classes[k])
+        CalibrationDisplay.from_predictions(
+            positive, likely[:, k], n_bins=n_bins, strategy="quantile", name=name, ax=axis
+        )
+    if len(axis.lines) < 2:  # the diagonal alone
+        return None
+    axis.set(xlabel="mean predicted probability of the class", ylabel="share of test rows of the class")
+    legend = axis.legend(loc="upper left", fontsize="small", title=f"{n_bins} bins of equal size")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    axis.grid(alpha=0.3)
+    return figure
+
+
+# Regression ----------------------------------------------------------------------------------------------------------
+
+
+def error_figure(predicted: Predicted, kind: str) -> Figure:
+    """Return measured values or residuals over predictions, a panel per column of the target.
+
+    Kinds are "actual_vs_predicted" and "residual_vs_predicted", as `PredictionErrorDisplay` names them.
+    """
+    from matplotlib.ticker import AutoLocator
+    from sklearn.metrics import PredictionErrorDisplay
+
+    measured = np.concatenate([trial.measured for trial in predicted.trials])
+    values = np.concatenate([trial.predicted for trial in predicted.trials])
+    measured, values = measured.reshape(len(measured), -1), values.reshape(len(values), -1)
+    n_outputs = measured.shape[1]
+    n_panels = min(n_outputs, MOST_OUTPUTS)
+    figure, axes = _new_figure(predicted.title, max(5.6, 4.4 * n_panels), 5.2, n_panels)
+    for column, axis in enumerate(axes):
+        PredictionErrorDisplay.from_predictions(
+            measured[:, column],
+            values[:, column],
+            kind=kind,
+            subsample=None,
+            scatter_kwargs={"s": 14, "alpha": 0.4, "linewidth": 0},
+            ax=axis,
+        )
+        axis.xaxis.set_major_locator(AutoLocator())  # round numbers
+        axis.yaxis.set_major_locator(AutoLocator())
+        axis.set_xlabel("predicted value")
+        axis.set_ylabel("measured value" if kind == "actual_vs_predicted" else "residual: measured - predicted value")
+        axis.grid(alpha=0.3)
+        if n_outputs > 1:
+            axis.set_title(f"column {column + 1} of {n_outputs} of the target", fontsize="medium")
+    return figure
