@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 
 LARGEST = 12
 """Default number of base kernels, or features, that a figure shows."""
+
+PARAMETER = re.compile(r"(?<==)-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,) ]|$)")
+"""Decimal number of a parameter in the name of a base kernel."""
+
+KERNEL_NAME = re.compile(
+    r"(?P<family>[\w-]+)\((?P<first>[^,()]+)(?:, (?P<others>[^()]+))?\)(?: (?:in|on) (?P<metric>.+))?"
+)
+"""Name of a base kernel such as ``laplacian(gamma=0.5, norm=2) in full metric 1``."""
 
 
 class _Display:
@@ -64,6 +74,42 @@ def _kernel_of(estimator: Any) -> LearnedKernel:
     if not isinstance(kernel, LearnedKernel):
         raise TypeError(f"expected an estimator that has learned a kernel, got {type(estimator).__name__} without one.")
     return kernel
+
+
+OTHER_KERNELS = "other base kernels"
+"""Group of base kernels whose names are not those of a family with parameters."""
+
+
+class KernelLabel(NamedTuple):
+    """Label of a base kernel in a figure, and the group under which it stands."""
+
+    group: str
+    text: str
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return names with parameters of three significant digits; those that would be equal keep all digits."""
+    short = [PARAMETER.sub(lambda found: f"{float(found[0]):.3g}", name) for name in names]
+    counts = Counter(short)
+    return [name if counts[label] > 1 else label for name, label in zip(names, short, strict=True)]
+
+
+def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
+    """Return the label of each base kernel: its first parameter, in a group of the same metric, family and others.
+
+    Names of other forms are a group. If there is one group alone, it has no name, and labels are names.
+    """
+    labels = []
+    for name in short_names(names):
+        found = KERNEL_NAME.fullmatch(name)
+        if found is None:
+            labels.append(KernelLabel(OTHER_KERNELS, name))
+            continue
+        parts = [found["metric"], found["family"], found["others"]]
+        labels.append(KernelLabel(", ".join(part for part in parts if part), found["first"]))
+    if len({label.group for label in labels}) > 1:
+        return labels
+    return [KernelLabel("", name) for name in short_names(names)]
 
 
 @dataclass
@@ -127,6 +173,8 @@ class KernelWeightsDisplay(_Display):
     def plot(self, *, largest: int = LARGEST, ax: Axes | None = None) -> Self:
         """Draw the largest shares as bars, the largest on top, and alignments as dots.
 
+        Base kernels of different metrics or families stand in groups, the group of the largest sum of shares on top.
+
         Parameters
         ----------
         largest : int, default 12
@@ -139,15 +187,33 @@ class KernelWeightsDisplay(_Display):
         display : KernelWeightsDisplay
             Itself.
         """
-        shown = np.argsort(-np.abs(self.shares), kind="stable")[:largest][::-1]
-        ax = self._axes(ax, 1.2 + 0.3 * len(shown))
-        ax.barh(np.arange(len(shown)), self.shares[shown], color="#9ecae1", label="share")
-        ax.plot(self.alignments[shown], np.arange(len(shown)), "o", color="#08519c", label="alignment of it alone")
-        ax.set_yticks(np.arange(len(shown)), [self.names[k] for k in shown])
+        lines = self._lines(np.argsort(-np.abs(self.shares), kind="stable")[:largest])[::-1]
+        kernels = [k for k, _ in lines if k is not None]
+        heights = [height for height, (k, _) in enumerate(lines) if k is not None]
+        ax = self._axes(ax, 1.4 + 0.26 * len(lines))
+        ax.barh(heights, self.shares[kernels], color="#9ecae1", label="share")
+        ax.plot(self.alignments[kernels], heights, "o", color="#08519c", label="alignment of it alone")
+        ax.set_yticks(range(len(lines)), [text for _, text in lines], parse_math=False)
+        for (k, _), label in zip(lines, ax.get_yticklabels(), strict=True):
+            if k is None:
+                label.set_fontweight("bold")
+        ax.set_ylim(-0.7, len(lines) - 0.3)
         ax.set_xlabel("share of the learned kernel; alignment")
         ax.grid(axis="x", alpha=0.3)
-        ax.legend(loc="best")
+        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False)  # above the bars
         return self
+
+    def _lines(self, shown: np.ndarray) -> list[tuple[int | None, str]]:
+        """Return the lines of the figure from the top: base kernels with their labels, after each group's name."""
+        groups: dict[str, list[tuple[int, str]]] = {}
+        for k, label in zip(shown.tolist(), kernel_labels([self.names[k] for k in shown]), strict=True):
+            groups.setdefault(label.group, []).append((k, label.text))
+        lines: list[tuple[int | None, str]] = []
+        for group in sorted(groups, key=lambda name: -sum(abs(self.shares[k]) for k, _ in groups[name])):
+            if group:
+                lines.append((None, group))
+            lines += groups[group]
+        return lines
 
 
 @dataclass
@@ -382,9 +448,9 @@ class RegularizationDisplay(_Display):
         display : RegularizationDisplay
             Itself.
         """
-        ax = self._axes(ax)
+        ax, names = self._axes(ax), short_names(self.names)
         for k in np.argsort(-np.abs(self.shares).max(axis=0), kind="stable")[:largest]:
-            ax.plot(self.grid, self.shares[:, k], marker=".", label=self.names[k])
+            ax.plot(self.grid, self.shares[:, k], marker=".", label=names[k])
         ax.set(xscale="log", xlabel=self.parameter, ylabel="share")
         ax.legend(loc="best", fontsize="small")
         self.score_ax_ = over = ax.twinx()

@@ -1,5 +1,8 @@
 """Figures of learned kernels: what they show is what was learned, and what cannot be shown is said."""
 
+from io import BytesIO
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -9,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, KernelWeightsDisplay
-from learnkernels.displays import LearningHistoryDisplay, RegularizationDisplay, RelevanceDisplay
+from learnkernels.displays import LearningHistoryDisplay, RegularizationDisplay, RelevanceDisplay, short_names
 from learnkernels.kernels.learners import learn_kernel
 
 
@@ -40,6 +43,57 @@ def test_bars_are_the_largest_shares_and_dots_their_alignments(weighing: KernelL
     assert names == [kernel.family.names[k] for k in largest]
     assert display._repr_png_()[:4] == b"\x89PNG"
     assert KernelWeightsDisplay.from_estimator(kernel, ax=display.ax_).figure_ is display.figure_
+
+
+NAMES = [
+    *(f"laplacian(gamma={gamma}, norm=2) in full metric {k}" for k in (1, 2) for gamma in (0.0515592379783, 0.103118)),
+    *(f"laplacian(gamma={gamma}) in spread" for gamma in (0.00813120647241, 19139108.9031)),
+    "gaussian(gamma=2^-3) on numbers", "constant", "price in $ of 1.23456",
+]  # fmt: skip
+
+
+def test_base_kernels_stand_in_groups_of_their_metric_and_family_with_three_digits():
+    shares = np.array([0.1, 0.2, 0.05, 0.02, 0.3, 0.01, 0.15, 0.1, 0.07])
+    display = KernelWeightsDisplay(NAMES, shares, 2 * shares).plot(largest=9)
+    lines = [label.get_text() for label in display.ax_.get_yticklabels()][::-1]
+    assert lines == [
+        "spread, laplacian", "gamma=0.00813", "gamma=1.91e+07",
+        "full metric 1, laplacian, norm=2", "gamma=0.103", "gamma=0.0516",
+        "other base kernels", "constant", "price in $ of 1.23456",
+        "numbers, gaussian", "gamma=2^-3",
+        "full metric 2, laplacian, norm=2", "gamma=0.0516", "gamma=0.103",
+    ]  # fmt: skip
+    drawn = {round(bar.get_y() + bar.get_height() / 2): bar.get_width() for bar in display.ax_.patches}
+    dots = dict(zip(display.ax_.lines[0].get_ydata(), display.ax_.lines[0].get_xdata(), strict=True))
+    order = [4, 5, 1, 0, 7, 8, 6, 2, 3]
+    kernels = [place for place, line in enumerate(lines[::-1]) if "," not in line and line != "other base kernels"][
+        ::-1
+    ]
+    assert [drawn[place] for place in kernels] == shares[order].tolist()
+    assert [dots[place] for place in kernels] == (2 * shares)[order].tolist()
+    bold = [label.get_text() for label in display.ax_.get_yticklabels() if label.get_fontweight() == "bold"]
+    assert len(bold) == 5
+    assert all("," in text or text == "other base kernels" for text in bold)
+
+
+def test_names_that_rounding_would_make_equal_keep_their_digits():
+    names = ["gaussian(gamma=0.12341)", "gaussian(gamma=0.12342)", "gaussian(gamma=0.45678)"]
+    assert short_names(names) == [*names[:2], "gaussian(gamma=0.457)"]
+    display = KernelWeightsDisplay(names, np.ones(3) / 3, np.ones(3)).plot()
+    assert [label.get_text() for label in display.ax_.get_yticklabels()][::-1] == short_names(names)
+
+
+@pytest.mark.parametrize("n_kernels", [1, 12, 30])
+def test_the_legend_covers_no_bar_and_labels_do_not_overlap(n_kernels: int):
+    names = [f"gaussian(gamma={k / 7}) in metric {k % 5}" for k in range(n_kernels)]
+    display = KernelWeightsDisplay(names, np.linspace(0.1, 1, n_kernels), np.full(n_kernels, 0.5))
+    display.plot(largest=30)
+    display.figure_.savefig(BytesIO(), format="png")
+    legend, axes = display.ax_.get_legend().get_window_extent(), display.ax_.get_window_extent()
+    assert legend.y0 >= axes.y1 - 1e-6
+    assert legend.y1 <= display.figure_.bbox.y1
+    boxes = [label.get_window_extent() for label in display.ax_.get_yticklabels()]
+    assert all(above.y0 >= below.y1 - 1 for below, above in pairwise(boxes))
 
 
 def test_a_pipeline_is_shown_by_its_last_step(rows: tuple[np.ndarray, np.ndarray]):
