@@ -1,33 +1,13 @@
 """Learn the kernel from data: estimators for scikit-learn, and the parts that they are made of.
 
 The names below are for everyone; subpackages of `learnkernels.kernels` have what is for some. Importing this package
-loads nothing: each name brings along what it needs when it is first used.
+loads nothing and changes no setting: each name brings along what it needs when it is first used.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-
-
-def _look_elsewhere() -> None:
-    """Keep the command from importing modules of the working directory, as Python does by `-m` or PYTHONPATH."""
-    try:
-        here = os.getcwd()
-    except OSError:  # it is gone
-        return
-    pairs = zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
-    named = next((name for option, name in pairs if option[:1] == "-" and option[-1] == "m"), "")
-    module = named if sys.argv[0] == "-m" else os.path.basename(sys.argv[0])
-    if module.split(".")[0] == "learnkernels" and here != os.path.dirname(os.path.dirname(__file__)):
-        sys.path[:] = [one for one in sys.path if one and os.path.realpath(one) != here]
-
-
-if sys.argv:
-    _look_elsewhere()
-
-from importlib import import_module  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from learnkernels.displays import (

@@ -1,6 +1,6 @@
 """A scheduled run as a process of its own: `python -m prefect.engine`, with the flow imported before.
 
-    python -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW
+    python -P -m learnkernels.tasks.operate.scheduled MODULE_OF_THE_FLOW
 
 Prefect has Python look for modules in the working directory first while it imports a flow. Imported before, no file of
 the user's there, such as logging.py, takes the place of another module.
@@ -19,7 +19,7 @@ ENGINE = "prefect.engine"
 
 def command(module: str) -> list[str]:
     """Return the command that runs a flow of a module."""
-    return [sys.executable, "-m", __name__, module]
+    return [sys.executable, "-P", "-m", __name__, module]  # -P: no module of the working directory comes first
 
 
 def main(module: str) -> None:

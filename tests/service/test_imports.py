@@ -1,9 +1,12 @@
 """What fresh processes import, and what they say where the pipeline's libraries are missing."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from learnkernels.tasks.environment import COLLECT_AFTER
 
@@ -31,6 +34,36 @@ for module, heavy in {LIGHT}.items():
 """
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout == ""
+
+
+SETTINGS = """
+import gc, os, signal, sys, warnings
+import numba, numpy, pandas, scipy, sklearn.base  # which may have settings of their own
+
+def settings():
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    of_numba = {name: value for name, value in vars(numba.config).items() if name.isupper()}
+    of_python = list(sys.path), list(sys.argv), gc.get_threshold(), sys.getrecursionlimit(), sys.excepthook
+    return {"python": of_python, "environment": dict(os.environ), "warnings": list(warnings.filters),
+            "signals": handlers, "numba": of_numba, "numpy": numpy.geterr()}
+
+before = settings()
+import learnkernels
+used = [getattr(learnkernels, name) for name in learnkernels.__all__] if NAMES else []
+after = settings()
+print(*[name for name in before if before[name] != after[name]])
+"""
+
+
+@pytest.mark.parametrize("names", [False, True], ids=["the package", "all names"])
+@pytest.mark.parametrize("program", ["learnkernels", "script.py"])
+def test_importing_the_package_changes_no_setting(tmp_path: Path, program: str, names: bool):
+    """The name of the program is that of the command, too, and its folder is on the path as one of PYTHONPATH."""
+    (tmp_path / program).write_text(f"NAMES = {names}\n{SETTINGS}")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    command = [sys.executable, program]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout == "\n"
 
 
 def test_importing_the_flows_does_nothing(tmp_path: Path):
