@@ -5,16 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import os
 import secrets
 import signal
-import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from multiprocessing import resource_tracker
 from operator import add
 from pathlib import Path
@@ -35,7 +33,6 @@ from distributed import (
     as_completed,
     default_client,
 )
-from distributed.core import Status
 from joblib import cpu_count
 from scipy import sparse
 
@@ -48,85 +45,60 @@ from learnkernels.tasks.data import parts as in_parts
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.store import LIBRARIES, store_path, temporary_folder
 
-KEPT_BYTES, KEPT_SHARE = 1 << 28, 16
-"""Workers keep what they have freed, up to so many bytes and to this part of their memory.
+KEPT_BYTES = 1 << 28
+"""Freed memory that a worker keeps at most; Dask's default gives it back after each tile, and pays in page faults."""
 
-By Dask's default they give it back after each tile, and pay in page faults. Single arrays of a quarter of that and more
-are given back.
-"""
+KEPT_SHARE = 16
+"""A worker keeps at most this part of its memory limit."""
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""Settings of BLAS and of all else that has threads, of which a worker has one."""
-
-NEVER_PAUSED = {"distributed.worker.memory.pause": False}
-"""A worker that Dask pauses, at 80 % of its memory, waits for that to fall; what libraries and the C library keep does
-not, and the run would wait forever. At 95 % it is ended, and a sentence reports it."""
-
-LEFT_TO_ITS_NANNY = {"distributed.deploy.lost-worker-timeout": "1 day"}
-"""A worker of this machine that ends is started again by its nanny. Dask's cluster looks once, 15 s after an end, and
-closes that nanny where no process of it is up at that moment, which may have ended like the one before."""
-
-SELDOM_WATCHED: dict[str, str | bool] = {
-    "distributed.admin.tick.interval": "1 s",
-    "distributed.admin.system-monitor.interval": "10 s",
+SETTINGS: dict[str, Any] = {
+    # At 80 % of its memory a worker would wait until that falls; what libraries hold does not fall.
+    "distributed.worker.memory.pause": False,
+    # A nanny starts its worker again; the cluster closes a nanny that has no worker for this long.
+    "distributed.deploy.lost-worker-timeout": "1 day",
+    # The pages have no authentication.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+    # The profiler takes a twentieth of the cores of a small machine.
     "distributed.worker.profile.enabled": False,
 }
-"""What pages would show is not measured: all processes of this machine share its cores, and the figures, taken up to a
-hundred times a second, cost two workers of two cores a twentieth of their pass."""
+"""Settings of Dask while a local cluster runs."""
 
 LOOPBACK = "127.0.0.1"
-"""A Dask scheduler runs whatever it is sent, so a local one listens here alone, and to who has the keys of the run."""
 
-NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""Dask's pages have no authentication, and any user of the machine could read them."""
+SCHEDULER_ENDED = "the Dask scheduler ended; the results so far are kept: start the scheduler, and this run, again."
 
-OURS = ("DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY")
-"""Settings of Dask that each process has from here."""
-
-SAME = (*LIBRARIES, "dask", "distributed", "pyarrow")
-"""What all sides need in one version: numbers, or what travels, depend on it."""
+VERSIONED = (*LIBRARIES, "dask", "distributed", "pyarrow")
+"""Packages that have one version on all sides, since numbers or transfers depend on them."""
 
 
-def workers_here(n_workers: int, memory: str) -> LocalCluster:
-    """Start worker processes of this machine, of one thread each, that only who started them can use.
+def start_workers(n_workers: int, memory: str) -> LocalCluster:
+    """Start worker processes of one thread on this machine; only who holds the keys of the cluster can use them.
 
     Parameters
     ----------
     n_workers : int
-        How many.
+        Number of processes.
     memory : str
-        Limit of each, such as ``4GiB``.
-
-    Raises
-    ------
-    InputError
-        Processes do not start, and the environment has settings of Dask.
+        Limit of each worker, such as ``4GiB``.
     """
-    kept = min(KEPT_BYTES, parse_bytes(memory) // KEPT_SHARE)
-    spawned = {"MALLOC_TRIM_THRESHOLD_": kept, "MALLOC_MMAP_THRESHOLD_": kept // 4, **dict.fromkeys(THREADS, 1)}
-    settings = {"distributed.nanny.pre-spawn-environ": spawned}
-    given = [name for name in os.environ if name.startswith("DASK_") and name not in OURS]
-    try:
-        with dask.config.set(NO_PAGES | settings), _deaf_to_interrupts():
-            return LocalCluster(
-                n_workers=n_workers,
-                threads_per_worker=1,
-                memory_limit=memory,
-                host=LOOPBACK,
-                protocol="tls://",
-                security=Security.temporary(),  # a pair of keys that goes with the run and is in no file
-                dashboard_address=f"{LOOPBACK}:0",
-                scheduler_kwargs={"dashboard": False},
-                config=NEVER_PAUSED | NO_PAGES,  # also of those that Dask starts when one has ended
-                silence_logs=logging.CRITICAL,  # what ends a worker is a sentence; a heartbeat at the end is no error
-            )
-    except RuntimeError as error:
-        if not given:
-            raise
-        raise InputError(
-            f"dask: workers of this machine do not start ({error}); unset {', '.join(given)} in the environment, or "
-            "correct it."
-        ) from error
+    kept_bytes = min(KEPT_BYTES, parse_bytes(memory) // KEPT_SHARE)
+    environment = dask.config.get("distributed.nanny.pre-spawn-environ") | {
+        "MALLOC_TRIM_THRESHOLD_": kept_bytes,
+        "MALLOC_MMAP_THRESHOLD_": kept_bytes // 4,
+        "NUMBA_NUM_THREADS": 1,
+    }
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _interrupts_blocked():
+        return LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            memory_limit=memory,
+            host=LOOPBACK,
+            security=True,  # TLS, with keys that no file holds
+            dashboard_address=f"{LOOPBACK}:0",
+            scheduler_kwargs={"dashboard": False},
+            silence_logs=logging.CRITICAL,
+        )
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
@@ -164,47 +136,31 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
     return client
 
 
-def require_same_versions(client: Client, known: Collection[str]) -> set[str]:
-    """Refuse workers that have other versions of what numbers depend on; return the addresses of all.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Of the scheduler.
-    known : collection of str
-        Addresses of workers that need not be asked again.
-
-    Raises
-    ------
-    InputError
-        Python, or a package, is of another version on a worker than here, or not there at all.
-    """
-    workers = set(client.scheduler_info(n_workers=-1)["workers"])
-    if workers <= set(known):
-        return workers
-    of = client.get_versions(packages=list(SAME))
-    ours = of["client"]["packages"]
-    for address, theirs in sorted(of["workers"].items()):
-        if not isinstance(theirs, dict) or address in known:
-            continue  # one that has just ended has nothing to say
-        packages = theirs["packages"]
-        others = [
-            f"{name} {packages.get(name) or 'not at all'} and not {ours[name]}"
-            for name in SAME
-            if packages.get(name) != ours[name]
+def require_same_versions(client: Client) -> None:
+    """Raise InputError where a worker has another version of Python, or of a package, than this process."""
+    versions = client.get_versions(packages=list(VERSIONED))
+    expected = _versions_of(versions["client"])
+    for address, answer in sorted(versions["workers"].items()):
+        if not isinstance(answer, dict):
+            continue  # the worker has just ended
+        installed = _versions_of(answer)
+        differences = [
+            f"{name} {installed[name] or 'not at all'} and not {version}"
+            for name, version in expected.items()
+            if installed[name] != version
         ]
-        if _python(packages) != _python(ours):
-            others.insert(0, f"Python {_python(packages)} and not {_python(ours)}")
-        if others:
+        if differences:
             raise InputError(
-                f"dask: the worker at {address} has {', '.join(others[:4])}; install there what is installed here: the "
-                "same Python, and learnkernels with its constraints.txt."
+                f"dask: the worker at {address} has {', '.join(differences[:4])}; install there what is installed "
+                "here: the same Python, and learnkernels with its constraints.txt."
             )
-    return workers
 
 
-def _python(packages: dict[str, str]) -> str:
-    return ".".join(packages["python"].split(".")[:2])
+def _versions_of(process: dict[str, Any]) -> dict[str, str | None]:
+    """Return major and minor version of Python, and the versions of packages, that a process has reported."""
+    packages = process["packages"]
+    python = ".".join(packages["python"].split(".")[:2])
+    return {"Python": python} | {name: packages.get(name) for name in VERSIONED}
 
 
 def _security(config: DaskConfig) -> Security | None:
@@ -230,8 +186,8 @@ def _security(config: DaskConfig) -> Security | None:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Have threads that start within, and the processes that these start, not notice Ctrl-C: they end with this one."""
+def _interrupts_blocked() -> Iterator[None]:
+    """Start threads and processes that do not receive Ctrl-C, which a terminal sends to all of them."""
     resource_tracker.ensure_running()  # the first to start a process would start that, and listen again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -251,24 +207,18 @@ TASKS_PER_WORKER = 8
 SUMS_PER_WORKER = 4
 """Into so many sums a worker the tasks of a total are gathered: enough to share out evenly, few enough to hold."""
 
-FINER = 8
-"""Into so many times as many sums, where one of them has ended too many workers: less is lost with each that ends."""
-
 FAN_IN = 8
 """Parts added by one task of the reduction."""
-
-TRIES = 5
-"""How often a pass, or a batch of jobs, is begun where workers that ended took with them what was sent to them."""
 
 SPAN_SHARE = 16
 """A worker holds the rows of the two spans of a super-tile: each takes at most this part of its memory."""
 
+ROOM_SHARE = 8
+"""A trial on a worker may read this part of its memory: it holds rows twice, and libraries take 320 MiB."""
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Advance: TypeAlias = Callable[[float], None]
-
-ROOM_SHARE = 8
-"""A trial on a worker may read this part of its memory: it holds rows twice, and libraries take 320 MiB."""
 
 
 class DaskPool(AbstractContextManager["DaskPool"]):
@@ -288,14 +238,12 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             address, self._security = running_scheduler()
             config = config.model_copy(update={"scheduler": address})
         self.config = config
-        self._client: Client | None = None
-        self._cluster: LocalCluster | None = None
-        self._known: set[str] = set()
-        self._parts: dict[str, in_parts.RowParts] = {}
         self.memory: int | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._open = ExitStack()
+        self._client: Client | None = None
+        self._folder: str | None = None
         self._files = itertools.count()
-        self._settings = ExitStack()
+        self._parts: dict[str, in_parts.RowParts] = {}
         self._run = f"learnkernels-{secrets.token_hex(6)}"
         self._starting = RLock()  # steps that run at once share what the first of them starts
 
@@ -323,7 +271,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             As `client`.
         """
         if self.config.elsewhere:
-            self._known = require_same_versions(self.client, self._known)
+            require_same_versions(self.client)
 
     @property
     def client(self) -> Client:
@@ -337,18 +285,25 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         if self._client is None:
             with self._starting:
                 if self._client is None:
-                    self._client = self._connected()
+                    self._client = self._open.enter_context(self._connected())
+        if self._client.status == "closed":
+            raise InputError(SCHEDULER_ENDED)
         return self._client
+
+    @property
+    def _running(self) -> bool:
+        return self._client is not None and self._client.status == "running"
 
     def _connected(self) -> Client:
         """Return a client of the scheduler that the configuration names, or of workers that are started here."""
+        self._open.enter_context(dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}))
         if self.config.scheduler is not None:
-            return connected(self.config, security=self._security)
+            return connected(self.config, self._security)
         memory = worker_memory(self.config.memory, self.n_workers)
         self.memory = parse_bytes(memory)
-        self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY | SELDOM_WATCHED))
-        self._cluster = workers_here(self.n_workers, memory)
-        return Client(self._cluster, set_as_default=False, direct_to_workers=True)  # results not by the scheduler
+        self._open.enter_context(dask.config.set(SETTINGS))
+        cluster = self._open.enter_context(start_workers(self.n_workers, memory))
+        return Client(cluster, set_as_default=False, direct_to_workers=True)
 
     def map(
         self, run: Callable[..., Result], jobs: Sequence[Job], advance: Advance = lambda share: None, **given: Any
@@ -374,84 +329,49 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         if self.in_process:
             return map_here(run, jobs, advance, **given)
 
-        def by_workers() -> Any:
-            # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
-            sent = dict(zip(given, self.sent(list(given.values())), strict=True)) if given else {}
-            futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **sent)
-            with self.letting_go(futures):
-                for future in as_completed(futures, loop=self.client.loop):
-                    if future.status == "error":
-                        break
-                    advance(1 / len(jobs))
-                return self.client.gather(futures)
-
-        results = self.recovering(by_workers, "a job")
+        with self.computing("a job") as futures:
+            sent = {name: self.send(value) for name, value in given.items()}
+            futures += self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **sent)
+            self.follow(futures, advance)
+            results = self.client.gather(futures)
+        self.require_usable()
         for _, caught in results:
             for category, text in caught:
                 warn_caller(text, category)
         return [result for result, _ in results]
 
-    def sent(self, values: list[Any]) -> list[Future]:
-        """Return the handles of values that every worker is sent once; again where workers end meanwhile.
+    def send(self, value: Any) -> Future:
+        """Return a future of a value, as a task: if the workers that hold it end, Dask sends it to others."""
+        return self.client.submit(_value, value, pure=False)
 
-        Raises
-        ------
-        InputError
-            They end again and again.
-        """
-        for _ in range(TRIES):
-            with suppress(OSError):  # of a connection, or as no worker is up
-                return list(self.client.scatter(values, broadcast=True, hash=False))
-        raise InputError(
-            "workers ended again and again while they were sent rows, probably out of memory; set dask.memory "
-            "higher, or dask.workers to 1."
-        )
-
-    def recovering(self, act: Callable[[], Result], what: str, raised: tuple[type[Exception], ...] = ()) -> Result:
-        """Return what `act` returns, which is tried again where workers ended and took with them what they were sent.
-
-        What workers elsewhere have done counts if none has joined meanwhile that has other versions.
-
-        Parameters
-        ----------
-        act : callable
-            Computes something on the workers.
-        what : str
-            What it is, for a sentence.
-        raised : tuple of exception classes
-            Errors that are raised as they are while the scheduler runs.
-
-        Raises
-        ------
-        InputError
-            The scheduler ended, or workers ended again and again.
-        """
-        for tries in range(TRIES, 0, -1):
-            try:
-                result = act()
-                self.require_usable()
-                return result
-            except (KilledWorker, CancelledError) as error:
-                if self.client.status != "running":
-                    raise InputError(
-                        f"the Dask scheduler ended during {what}; what was computed is kept: start it, and this run, "
-                        "again."
-                    ) from None
-                if isinstance(error, raised):
-                    raise
-                if isinstance(error, KilledWorker) or tries == 1:
-                    break
-        raise InputError(
-            f"{what} ended its worker process, probably out of memory; set dask.memory higher, or dask.workers to 1."
-        )
+    def follow(self, futures: list[Future], advance: Advance) -> None:
+        """Tell of each future that is done, until all are or one has failed."""
+        for future in as_completed(futures, loop=self.client.loop):
+            if future.status != "finished":
+                return
+            advance(1 / len(futures))
 
     @contextmanager
-    def letting_go(self, futures: list[Future]) -> Iterator[None]:
-        """Cancel futures at the end, which may have become more by then."""
+    def computing(self, what: str) -> Iterator[list[Future]]:
+        """Give a list for futures, which are canceled at the end; name in a sentence what ends workers or a scheduler.
+
+        Raises
+        ------
+        InputError
+            A task ended its workers, or the scheduler ended.
+        """
+        futures: list[Future] = []
         try:
-            yield
+            yield futures
+        except KilledWorker:
+            raise InputError(
+                f"{what} ended its worker process, probably out of memory; set dask.memory higher, or dask.workers "
+                "to 1."
+            ) from None
+        except CancelledError:
+            raise InputError(SCHEDULER_ENDED) from None
         finally:
-            if self.client.status == "running":
+            if self._running:
                 self.client.cancel(futures)
 
     @property
@@ -465,23 +385,23 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def n_workers(self) -> int:
-        """Worker processes: those of the local cluster, even while one is started again, or those connected now.
+        """Worker processes: those of the local cluster, even while one is started again, or those connected now."""
+        if self.config.elsewhere:
+            return max(1, len(self._connected_workers()))
+        return int(cpu_count()) if self.config.workers is None else self.config.workers
 
-        Raises
-        ------
-        InputError
-            One that has joined since has other versions.
-        """
-        if not self.config.elsewhere:
-            return int(cpu_count()) if self.config.workers is None else self.config.workers
-        self.require_usable()
-        return max(1, len(self._known))
+    def _connected_workers(self) -> list[dict[str, Any]]:
+        """Return the scheduler's knowledge of each worker elsewhere; raise InputError where the scheduler has ended."""
+        known = self.client.scheduler_info(n_workers=-1)
+        if not known:
+            raise InputError(SCHEDULER_ENDED)
+        return list(known["workers"].values())
 
     def has_room_for(self, n_bytes: int) -> bool:
         """Return whether each worker can hold so many bytes twice next to all else that it does."""
         if self.config.elsewhere:
-            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-            limit = min((worker["memory_limit"] or math.inf for worker in workers), default=0)
+            limits = [worker["memory_limit"] or math.inf for worker in self._connected_workers()]
+            limit = min(limits, default=0)
         else:
             limit = self.memory or parse_bytes(worker_memory(self.config.memory, max(1, self.n_workers)))
         return bool(n_bytes <= limit / ROOM_SHARE)
@@ -495,8 +415,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             if self._folder is None:
                 parent = store_path("rows")
                 parent.mkdir(parents=True, exist_ok=True)
-                self._folder = temporary_folder(parent)
-            return self._folder.name
+                self._folder = self._open.enter_context(temporary_folder(parent))
+            return self._folder
 
     def write_rows(self, rows: RowSource) -> in_parts.RowFile:
         """Write dense rows to a file of this run, which is removed when nothing refers to it.
@@ -544,26 +464,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """Where the rows of this run lie for workers on other machines."""
         return f"{str(self.config.rows).rstrip('/')}/{self._run}"
 
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if isinstance(self._cluster, LocalCluster) and kind is not None and not issubclass(kind, Exception):
-            for nanny in self._cluster.workers.values():  # whose processes would end what they are at first
-                nanny.status = Status.closing_gracefully  # it starts no other
-                if nanny.pid is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(nanny.pid, signal.SIGKILL)
-        with suppress(OSError, InputError):
-            if (self._parts or self._known) and self.client.status == "running":
-                self.client.run(in_parts.forget_copies, self._run, on_error="ignore")
-        with suppress(OSError, InputError):
+    def __exit__(self, *_: object) -> None:
+        with self._open:
+            if self.config.elsewhere and self._running:
+                with suppress(OSError):
+                    self.client.run(in_parts.forget_copies, self._run, on_error="ignore")
             if self._parts:
-                in_parts.remove(self._place)
-        if self._client is not None:
-            self._client.close()
-        if self._cluster is not None:
-            self._cluster.close()
-        self._settings.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+                with suppress(OSError, InputError):
+                    in_parts.remove(self._place)
 
 
 @dataclass(frozen=True)
@@ -606,7 +514,7 @@ def _taken(at: np.ndarray, X: TableParts) -> np.ndarray:
 
 @dataclass
 class Shared:
-    """What the workers were sent: the future of it, and the value, whose files stay as long as it is referred to."""
+    """A value that workers hold, and its future; files of the value stay as long as this does."""
 
     future: Future
     value: Any
@@ -663,8 +571,7 @@ class DaskWorkers:
 
     def broadcast(self, value: Any) -> Shared:
         """Return the handle of a value that every worker is sent once."""
-        (future,) = self._pool.sent([value])
-        return Shared(future, value)
+        return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
         """Return a size of which there are at least eight tasks a worker, and which leaves it most of its memory."""
@@ -682,42 +589,35 @@ class DaskWorkers:
         """Return the sum, by a tree whose shape depends on the number of tasks and of workers alone.
 
         Each worker adds up some tasks as it goes, so that few results are held, unless each task is to be told of.
-        Machines that come and go may end before such a sum is done: then it is tried by smaller ones, in another order
-        of adding, and the result agrees with that of an undisturbed pass to rounding.
 
         Raises
         ------
         InputError
-            A task ended its worker.
+            A task ended its workers, or the scheduler ended.
         """
-        pool, n = self._pool, self._pool.n_workers
-        sums = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * n)
-        finer = min(len(tasks), FINER * sums)
-        total = partial(self._total, step, shared, argument, tasks)
-        if finer > sums:
-            with suppress(KilledWorker):
-                return pool.recovering(partial(total, sums), "a pass over rows", raised=(KilledWorker,))
-        return pool.recovering(partial(total, finer), "a pass over rows")
+        pool = self._pool
+        n_sums = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * pool.n_workers)
+        shares = [tasks[first::n_sums] for first in range(n_sums)]
+        with pool.computing("a pass over rows") as sums:
+            sent = {"shared": shared.future, "argument": pool.send(argument)}
+            sums += pool.client.map(_sum_of, shares, step=step, pure=False, **sent)
+            total = self._joined(sums)
+            if self._advance is not None:
+                pool.follow(sums, self._advance)
+            result = total.result()
+        pool.require_usable()
+        return result
 
-    def _total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any], n: int) -> Any:
-        if shared.future.cancelled():
-            shared.future = self.broadcast(shared.value).future
-        client, shares = self._pool.client, [tasks[first::n] for first in range(n)]
-        if argument is not None:
-            (argument,) = self._pool.sent([argument])
-        futures = client.map(_sum_of, shares, step=step, shared=shared.future, argument=argument, pure=False)
-        leaves, tree = futures, list(futures)
+    def _joined(self, futures: list[Future]) -> Future:
+        """Return the sum of the results of futures, of which each task adds a few."""
         while len(futures) > 1:
             groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
-            futures = [client.submit(_joined, *group, pure=False) for group in groups]
-            tree += futures
-        with self._pool.letting_go(tree):
-            if self._advance is not None:
-                for future in as_completed(leaves, loop=client.loop):
-                    if future.status != "finished":
-                        break
-                    self._advance(1 / n)
-            return futures[0].result()
+            futures = [self._pool.client.submit(_joined, *group, pure=False) for group in groups]
+        return futures[0]
+
+
+def _value(value: Any) -> Any:
+    return value
 
 
 def _sum_of(tasks: Sequence[Any], step: Step, shared: Any, argument: Any) -> Any:
