@@ -12,12 +12,17 @@ from mlflow.data.code_dataset_source import CodeDatasetSource
 from mlflow.entities import Dataset as TrackedDataset
 from mlflow.entities import DatasetInput, InputTag
 from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types.schema import AnyType
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.store import digest
 
-Context = Literal["training", "validation", "scoring"]
+Context = Literal["training", "validation"]
 """Use of a data set by a run."""
+
+CONTEXT = "mlflow.data.context"
+"""Tag of an input: its use by the run."""
 
 SCHEMA_COLUMNS = 2_000
 """Columns up to which a schema is recorded; MLflow refuses a schema of more than a megabyte."""
@@ -32,13 +37,33 @@ def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: Compare
     ----------
     refs : sequence of DatasetRef
         The data sets, in the store.
-    context : {"training", "validation", "scoring"}
+    context : {"training", "validation"}
         Use that the run makes of them.
     config : CompareConfig
         Configuration with the folder of relative paths and the targets.
     """
     targets = {dataset.label: dataset.target for dataset in config.datasets}
     return [_input(ref, context, Path(config.data_dir), targets.get(ref.name) or "target") for ref in refs]
+
+
+def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInput:
+    """Return rows that a model has scored as an input of its run.
+
+    Its digest is of place, time of change, columns and number of rows, as the rows may not fit into memory.
+    """
+    kind, place = _source(source, Path())
+    changed = Path(source).stat().st_mtime_ns if kind == "local" and Path(source).exists() else 0
+    of_any_type = AnyType()  # type: ignore[no-untyped-call]
+    schema = Schema([ColSpec(of_any_type, name) for name in columns[:SCHEMA_COLUMNS]])
+    tracked = TrackedDataset(
+        name=Path(source).name,
+        digest=digest(source, changed, list(columns), n_rows),
+        source_type=kind,
+        source=place,
+        schema=json.dumps({"mlflow_colspec": schema.to_dict()}),
+        profile=json.dumps({"num_rows": n_rows, "num_features": len(columns)}),
+    )
+    return DatasetInput(tracked, [InputTag(CONTEXT, "scoring")])
 
 
 def _input(ref: DatasetRef, context: Context, folder: Path, target: str) -> DatasetInput:
@@ -52,7 +77,7 @@ def _input(ref: DatasetRef, context: Context, folder: Path, target: str) -> Data
         schema=None if schema is None else json.dumps({"mlflow_colspec": schema.to_dict()}),
         profile=json.dumps({"num_rows": ref.n_rows, "num_features": ref.n_features}),
     )
-    return DatasetInput(tracked, [InputTag("mlflow.data.context", context)])
+    return DatasetInput(tracked, [InputTag(CONTEXT, context)])
 
 
 def _source(source: str, folder: Path) -> tuple[str, str]:

@@ -31,6 +31,7 @@ from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.kernels.persistence.model import Model, load_model
 from learnkernels.tasks.evidence.databases import first_line, is_missing, mlflow_address, mlflow_store
 from learnkernels.tasks.evidence.markdown import render
+from learnkernels.tasks.evidence.mlflow_datasets import scored_input
 from learnkernels.tasks.store import file_digest
 
 if TYPE_CHECKING:
@@ -285,9 +286,10 @@ def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
         client.log_batch(version.run_id, [Metric(name, value, now, step) for name, value in metrics.items()])
 
 
-def log_scored(version: ModelVersion, source: str, columns: Sequence[str]) -> None:
+def log_scored(version: ModelVersion, source: str, columns: Sequence[str], n_rows: int) -> None:
     """Keep, with the run that trained a version, the input that it scored last and the columns of this input."""
     with mlflow_store() as client:
+        client.log_inputs(version.run_id, [scored_input(source, columns, n_rows)])
         client.log_dict(version.run_id, {"input": source, "columns": list(columns)}, SCORED)
 
 

@@ -258,7 +258,7 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
     for sentence in (*drift.warnings, *([drift.note] if drift.note else [])):
         log.warning("drift: %s", sentence)
     try:
-        log_scored(version, source, scores.input_columns)
+        log_scored(version, source, scores.input_columns, scores.rows)
         if drift.metrics:
             log_series(version, {f"drift/{name}": value for name, value in drift.metrics.items()})
     except InputError as error:  # the predictions are there, and no reason to have none

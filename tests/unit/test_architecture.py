@@ -135,12 +135,12 @@ def test_names_are_known_before_their_classes_are_imported():
 
 
 LIMITS = {
-    "kernels": (81, 109_900, 8.22),
-    "tasks": (51, 66_700, 7.43),
-    "flows": (8, 6_100, 6.00),
-    "conf": (9, 9_700, 6.38),
+    "kernels": (81, 109_200, 8.22),
+    "tasks": (57, 73_700, 7.43),
+    "flows": (8, 6_100, 5.85),
+    "conf": (9, 9_500, 6.33),
     "reproduction": (8, 14_000, 8.78),
-    "learnkernels": (3, 1_400, 4.89),
+    "learnkernels": (3, 1_700, 5.30),
 }
 """Most files, syntax nodes, and nodes per line of code, of each package. A commit that raises one says why."""
 

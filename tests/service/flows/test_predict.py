@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pyarrow.parquet
@@ -128,6 +129,12 @@ def test_drift_is_said_everywhere_or_ends_the_run_without_an_output(registered: 
     assert "| columns that were ignored | `extra` |" in report
     points = drift.get_metric_history(registered.run_id, "drift/outside")
     assert [(point.value, point.step) for point in points[-1:]] == [(1.0, len(points) - 1)]
+    inputs = drift.get_run(registered.run_id).inputs.dataset_inputs
+    (scored,) = [
+        data.dataset for data in inputs if data.dataset.name == "in.parquet" and "extra" in data.dataset.schema
+    ]
+    assert json.loads(scored.profile) == {"num_rows": 300, "num_features": 4}
+    assert mlflow.data.get_source(scored).load() == str(Path("in.parquet").resolve())
 
     registry.tag_version("flowers", 1, {registry.PLACE: json.dumps({"drift": {"on_drift": "fail", "missing": 0.2}})})
     with pytest.raises(Drifted, match=r"^in\.parquet: the rows differ .* set 'drift\.on_drift: warn' and train again"):
