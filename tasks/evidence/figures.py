@@ -111,32 +111,25 @@ def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
             axis.scatter(errors, np.full(len(errors), place), s=TRIAL_SIZE, color=color, alpha=0.5, linewidth=0)
             axis.scatter(row.error_mean, place, s=MEAN_SIZE, color=color, edgecolor="black", zorder=3)
         axis.set_yticks(range(len(ranked)), ranked["learner"], parse_math=False)
-        axis.set_ylim(len(ranked), -0.5)  # the last half row is for a text
-        axis.set_xlabel(f"test error ({ranked['metric'].iloc[0]})", parse_math=False)
-        axis.locator_params(axis="x", nbins=6)
+        axis.set_ylim(len(ranked) - 0.5, -0.5)
         _draw_constant(axis, trials)
-    figure.legend(handles=_errors_legend(), loc="outside lower center", ncols=3)
+        axis.locator_params(axis="x", nbins=5)
+    figure.legend(handles=_errors_legend(), loc="outside lower center", ncols=3, fontsize="small")
     return figure
 
 
 def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
-    """Draw the error of the best constant as a vertical line; far from all errors, a text at the edge has its value."""
+    """Draw the error of the best constant as a line; if it is far away, the label of the axis has the number."""
     constant = mean_constant_error(trials)
     low, high = limits_within_reach(trials["error"], [constant])
     axis.axvline(constant, color="black", linestyle="--", linewidth=1)
     axis.set_xlim(low, high)
-    if low <= constant <= high or not np.isfinite(constant):
-        return
-    right = constant > high
-    axis.annotate(
-        f"constant {constant:.3g} →" if right else f"← constant {constant:.3g}",
-        (0.98 if right else 0.02, 0.02),
-        xycoords="axes fraction",
-        ha="right" if right else "left",
-        va="bottom",
-        fontsize="small",
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
-    )
+    label = f"test error ({trials['metric'].iloc[0]})"
+    if constant > high:
+        label += f"\nbest constant: {constant:.3g} →"
+    elif constant < low:
+        label += f"\n← best constant: {constant:.3g}"
+    axis.set_xlabel(label, parse_math=False)
 
 
 def _errors_legend() -> list[Any]:
@@ -199,7 +192,7 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
         spread = aligned["learner"].map(standard_errors)
         reach = [*(aligned["error_mean"] - spread), *(aligned["error_mean"] + spread)]
         _draw_unaligned(axis, reach, methods[methods["alignment_mean"].isna()], colors)
-        axis.set_xlabel("centered alignment (training rows)")
+        axis.set_xlabel("centered alignment\n(training rows)")
         axis.set_ylabel(f"test error ({methods['metric'].iloc[0]})", parse_math=False)
         axis.locator_params(axis="x", nbins=5)
         axis.margins(x=0.12)
@@ -207,7 +200,7 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
         names = [f"{row.learner}{' (no kernel)' * pd.isna(row.alignment_mean)}" for row in won.itertuples()]
         axis.set_title(f"{dataset}\nlowest error: {', '.join(names)}", parse_math=False)
     add_legend(figure, axes)
-    figure.legend(handles=_alignment_legend(), loc="outside lower center", ncols=min(len(datasets), 2))
+    figure.legend(handles=_alignment_legend(), loc="outside lower center", ncols=2, fontsize="small")
     return figure
 
 
@@ -272,9 +265,9 @@ def _alignment_legend() -> list[Any]:
     bar: dict[str, Any] = {"linestyle": "none", "marker": "|", "color": "gray", "markeredgewidth": 1.5}
     return [
         Line2D([], [], markersize=MEAN_SIZE**0.5, markeredgecolor="black", label=MEAN_LABEL, **mark),
-        Line2D([], [], markersize=16, label="± standard error, less what a fold adds to all learners", **bar),
+        Line2D([], [], markersize=16, label="± standard error without fold effects", **bar),
         Line2D([], [], markersize=1.6 * MEAN_SIZE**0.5, label="lowest mean error", **ring),
-        Line2D([], [], color="gray", linestyle="--", linewidth=1.2, label="mean of a method without an alignment"),
+        Line2D([], [], color="gray", linestyle="--", linewidth=1.2, label="method without an alignment"),
     ]
 
 

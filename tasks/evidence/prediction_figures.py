@@ -70,17 +70,19 @@ def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
     if not trials:
         return {}
     predicted = Predicted(_title(ref, trials), trials)
+    drawn: dict[str, Figure | None]
     if trials[0].task == "regression":
-        return {
+        drawn = {
             "predicted_vs_measured": error_figure(predicted, "actual_vs_predicted"),
             "residuals": error_figure(predicted, "residual_vs_predicted"),
         }
-    drawn = {
-        "confusion_matrix": confusion_figure(predicted),
-        "roc_curve": curves_figure(predicted, _roc()),
-        "precision_recall_curve": curves_figure(predicted, _precision_recall()),
-        "calibration_curve": calibration_figure(predicted),
-    }
+    else:
+        drawn = {
+            "confusion_matrix": confusion_figure(predicted),
+            "roc_curve": curves_figure(predicted, _roc()),
+            "precision_recall_curve": curves_figure(predicted, _precision_recall()),
+            "calibration_curve": calibration_figure(predicted),
+        }
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -196,7 +198,8 @@ def _scored_trials(trials: Sequence[HeldOutPredictions], k: int) -> Iterator[tup
     for trial in trials:
         scores = trial.class_scores(k)
         positive = trial.measured == k
-        if scores is not None and positive.any() and not positive.all():
+        varied = positive.any() and not positive.all()
+        if scores is not None and varied and np.isfinite(scores).all():
             yield positive, scores
 
 
@@ -250,11 +253,13 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
     """Return calibration curves of all trials together; None where no trial has probabilities."""
     from sklearn.calibration import CalibrationDisplay
 
-    trials = [trial for trial in predicted.trials if trial.probabilities is not None]
-    if not trials:
+    pairs = [(trial, trial.probabilities) for trial in predicted.trials if trial.probabilities is not None]
+    pairs = [(trial, likely) for trial, likely in pairs if np.isfinite(likely).all()]
+    if not pairs:
         return None
+    trials = [trial for trial, _ in pairs]
     measured = np.concatenate([trial.measured for trial in trials])
-    likely = np.concatenate([trial.probabilities for trial in trials if trial.probabilities is not None])
+    likely = np.concatenate([likely for _, likely in pairs])
     n_bins = int(np.clip(len(measured) // ROWS_PER_BIN, 2, BINS))
     figure, (axis,) = _new_figure(predicted.title, 6.4, 5.6)
     for k in shown_classes(trials):
@@ -278,17 +283,23 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
 # Regression ----------------------------------------------------------------------------------------------------------
 
 
-def error_figure(predicted: Predicted, kind: str) -> Figure:
+def error_figure(predicted: Predicted, kind: str) -> Figure | None:
     """Return measured values or residuals over predictions, a panel per column of the target.
 
-    Kinds are "actual_vs_predicted" and "residual_vs_predicted", as `PredictionErrorDisplay` names them.
+    Kinds are "actual_vs_predicted" and "residual_vs_predicted", as `PredictionErrorDisplay` names them. None where no
+    prediction is finite.
     """
     from matplotlib.ticker import AutoLocator
     from sklearn.metrics import PredictionErrorDisplay
 
     measured = np.concatenate([trial.measured for trial in predicted.trials])
     values = np.concatenate([trial.predicted for trial in predicted.trials])
-    measured, values = measured.reshape(len(measured), -1), values.reshape(len(values), -1)
+    measured = measured.reshape(len(measured), -1)
+    values = values.reshape(len(values), -1)
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.any():
+        return None
+    measured, values = measured[finite], values[finite]
     n_outputs = measured.shape[1]
     n_panels = min(n_outputs, MOST_OUTPUTS)
     figure, axes = _new_figure(predicted.title, max(5.6, 4.4 * n_panels), 5.2, n_panels)

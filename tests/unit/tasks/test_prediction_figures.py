@@ -1,5 +1,6 @@
 """Figures of held-out predictions of unusual trials: many classes, one class, several columns, few rows, no file."""
 
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,14 @@ def numbers(n_rows: int, n_columns: int) -> HeldOutPredictions:
     return HeldOutPredictions("regression", (), np.arange(n_rows), *Y)
 
 
+def broken(held_out: HeldOutPredictions) -> HeldOutPredictions:
+    """Return predictions that are not finite."""
+    if held_out.task == "regression":
+        return replace(held_out, predicted=np.full_like(held_out.predicted, np.nan))
+    nothing = np.full_like(held_out.probabilities, np.nan)
+    return replace(held_out, probabilities=nothing, scores=nothing[:, 0])
+
+
 CURVES = {"roc_curve", "precision_recall_curve", "calibration_curve"}
 CASES = {
     "two classes": ([labeled([0, 1] * 20), labeled([1, 0] * 20)], CURVES),
@@ -53,6 +62,8 @@ CASES = {
     "no scores": ([labeled([0, 1, 2] * 5, 3, scored=False)], set()),
     "scores in one trial": ([labeled([0, 1, 2] * 5, 3, scored=False), labeled([0, 1, 2] * 5, 3)], CURVES),
     "classes that never test": ([labeled([0, 1] * 9, 5)], CURVES),
+    "scores that are not finite": ([broken(labeled([0, 1] * 9))], set()),
+    "scores that are not finite in one trial": ([broken(labeled([0, 1] * 9)), labeled([0, 1] * 9)], CURVES),
     "many classes": ([labeled(list(range(60)) * 2, 60)], CURVES),
 }
 
@@ -88,6 +99,15 @@ def test_each_column_of_a_target_has_a_panel(n_columns: int, panels: int, tmp_pa
     shown = [axis.collections[0].get_offsets() for axis in drawn["predicted_vs_measured"].axes]
     for column, offsets in enumerate(shown):
         np.testing.assert_array_equal(offsets[:, 0], held_out.predicted[:, column])
+
+
+def test_predictions_that_are_not_finite_are_left_out(tmp_path: Path):
+    whole = numbers(7, 2)
+    some = replace(whole, predicted=np.where(np.arange(7)[:, None] == 3, np.nan, whole.predicted))
+    (tmp_path / "some").mkdir()
+    drawn = drawing.prediction_figures(stored(tmp_path / "some", [some]))["residuals"]
+    assert len(drawn.axes[0].collections[0].get_offsets()) == 6
+    assert drawing.prediction_figures(stored(tmp_path, [broken(whole)])) == {}
 
 
 def test_a_sample_is_called_a_sample(tmp_path: Path):
