@@ -189,8 +189,9 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
             if row.best:
                 ring: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.5, "zorder": 3}
                 axis.scatter(row.alignment_mean, row.error_mean, s=4 * MEAN_SIZE, marker="o", **ring)
-        spread = aligned["learner"].map(standard_errors)
-        reach = [*(aligned["error_mean"] - spread), *(aligned["error_mean"] + spread)]
+        spread = standard_errors.reindex(aligned["learner"]).to_numpy(dtype=np.float64)
+        means = aligned["error_mean"].to_numpy()
+        reach = [*(means - spread), *(means + spread)]
         _draw_unaligned(axis, reach, methods[methods["alignment_mean"].isna()], colors)
         axis.set_xlabel("centered alignment\n(training rows)")
         axis.set_ylabel(f"test error ({methods['metric'].iloc[0]})", parse_math=False)
@@ -220,7 +221,7 @@ def _draw_unaligned(axis: Axes, errors: Sequence[float], methods: pd.DataFrame, 
     """
     low, high = limits_within_reach(errors, list(methods["error_mean"]))
     axis.set_ylim(low, high)
-    ranked = methods.sort_values("error_mean", kind="stable")
+    ranked = methods[np.isfinite(methods["error_mean"])].sort_values("error_mean", kind="stable")
     heights = [float(np.clip((error - low) / (high - low), 0.0, 1.0)) for error in ranked["error_mean"]]
     for row, height, at in zip(ranked.itertuples(), heights, spread_apart(heights, 0.055), strict=True):
         text, color = str(row.learner), colors[str(row.learner)]

@@ -389,6 +389,25 @@ def test_harder_folds_are_no_trend_of_alignment_against_error():
     figure.savefig(BytesIO())
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        with_baselines().assign(alignment=np.nan),
+        folds({"unif": [0.3]}),
+        folds({"unif": [0.0, 0.0]}),
+        folds().assign(trivial_error=np.nan),
+        folds().assign(trivial_error=np.inf),
+        with_baselines().assign(error=lambda table: table["error"].mask(table["learner"] == "unif")),
+        with_baselines().assign(error=lambda table: table["error"].mask(table["learner"] == "GridSearchCV")),
+    ],
+    ids=["no kernel", "one trial", "zeros", "no constant", "infinite", "no error", "no baseline"],
+)
+def test_figures_of_unusual_results_are_drawn(table: pd.DataFrame):
+    summary = summarize(table)
+    for figure in (figures.errors_figure(table, summary), figures.alignment_figure(table, summary)):
+        figure.savefig(BytesIO())
+
+
 def test_labels_of_lines_that_are_close_are_spread_apart():
     for positions in ([0.5, 0.5, 0.5, 0.51], [0.0, 1.0], [0.3], [], [1.0, 1.0, 1.0]):
         places = figures.spread_apart(positions, 0.1)
