@@ -160,7 +160,7 @@ def confusion_figure(predicted: Predicted) -> Figure:
         if max(map(len, names)) * len(names) > 10 * size:
             axis.tick_params(axis="x", rotation=90)
     else:
-        axis.locator_params(nbins=10)
+        axis.set(xlabel="position of the predicted class", ylabel="position of the true class")
     display.im_.colorbar.set_label("test rows")
     return figure
 
