@@ -448,7 +448,8 @@ class RegularizationDisplay(_Display):
         display : RegularizationDisplay
             Itself.
         """
-        ax, names = self._axes(ax), short_names(self.names)
+        ax = self._axes(ax)
+        names = short_names(self.names)
         for k in np.argsort(-np.abs(self.shares).max(axis=0), kind="stable")[:largest]:
             ax.plot(self.grid, self.shares[:, k], marker=".", label=names[k])
         ax.set(xscale="log", xlabel=self.parameter, ylabel="share")

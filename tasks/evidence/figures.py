@@ -224,7 +224,8 @@ def _draw_unaligned(axis: Axes, errors: Sequence[float], methods: pd.DataFrame, 
     ranked = methods[np.isfinite(methods["error_mean"])].sort_values("error_mean", kind="stable")
     heights = [float(np.clip((error - low) / (high - low), 0.0, 1.0)) for error in ranked["error_mean"]]
     for row, height, at in zip(ranked.itertuples(), heights, spread_apart(heights, 0.055), strict=True):
-        text, color = str(row.learner), colors[str(row.learner)]
+        text = str(row.learner)
+        color = colors[text]
         if row.error_mean > high:
             text += f" {row.error_mean:.3g} ↑"
         elif row.error_mean < low:

@@ -210,7 +210,9 @@ def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
     """
     from matplotlib import colormaps
 
-    n_classes, handles, n_drawn = len(predicted.trials[0].classes), [], 0
+    classes = predicted.trials[0].classes
+    handles = []
+    n_drawn = 0
     figure, (axis,) = _new_figure(predicted.title, 6.4, 5.6)
     for k, color in zip(shown_classes(predicted.trials), colormaps["tab10"].colors, strict=False):  # type: ignore[attr-defined]
         scored = list(_scored_trials(predicted.trials, k))
@@ -220,15 +222,15 @@ def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
             display = kind.display.from_predictions(positive, scores, ax=axis)
             display.line_.set(color=color, linewidth=1, alpha=0.6, label="_nolegend_")
         numbers = [kind.score(positive, scores) for positive, scores in scored]
-        name = f"{_shortened(predicted.trials[0].classes[k])}: {kind.number} {_mean_and_sd(numbers)}"
+        name = f"{_shortened(classes[k])}: {kind.number} {_mean_and_sd(numbers)}"
         handles.append(_legend_line(color, name))
         n_drawn = max(n_drawn, len(scored))
     if not handles:
         return None
     lines = "a line per trial" if n_drawn <= MOST_TRIALS else f"lines of the first {MOST_TRIALS} trials"
     title = f"class: mean {kind.number} over {n_drawn} trials,\n{lines}"
-    if n_classes > len(handles) > 1:
-        title += f"; {len(handles)} of {n_classes} classes"
+    if len(classes) > len(handles) > 1:
+        title += f"; {len(handles)} of {len(classes)} classes"
     legend = axis.legend(handles=handles, title=title, loc=kind.corner, fontsize="small", title_fontsize="small")
     for text in legend.get_texts():
         text.set_parse_math(False)

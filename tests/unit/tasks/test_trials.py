@@ -335,8 +335,10 @@ def test_kept_predictions_are_those_of_scikit_learn_on_the_centered_kernel(predi
     training, _, test = rows_of(statistics, TRIAL)
     centerer = KernelCenterer()
     K = centerer.fit_transform(rbf_kernel(X[training], gamma=0.5))
-    scale, K_test = np.trace(K) / len(K), centerer.transform(rbf_kernel(X[test], X[training], gamma=0.5))
-    held_out, C = row[HELD_OUT], row["regularization"]
+    K_test = centerer.transform(rbf_kernel(X[test], X[training], gamma=0.5))
+    scale = np.trace(K) / len(K)
+    held_out = row[HELD_OUT]
+    C = row["regularization"]
     np.testing.assert_array_equal(held_out.rows, test)
     if not classes:
         ridge = KernelRidge(alpha=1 / C, kernel="precomputed").fit(K / scale, y[training] - y[training].mean())
