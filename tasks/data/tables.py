@@ -745,8 +745,11 @@ def _common_decimal(kinds: Sequence[Any]) -> Any:
 # Output --------------------------------------------------------------------------------------------------------------
 
 
-FORMULA, SIGNED_NUMBER = r"^[=+\-@\t\r]", r"^[+-](\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-"""Beginnings of texts that a spreadsheet runs as formulas, and texts among them that it reads as numbers."""
+FORMULA = r"^[=+\-@\t\r]"
+"""Beginnings of texts that a spreadsheet runs as formulas."""
+
+SIGNED_NUMBER = r"^[+-]((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
+"""Texts with such a beginning that are numbers, and run nothing."""
 
 
 def escape_formulas(table: Any) -> Any:

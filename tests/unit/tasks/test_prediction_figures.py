@@ -25,7 +25,7 @@ def stored(folder: Path, trials: list[HeldOutPredictions | None], n_test: int | 
         row = trial_row(fold=fold, n_rows=9999, n_test=n_test or (len(held_out) if held_out else 3))
         row = {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in row.items()}
         rows.append(row | {HELD_OUT: held_out})
-    write_fold_table(folder / "results", rows, [])
+    write_fold_table(folder / "results", rows, [], n_parallel=1)
     return FoldsRef("d", "unif", "unif", "svm", str(folder / "results"))
 
 

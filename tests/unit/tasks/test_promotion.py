@@ -249,7 +249,7 @@ def written(folder: Path, learner: str, tables: list[list[list[float]]], error: 
         own = {"fold": fold, "error": error + fold / 100, "validation_error": float(np.nanmin(table))}
         rows.append(same | own | {"candidate_errors": table})
     path = folder / learner
-    write_fold_table(path, rows, [])
+    write_fold_table(path, rows, [], n_parallel=1)
     return FoldsRef("wine", learner, learner, "svm", str(path))
 
 
