@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
 from learnkernels.conf import files
 from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
-from learnkernels.conf.schema import CompareConfig, DatasetConfig
+from learnkernels.conf.schema import FEWEST_FOLDS, MOST_FOLDS, CompareConfig, DatasetConfig
 from learnkernels.conf.schema.base import LearnerName, MetricName
 
 Model = TypeVar("Model")
@@ -340,8 +340,8 @@ def shown(description: str, **limits: Any) -> Any:
     return Field(json_schema_extra={"description": description}, **limits)
 
 
-def _drawn_as(description: str, **schema: Any) -> WithJsonSchema:
-    """Return what makes a form show a parameter by a schema of its own.
+def drawn_as(description: str, **schema: Any) -> WithJsonSchema:
+    """Return what makes a form show a parameter by a schema of its own, with limits that Prefect's server checks, too.
 
     A form asks which type a value that may be None is to have before it can be filled in; as text that is empty, it
     can be filled in at once.
@@ -351,7 +351,7 @@ def _drawn_as(description: str, **schema: Any) -> WithJsonSchema:
 
 WholeConfig = Annotated[
     CompareConfig,
-    _drawn_as(
+    drawn_as(
         "The whole configuration, with the keys of a YAML file; what is filled in above goes first.", type="object"
     ),
 ]
@@ -371,15 +371,42 @@ BASELINES: dict[str, dict[str, Any] | None] = {
 """The key `baseline` of each."""
 
 OnlyDataset = Annotated[
-    str | None, _drawn_as("The data set to learn from, where the configuration has several.", type="string")
+    str | None, drawn_as("The data set to learn from, where the configuration has several.", type="string")
 ]
-OnlyLearner = Annotated[str | None, _drawn_as("Restrict to this learner.", type="string")]
+NewModel = Annotated[
+    str,
+    drawn_as(
+        "Name of the registered model that gets a new version.",
+        type="string",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+    ),
+]
+OnlyLearner = Annotated[str | None, drawn_as("Restrict to this learner.", type="string")]
 Table = Annotated[
-    str, _drawn_as("A file, folder or pattern, here or s3://bucket/key, in place of the data set's.", type="string")
+    str, drawn_as("A file, folder or pattern, here or s3://bucket/key, in place of the data set's.", type="string")
 ]
-TargetColumn = Annotated[str, _drawn_as("The column to predict, in place of the data set's.", type="string")]
+TargetColumn = Annotated[str, drawn_as("The column to predict, in place of the data set's.", type="string")]
 Learners = Annotated[list[LearnerName], shown("Learners to compare, instead of the configured ones.")]
-Folds = Annotated[int, shown("Number of folds; 0 as configured.", ge=0, le=1000)]
+
+
+def _none_or_enough(folds: int) -> int:
+    if 0 < folds < FEWEST_FOLDS:
+        raise ValueError(f"must be 0, as configured, or from {FEWEST_FOLDS} to {MOST_FOLDS}, got {folds}")
+    return folds
+
+
+Folds = Annotated[
+    int,
+    Field(ge=0, le=MOST_FOLDS),
+    AfterValidator(_none_or_enough),
+    drawn_as(
+        f"Number of folds, from {FEWEST_FOLDS} to {MOST_FOLDS}; 0 as configured.",
+        type="integer",
+        minimum=0,
+        maximum=MOST_FOLDS,
+        **{"not": {"enum": list(range(1, FEWEST_FOLDS))}},
+    ),
+]
 MetricChoice = Annotated[
     Literal["as configured", MetricName],  # type: ignore[valid-type]
     shown("Metric for selection, reporting and testing."),

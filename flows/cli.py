@@ -152,7 +152,7 @@ def compare(
 
         with prefect_runs(config.name):
             open_mlflow()
-            result = flow(config)
+            result = flow(config=config)
     again = ["learnkernels", "init", *conf]
     for name, value in options.items():
         for one in value if isinstance(value, list) else [value]:
@@ -285,7 +285,7 @@ def gram(
         from learnkernels.flows.gram import gram as flow
 
         with prefect_runs(config.name):
-            result = flow(config, str(output), dtype)
+            result = flow(output=str(output), dtype=dtype, config=config)
     say(*result["stores"], f"matrices: {output} ({result['size']})")
 
 
@@ -312,7 +312,7 @@ def train(
 
         with prefect_runs(register):
             open_mlflow()
-            result = flow(config, register, dataset, learner)
+            result = flow(model=register, dataset=dataset, learner=learner, config=config)
     name, version = result["model"], result["version"]
     say(
         f"{name} version {version}{'' if result['new'] else ' (unchanged)'}: {result['learner']}, "
@@ -358,7 +358,15 @@ def predict(
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
         Thread(target=compile_combinations).start()  # while the server is waited for
         with prefect_runs(model):
-            result = flow(model, input, output, id or [], scheduler, strict, escape_formulas)
+            result = flow(
+                model=model,
+                input=input,
+                output=output,
+                id=id or [],
+                scheduler=scheduler,
+                strict=strict,
+                escape_formulas=escape_formulas,
+            )
     met = {"missing values": result["gaps"], "categories that no training row had": result["new_levels"]}
     ignored = f"ignored, as the model does not read them: {listed(result['ignored'])}"
     drift = [*result["drift"]["warnings"], *filter(None, [result["drift"]["note"]])]
@@ -395,7 +403,7 @@ def promote(
         from learnkernels.flows.promote import promote as flow
 
         with prefect_runs(model):
-            result = flow(model, challenger, level, refresh)
+            result = flow(model=model, challenger=challenger, level=level, refresh=refresh)
     say(f"{model}: {result['reason']}", f"champion: version {result['champion']}", f"results:  {result['results']}")
 
 

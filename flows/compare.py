@@ -22,7 +22,7 @@ from learnkernels.tasks.workers.cluster import DaskPool
     result_serializer="json",
 )
 def compare(
-    config: loading.WholeConfig,
+    *,
     dataset: loading.OnlyDataset = "",
     table: loading.Table = "",
     target: loading.TargetColumn = "",
@@ -30,6 +30,7 @@ def compare(
     folds: loading.Folds = 0,
     metric: loading.MetricChoice = loading.AS_CONFIGURED,
     baseline: loading.Baseline = loading.AS_CONFIGURED,
+    config: loading.WholeConfig,
 ) -> dict[str, str]:
     """Compare learners of the kernel on data sets, and leave the evidence.
 

@@ -91,7 +91,7 @@ def compare(
 
         with _runs(config.name):
             open_mlflow()
-            result = flow(config)
+            result = flow(config=config)
         import pandas as pd
 
         summary = pd.read_parquet(Path(result["results"], "summary.parquet"))
@@ -148,7 +148,7 @@ def train(
         name = register or config.name
         with _runs(name):
             open_mlflow()
-            result = flow(config, name, dataset)
+            result = flow(model=name, dataset=dataset, config=config)
         return as_served(find_version(result["uri"]))
 
 
@@ -192,7 +192,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[
             rows = str(table)
         find_version(model)
         with _runs(model):
-            drift = flow(model, rows, predictions, list(several(id)))["drift"]
+            drift = flow(model=model, input=rows, output=predictions, id=list(several(id)))["drift"]
         for sentence in drift["warnings"]:
             warnings.warn(f"drift: {sentence}", stacklevel=2)
         return pd.read_parquet(predictions)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from dask.utils import format_bytes
 from prefect import flow
 
-from learnkernels.conf.loading import WholeConfig
+from learnkernels.conf.loading import WholeConfig, shown
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -21,7 +21,13 @@ _write = step("matrices {index.dataset}")(matrices.write_matrices)
 
 @flow(name="materialize-base-kernels", flow_run_name=run_name("{config}-gram"))
 def gram(
-    config: WholeConfig, output: str, dtype: matrices.Dtype = "float64", strip_bytes: int = matrices.STRIP_BYTES
+    *,
+    output: Annotated[str, shown("Folder to write to, with a folder for each data set.")],
+    dtype: Annotated[matrices.Dtype, shown("Data type of the values.")] = "float64",
+    strip_bytes: Annotated[
+        int, shown("Size of the strips of rows that are computed at once.", ge=1)
+    ] = matrices.STRIP_BYTES,
+    config: WholeConfig,
 ) -> dict[str, Any]:
     """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
 

@@ -9,7 +9,7 @@ from prefect import flow
 from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import describe, shown
+from learnkernels.conf.loading import describe, drawn_as, shown
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models import scoring
@@ -34,16 +34,24 @@ def workers_at(scheduler: str) -> DaskConfig:
 
 @flow(name="score-rows", flow_run_name=run_name("predict-{model}"), persist_result=True, result_serializer="json")
 def predict(
-    model: Annotated[str, shown("NAME (its champion), NAME@ALIAS, NAME/VERSION or a models:/ URI.")],
+    model: Annotated[
+        str, drawn_as("NAME (its champion), NAME@ALIAS, NAME/VERSION or a models:/ URI.", type="string", minLength=1)
+    ],
     input: Annotated[
         str,
-        shown("Rows to score: .parquet, .csv, .arrow or .feather; a file, folder or pattern, here or s3://bucket/key."),
+        drawn_as(
+            "Rows to score: .parquet, .csv, .arrow or .feather; a file, folder or pattern, here or s3://bucket/key.",
+            type="string",
+            minLength=1,
+        ),
     ],
     output: Annotated[
         str,
-        shown(
+        drawn_as(
             "Written atomically; the same endings, a path or s3://bucket/key. Of a folder, such as scored/, a "
-            "file for each of the input, side by side by workers, and _SUCCESS when all are there."
+            "file for each of the input, side by side by workers, and _SUCCESS when all are there.",
+            type="string",
+            minLength=1,
         ),
     ],
     id: Annotated[list[str], shown("Columns copied to the output; without any, the rows are numbered.")] = [],  # noqa: B006

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from prefect import flow
+from pydantic import Field
 
 from learnkernels.conf.loading import shown
 from learnkernels.conf.schema import CompareConfig
@@ -37,7 +38,9 @@ from learnkernels.tasks.workers.cluster import DaskPool
 )
 def promote(
     model: Annotated[str, shown("Name of the registered model.")],
-    challenger: Annotated[int | None, shown("Version that challenges; the one of alias challenger by default.")] = None,
+    challenger: Annotated[
+        Annotated[int, Field(ge=1)] | None, shown("Version that challenges; the one of alias challenger by default.")
+    ] = None,
     level: Annotated[
         float, shown("Significance that a win needs, of a corrected resampled t-test.", gt=0, lt=1)
     ] = SIGNIFICANCE,

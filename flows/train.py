@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from prefect import flow
 
@@ -26,14 +26,15 @@ from learnkernels.tasks.workers.cluster import DaskPool
     result_serializer="json",
 )
 def train(
-    config: loading.WholeConfig,
-    model: Annotated[str, loading.shown("Name of the registered model that gets a new version.")],
+    *,
+    model: loading.NewModel,
     dataset: loading.OnlyDataset = "",
     learner: loading.OnlyLearner = "",
     table: loading.Table = "",
     target: loading.TargetColumn = "",
     folds: loading.Folds = 0,
     metric: loading.MetricChoice = loading.AS_CONFIGURED,
+    config: loading.WholeConfig,
 ) -> dict[str, Any]:
     """Learn a model on all rows and register it, as *challenger*.
 

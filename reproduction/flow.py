@@ -25,7 +25,8 @@ from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.naming import new_run_id, run_name
+from learnkernels.tasks.naming import THREADS, new_run_id, run_name
+from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
@@ -112,7 +113,13 @@ def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) ->
     return Outcome(item=item.name, status=status, reason=reason, summary=None, not_holding=[], failing=[])
 
 
-@flow(name="reproduce-item", flow_run_name=run_name("{item}"), persist_result=True, result_serializer="json")
+@flow(
+    name="reproduce-item",
+    flow_run_name=run_name("{item}"),
+    task_runner=THREADS,
+    persist_result=True,
+    result_serializer="json",
+)
 def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False) -> Outcome:
     """Reproduce one item: measure or study, judge, and leave the evidence in results, Prefect and MLflow.
 
@@ -130,6 +137,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         ) as comparison,
         RunProgress(total, "paper-progress", item.name) as progress,
         shared_pools() as pool_of,
+        stopping_steps(),
     ):
         inputs: dict[str, Any] = {}
         results: list[FoldsRef] = []

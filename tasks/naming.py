@@ -50,6 +50,11 @@ def _named(value: object) -> object:
     return value.get("name", value) if isinstance(value, dict) else value
 
 
+def by_deployment() -> bool:
+    """Return whether a deployment has started this run, so that a message names no options of a command."""
+    return runtime.deployment.id is not None
+
+
 def file_name(name: str) -> str:
     """Return a name as that of one file or folder, which leads nowhere else: what stands out is percent-encoded."""
 

@@ -3,8 +3,10 @@
 from learnkernels.conf.schema.base import Strict as Strict
 from learnkernels.conf.schema.base import grid_values as grid_values
 from learnkernels.conf.schema.compare import BASELINE_TITLES as BASELINE_TITLES
+from learnkernels.conf.schema.compare import FEWEST_FOLDS as FEWEST_FOLDS
 from learnkernels.conf.schema.compare import GRID_SEARCH_TITLE as GRID_SEARCH_TITLE
 from learnkernels.conf.schema.compare import MOST_AT_ONCE as MOST_AT_ONCE
+from learnkernels.conf.schema.compare import MOST_FOLDS as MOST_FOLDS
 from learnkernels.conf.schema.compare import OF_PROBABILITIES as OF_PROBABILITIES
 from learnkernels.conf.schema.compare import BaselineConfig as BaselineConfig
 from learnkernels.conf.schema.compare import BaselineName as BaselineName

@@ -31,6 +31,10 @@ OF_PROBABILITIES = [name for name, measured in registry.METRICS.items() if measu
 """Metrics that are measured on a probability per class."""
 
 
+FEWEST_FOLDS, MOST_FOLDS = 3, 100
+"""Numbers of folds: one tests, one validates, and one at least trains."""
+
+
 class SplitConfig(Strict):
     """How many rows are drawn, without replacement, for each purpose; the others are not used."""
 
@@ -60,7 +64,9 @@ class ProtocolConfig(Strict):
     With `split`, each repeat is one trial on rows drawn again. Data sets with `groups` or `time` are divided by these.
     """
 
-    folds: int | None = Field(5, ge=3, le=100, description="Number of folds; null where there is a split.")
+    folds: int | None = Field(
+        5, ge=FEWEST_FOLDS, le=MOST_FOLDS, description="Number of folds; null where there is a split."
+    )
     split: SplitConfig | None = Field(
         None, description="In place of folds: the rows that train, validate and test, drawn again in each repeat."
     )

@@ -30,6 +30,7 @@ from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.data.readers import names_from_data, names_to_data
+from learnkernels.tasks.naming import by_deployment
 from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
 
 RAW = "raw.arrow"
@@ -335,7 +336,9 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
         fewer, _ = most_folds(dataset, protocol.folds - 1, seed)
         way_out = "at least 3 are needed: one to test, one to validate, one to train"
         if fewer:
-            way_out = f"set 'protocol.folds' to {fewer} (--set protocol.folds={fewer})"
+            way_out = f"set 'protocol.folds' to {fewer}"
+            if not by_deployment():
+                way_out += f" (--set protocol.folds={fewer})"
         raise ValueError(f"{str(error).rstrip('.')}; {way_out}.") from None
 
 

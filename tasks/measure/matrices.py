@@ -326,8 +326,8 @@ def begun(folder: Path, wanted: MatrixIndex) -> MatrixIndex:
         here, ours = (cut(str(getattr(index, key)), 100) for index in (found, wanted))
         if getattr(found, key) != getattr(wanted, key):
             raise InputError(
-                f"{folder}: holds matrices whose {key} is {here}, not {ours}; name another folder with --output, or "
-                "delete this one."
+                f"{folder}: holds matrices whose {key} is {here}, not {ours}; choose another output folder, "
+                "or delete this one."
             )
     return found
 
@@ -342,8 +342,8 @@ def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
     free = shutil.disk_usage(place).free
     if needed > free:
         raise InputError(
-            f"{place}: the matrices need {format_bytes(int(needed))} and {format_bytes(free)} are free; name a larger "
-            "disk with --output, halve them with --dtype float32, or leave out kernels or rows."
+            f"{place}: the matrices need {format_bytes(int(needed))} and {format_bytes(free)} are free; choose an "
+            "output folder on a larger disk, halve them with dtype float32, or leave out kernels or rows."
         )
 
 
@@ -401,9 +401,9 @@ def write_matrices(
     except OSError as error:
         if error.errno is None:  # of the network
             raise
-        way = WAYS_OUT.get(error.errno or 0, "name another folder with --output")
+        way = WAYS_OUT.get(error.errno or 0, "choose another output folder")
         raise InputError(
-            f"{folder}: cannot be written to ({error.strerror}); {way}, and start the same command again."
+            f"{folder}: cannot be written to ({error.strerror}); {way}, and start the same run again."
         ) from None
     if not missing:
         advance(1.0)

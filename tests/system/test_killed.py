@@ -52,7 +52,7 @@ def test_a_run_killed_and_started_again(command, prefect_server, commands, worki
 
     ours = working_folder / again.stdout.splitlines()[-1].removeprefix("results: ")
     monkeypatch.setenv("LEARNKERNELS_HOME", str(working_folder / "another"))
-    uninterrupted = compare(CONFIG) if command == "compare" else train(CONFIG, "elsewhere")
+    uninterrupted = compare(config=CONFIG) if command == "compare" else train(config=CONFIG, model="elsewhere")
     theirs = Path(uninterrupted["results"])
     folds = [pd.read_parquet(of / "folds.parquet") for of in (ours, theirs)]
     about = ["seconds_weights", "seconds_fit", "seconds_pass"]

@@ -126,7 +126,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def folds_of(keys: dict[str, Any], workers: dict[str, Any], monkeypatch: Any, state: Path) -> pd.DataFrame:
     monkeypatch.setenv("LEARNKERNELS_HOME", str(state))
     config = {"name": "elsewhere", "datasets": ["diabetes"], "kernels": KERNELS} | keys | {"dask": workers}
-    return pd.read_parquet(Path(compare(CompareConfig.model_validate(config))["results"]) / "folds.parquet")
+    return pd.read_parquet(Path(compare(config=CompareConfig.model_validate(config))["results"]) / "folds.parquet")
 
 
 def require_same(theirs: pd.DataFrame, ours: pd.DataFrame, what: str) -> None:

@@ -48,7 +48,7 @@ ITERATIVE = (
 
 @pytest.fixture(scope="module")
 def finished(prefect_server: None, module_folder: Path) -> dict[str, str]:
-    return compare(CONFIG)
+    return compare(config=CONFIG)
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def inputs_of_steps(mlflow_run: str) -> dict[str, set[str]]:
 
 def compared(**keys: Any) -> tuple[pd.DataFrame, Path, dict[str, Any]]:
     """The fold table of a comparison, its folder, and the MLflow run of each learner."""
-    run = compare(small(**keys))
+    run = compare(config=small(**keys))
     folder = Path(run["results"])
     runs = {tracked.data.params["learner"]: tracked for tracked in results_of(run)}
     return pd.read_parquet(folder / "folds.parquet"), folder, runs
@@ -92,7 +92,7 @@ def compared(**keys: Any) -> tuple[pd.DataFrame, Path, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def finished(prefect_server: None, module_folder: Path) -> dict[str, str]:
     """One finished comparison; tests that use it share its working folder, store of results and MLflow database."""
-    return dict(compare(small()))
+    return dict(compare(config=small()))
 
 
 def test_links_of_a_report_lead_to_the_files_beside_it_and_name_the_command_that_finds_its_pages(
@@ -183,7 +183,7 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
 
 
 def test_a_second_run_takes_everything_from_the_store(finished: dict[str, str]):
-    again = dict(compare(small()))
+    again = dict(compare(config=small()))
     one, two = (pd.read_parquet(Path(run["results"]) / "folds.parquet") for run in (finished, again))
     pd.testing.assert_frame_equal(one, two)  # the measured seconds too: nothing was computed again
     assert again["results"] != finished["results"]
@@ -262,7 +262,7 @@ def test_steps_at_once_find_the_same_numbers_and_prefect_shows_what_waits_for_wh
     finished: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "another store"))
-    run = compare(small(parallel=3))
+    run = compare(config=small(parallel=3))
     one, three = (pd.read_parquet(Path(folder["results"]) / "folds.parquet") for folder in (finished, run))
     timings = ["seconds_weights", "seconds_fit", "seconds_pass", "n_parallel"]
     pd.testing.assert_frame_equal(one.drop(columns=timings), three.drop(columns=timings))
@@ -288,13 +288,13 @@ def test_steps_at_once_find_the_same_numbers_and_prefect_shows_what_waits_for_wh
 @alone
 def test_damaged_results_are_computed_again_and_come_out_the_same(caplog: pytest.LogCaptureFixture):
     config = small(datasets=WINE, learners=["unif", "alignf"], baseline=SEARCH)
-    before = pd.read_parquet(Path(compare(config)["results"]) / "folds.parquet")
+    before = pd.read_parquet(Path(compare(config=config)["results"]) / "folds.parquet")
     files = [file for file in sorted(Path("state/store").rglob("*.*")) if file.name != "entry.json"]
     for number, file in enumerate(files):
         whole = file.read_bytes()
         at = number * 7919 % len(whole)
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << number % 8]) + whole[at + 1 :])
-    after = pd.read_parquet(Path(compare(config)["results"]) / "folds.parquet")
+    after = pd.read_parquet(Path(compare(config=config)["results"]) / "folds.parquet")
     timings = ["seconds_weights", "seconds_fit", "seconds_pass"]
     pd.testing.assert_frame_equal(after.drop(columns=timings), before.drop(columns=timings))
     aside = [folder.parent.name for folder in Path("state/store").glob("*/damaged~*")]
@@ -310,18 +310,18 @@ def test_results_in_the_store_say_what_they_were_computed_with(monkeypatch: pyte
     config, now = small(datasets=WINE, learners=["unif"], protocol={"folds": 3, "grid": [1]}), store.versions()
     old = {**now, "numpy": "1.0", "numba": "0.1"}
     monkeypatch.setattr(store, "versions", lambda: old)
-    compare(config)
+    compare(config=config)
     monkeypatch.setattr(store, "versions", lambda: now)
-    again = Path(compare(config)["results"])
+    again = Path(compare(config=config)["results"])
     shutil.rmtree("state/store/folds")
-    upon_old_statistics = Path(compare(config)["results"])
+    upon_old_statistics = Path(compare(config=config)["results"])
     for folder in (again, upon_old_statistics):
         environment = json.loads((folder / "environment.json").read_text())
         assert (environment["numpy"], environment["earlier"]) == (now["numpy"], [old])
         sentence = f"computed with numpy 1.0, numba 0.1; this run uses numpy {now['numpy']}, numba {now['numba']}.\n"
         assert sentence in (folder / "report.md").read_text()
     shutil.rmtree("state/store")
-    anew = Path(compare(config)["results"])
+    anew = Path(compare(config=config)["results"])
     assert "earlier" not in json.loads((anew / "environment.json").read_text())
     assert "Stored results" not in (anew / "report.md").read_text()
 
@@ -357,7 +357,7 @@ def test_a_worker_and_this_process_agree_and_the_grid_search_stands_beside(monke
     keys |= {"predictor": NYSTROM, "baseline": SEARCH}
     tables = []
     for workers in (0, 1):
-        run = compare(small(**keys, dask={"workers": workers}))
+        run = compare(config=small(**keys, dask={"workers": workers}))
         tables.append(pd.read_parquet(Path(run["results"]) / "folds.parquet"))
         shutil.rmtree("state/store")
     here, there = tables
@@ -417,7 +417,7 @@ def test_a_failed_run_is_shown_as_failed_and_leaves_earlier_results(finished: di
     failed_before = len(flow_runs("FAILED"))
     pd.DataFrame({"a": [1.0, np.nan] * 10, "target": [0, 1] * 10}).to_csv("bad.csv", index=False)
     with pytest.raises(errors.InputError, match=r"data set bad: missing values in column a \(10\) of 20"):
-        compare(small(datasets=[{"source": "file", "path": "bad.csv", "missing": "refuse"}]))
+        compare(config=small(datasets=[{"source": "file", "path": "bad.csv", "missing": "refuse"}]))
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
     assert len(flow_runs("FAILED")) == failed_before + 1
     experiment = MlflowClient().get_experiment_by_name("small").experiment_id
@@ -438,7 +438,7 @@ def test_runs_that_a_kill_left_open_are_closed(finished: dict[str, str]):
     alive = {LEVEL: "comparison", OWNER: str(replace(Owner.this(), host="elsewhere", started=0))}
     of_it = gone | {LEVEL: "result"}
     dead, part, other = (client.create_run(experiment, tags=tags).info.run_id for tags in (gone, of_it, alive))
-    compare(small(datasets=WINE, learners=["unif"]))
+    compare(config=small(datasets=WINE, learners=["unif"]))
     assert [client.get_run(run).info.status for run in (dead, part)] == ["KILLED"] * 2
     assert client.get_run(other).info.status == "RUNNING"  # another machine's: nobody here can tell
     with get_client(sync_client=True) as prefect:

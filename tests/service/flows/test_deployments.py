@@ -20,6 +20,7 @@ from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterNam
 from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 from prefect.events.schemas.automations import AutomationCore
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Pending, Running
 from prefect.utilities.callables import parameter_schema
@@ -184,6 +185,31 @@ def test_a_plan_that_cannot_work_is_one_sentence():
         ({"dataset": "iris"}, r"--dataset iris: the configuration has breast_cancer, diabetes; choose"),
     )
     require_refusals(((partial(deploy, replace(PLAN, **change)), said) for change, said in table), error=InputError)
+
+
+def test_the_form_refuses_what_no_run_could_use(client: SyncPrefectClient):
+    chain = deployed(client, WITH_FILES, model="form")
+    refused: list[tuple[str, dict[str, Any]]] = [
+        *[("train", {"folds": folds}) for folds in (-1, 1, 2, 101, 2.5, "five", None)],
+        ("train", {"model": "of mine"}),
+        ("train", {"metric": "nope"}),
+        ("compare", {"learners": ["nope"]}),
+        ("compare", {"baseline": "nope"}),
+        *[("promote", {"challenger": version}) for version in (0, "first")],
+        *[("promote", {"level": level}) for level in (0, 1)],
+        *[("predict", {place: ""}) for place in ("model", "input", "output")],
+    ]
+    for step, parameters in refused:
+        with pytest.raises(PrefectHTTPStatusError) as caught:
+            client.create_flow_run_from_deployment(chain[step].id, parameters=parameters)
+        assert caught.value.response.status_code in (409, 422), parameters
+    empty: dict[str, Any] = {"folds": 0, "table": "", "target": "", "dataset": "", "metric": "as configured"}
+    for step, parameters in (
+        ("train", empty),
+        ("compare", empty | {"learners": []}),
+        ("promote", {"challenger": None}),
+    ):
+        assert client.create_flow_run_from_deployment(chain[step].id, parameters=parameters).state.name == "Scheduled"
 
 
 def test_a_run_that_comes_due_while_another_one_runs_is_cancelled(client: SyncPrefectClient):

@@ -88,7 +88,7 @@ def here(module_folder: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def compared(prefect_server: None, here: Path) -> dict[str, Any]:
-    return dict(compare(load_config(here / "own.yaml", ["dask.workers=1"])))
+    return dict(compare(config=load_config(here / "own.yaml", ["dask.workers=1"])))
 
 
 def test_the_page_has_files_and_a_configuration_and_its_python_runs(tmp_path: Path):
@@ -142,7 +142,7 @@ def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(compare
         if changed:
             (here / changed).write_text(FILES[changed] + "\n# changed\n")
             forget()
-        compare(load_config(here / "own.yaml", ["dask.workers=0"]))
+        compare(config=load_config(here / "own.yaml", ["dask.workers=0"]))
         return kept()
 
     def kept() -> tuple[int, int]:
@@ -160,7 +160,7 @@ def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(compare
 
 
 def test_a_model_of_ones_own_learner_is_trained_saved_and_applied(prefect_server: None, here: Path):
-    done = train(load_config(here / "own.yaml", [BUILT_IN, "dask.workers=0"]), "soft", learner="Softmax")
+    done = train(config=load_config(here / "own.yaml", [BUILT_IN, "dask.workers=0"]), model="soft", learner="Softmax")
     assert done["learner"] == "Softmax"
     forget()
     model = load_model(Path(done["results"]) / "model.npz")
@@ -236,7 +236,7 @@ def test_what_is_wrong_with_ones_own_is_one_sentence(prefect_server: None, here:
     (here / "elsewhere.py").write_text(ELSEWHERE)
 
     def compare_with(change: str) -> None:
-        compare(load_config(here / "own.yaml", [change, "dask.workers=0"]))
+        compare(config=load_config(here / "own.yaml", [change, "dask.workers=0"]))
 
     rows = [(form % part, said) for form, changes in WRONG.items() for part, said in changes.items()]
     require_refusals(((partial(compare_with, change), said) for change, said in rows), error=InputError)

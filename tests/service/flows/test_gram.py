@@ -37,13 +37,13 @@ def precomputed(path: str = "grams", **keys: Any) -> CompareConfig:
 
 
 def folds_of(config: CompareConfig) -> pd.DataFrame:
-    return pd.read_parquet(Path(compare(config)["results"]) / "folds.parquet")
+    return pd.read_parquet(Path(compare(config=config)["results"]) / "folds.parquet")
 
 
 @pytest.fixture(scope="module")
 def made(prefect_server: None, module_folder: Path) -> dict[str, Any]:
     """What the run says that has written the matrices in ``grams``."""
-    return gram(small(), "grams", strip_bytes=STRIP_BYTES)
+    return gram(config=small(), output="grams", strip_bytes=STRIP_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_every_data_set_gets_its_matrices(made: dict[str, Any]):
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
     assert {run.state.type.value for run in runs if run.name.startswith("small-gram-")} == {"COMPLETED"}
-    again = gram(small(), "grams", strip_bytes=STRIP_BYTES)
+    again = gram(config=small(), output="grams", strip_bytes=STRIP_BYTES)
     assert re.fullmatch(r"wine: 6 matrices of 178 rows, 0 strips written, 4 kept", again["stores"][0])
 
 
@@ -76,7 +76,7 @@ def test_a_comparison_from_matrices_is_the_comparison(made, direct, dtype, toler
     norm, so that grows at most tenfold: 1e-6 is above it and far below what a wrong row would do."""
     path = "grams"
     if dtype == "float32":
-        path = gram(small(), "narrow", dtype, strip_bytes=STRIP_BYTES)["folder"]
+        path = gram(config=small(), output="narrow", dtype=dtype, strip_bytes=STRIP_BYTES)["folder"]
     stored = folds_of(precomputed(path))
     for column in ("dataset", "learner", "fold", "kernels", "n_train", "predictor"):
         assert list(map(str, stored[column])) == list(map(str, direct[column]))
@@ -91,7 +91,7 @@ def test_new_matrices_in_the_same_place_is_computed_anew():
     one = small(datasets=WINE, kernels=[{"family": "linear"}], learners=["unif"])
     names = []
     for config in (one, one.model_copy(update={"kernels": small().kernels})):
-        gram(config, "anew")
+        gram(config=config, output="anew")
         names.append(list(folds_of(precomputed("anew", datasets=WINE, learners=["unif"]))["kernels"][0]))
         shutil.rmtree("anew")
     assert (names[0], len(names[1])) == (["linear"], 6)
@@ -100,7 +100,7 @@ def test_new_matrices_in_the_same_place_is_computed_anew():
 @pytest.mark.slow(15)
 def test_workers_run_from_matrices(direct: pd.DataFrame, scheduler_elsewhere: str):
     wine = {"datasets": WINE, "learners": ["alignf"], "dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}
-    gram(small(**wine), "by workers", strip_bytes=STRIP_BYTES)
+    gram(config=small(**wine), output="by workers", strip_bytes=STRIP_BYTES)
     stored = folds_of(precomputed("by workers", **wine))
     expected = direct.query("dataset == 'wine' and learner == 'alignf'")
     np.testing.assert_allclose(stored["alignment"], expected["alignment"], rtol=1e-9)
@@ -118,10 +118,13 @@ def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     table = [
         (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no index\.json; make .* 'learnkernels gram'"),
         (lambda: rows_for(precomputed(), reference(other)), r"the matrices in .* were made from other data, wine with"),
-        (lambda: gram(other, "grams"), "wine: holds matrices whose data_digest"),
-        (lambda: gram(small(), "grams", "float32"), "wine: holds matrices whose dtype is float64, not float32"),
-        (lambda: gram(precomputed(), "again"), "family precomputed is matrices already"),
-        (lambda: gram(unplain, "again"), "data set 'a/b': its matrices get a folder of this name"),
+        (lambda: gram(config=other, output="grams"), "wine: holds matrices whose data_digest"),
+        (
+            lambda: gram(config=small(), output="grams", dtype="float32"),
+            "wine: holds matrices whose dtype is float64, not float32",
+        ),
+        (lambda: gram(config=precomputed(), output="again"), "family precomputed is matrices already"),
+        (lambda: gram(config=unplain, output="again"), "data set 'a/b': its matrices get a folder of this name"),
     ]
     require_refusals(table, error=InputError)
     assert not Path("again").exists()
@@ -131,5 +134,5 @@ def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"wine: is damaged .the checksum of rows"):
         rows_for(precomputed(), wine)
-    assert gram(small(), "grams")["stores"][0] == "wine: 6 matrices of 178 rows, 1 strip written, 3 kept"
+    assert gram(config=small(), output="grams")["stores"][0] == "wine: 6 matrices of 178 rows, 1 strip written, 3 kept"
     assert rows_for(precomputed(), wine)[0].n_features == 1

@@ -47,7 +47,7 @@ small = partial(comparison, datasets=WINE, kernels=GAUSSIANS, learners=["unif", 
 @pytest.fixture(scope="module")
 def trained(prefect_server: None, module_folder: Path) -> dict[str, Any]:
     """One finished training on wine; tests that use it share its working folder and registry."""
-    return dict(train(small(), "wine"))
+    return dict(train(config=small(), model="wine"))
 
 
 def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, Any]):
@@ -93,7 +93,7 @@ def test_the_model_is_the_one_that_the_chosen_settings_give_on_all_rows(trained:
 def test_the_same_training_again_registers_nothing_and_computes_nothing(trained: dict[str, Any]):
     store = Path(os.environ["LEARNKERNELS_HOME"]) / "store"
     before = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
-    again = train(small(), "wine")
+    again = train(config=small(), model="wine")
     assert (again["version"], again["new"], again["digest"]) == (1, False, trained["digest"])
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()} == before
     assert len(MlflowClient().search_model_versions("name = 'wine'")) == 1
@@ -108,7 +108,7 @@ def test_the_same_model_from_another_place_is_no_new_version_and_promote_finds_i
         datasets = [{"source": "file", "path": "wine.parquet", "scale": "standard"}]
         dask = {"workers": 0, "super_tile": 64 * number}
         place: dict[str, Any] = {"data_dir": folder, "tracking": {"experiment": folder}, "dask": dask}
-        done.append(train(small(datasets=datasets, **place), "moved"))
+        done.append(train(config=small(datasets=datasets, **place), model="moved"))
     version = find_version("moved/1")
     assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
     recipe = training.recipe_of(load_version(version), version)
@@ -122,7 +122,7 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
         learners=[{"name": "l2-krr", "tune": {"center": [0, 1]}}],
         protocol={"split": {"train": 150, "validation": 80, "test": 80}, "repeats": 2, "grid": {"from": -3, "to": 3}},
     )
-    done = train(config, "diabetes")
+    done = train(config=config, model="diabetes")
     model = load_model(Path(done["results"]) / "model.npz")
     assert model.about["n_rows"] == 442
     assert len(model.estimator.kernel_.X) == 442  # all rows, and not those of a split alone
@@ -145,9 +145,9 @@ def test_what_cannot_be_trained_is_refused_before_a_run_begins():
 @alone
 def test_limits_of_drift_make_no_other_version_and_are_those_of_the_latest_training():
     with pytest.raises(InputError, match=r"drift\.ignore: data set wine has no column 'ahs'; did you mean 'ash'\? "):
-        train(small(drift={"ignore": ["ahs"]}), "wine")
+        train(config=small(drift={"ignore": ["ahs"]}), model="wine")
     drift = {"on_drift": "fail", "ignore": ["ash"]}
-    done = [train(small(learners=["unif"], **keys), "wine") for keys in ({}, {"drift": drift})]
+    done = [train(config=small(learners=["unif"], **keys), model="wine") for keys in ({}, {"drift": drift})]
     assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
     found = scoring.drift_config(find_version("wine"))
     assert (found.on_drift, found.ignore, found.level) == ("fail", ("ash",), 0.05)
@@ -177,13 +177,13 @@ def recipe(path: Path, gammas: list[float], **data: Any) -> CompareConfig:
 @pytest.mark.slow(20)
 def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
     path = noise_and_signal(working_folder / "rows.parquet")
-    train(recipe(path, [0.001]), "sine")
+    train(config=recipe(path, [0.001]), model="sine")
     with told_of() as told:
         first = promote("sine")
-        train(recipe(path, [1.0, 2.0]), "sine")
+        train(config=recipe(path, [1.0, 2.0]), model="sine")
         better = promote("sine")
         assert "significantly better" in MlflowClient().get_model_version("sine", "2").tags["decision"]
-        train(recipe(path, [0.002]), "sine")
+        train(config=recipe(path, [0.002]), model="sine")
         worse = promote("sine")
         again = promote("sine", challenger=2)
         assert within(lambda: len(told) >= 3, 60), told
@@ -212,23 +212,23 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
 @pytest.mark.slow(15)
 def test_recipes_meet_on_the_same_rows_and_newer_rows_take_over(working_folder: Path):
     path = noise_and_signal(working_folder / "rows.parquet")
-    train(recipe(path, [1.0], scale="standard"), "sine")
+    train(config=recipe(path, [1.0], scale="standard"), model="sine")
     for name, challenger, sentence in [("sine", 9, "sine.*9"), ("cosine", None, "cosine")]:
         with pytest.raises(InputError, match=sentence):
             lifecycle.rivals(name, challenger)
     promote("sine")
     # Folds are shared by recipes of other columns and scaling, and not by those of another target.
-    train(recipe(path, [1.0], target="a"), "sine")
+    train(config=recipe(path, [1.0], target="a"), model="sine")
     with pytest.raises(InputError, match="share no folds"):
         promote("sine")
 
     def decided(**options: bool) -> tuple[bool, int]:
         return promote("sine", **options)["moved"], find_version("sine@champion").version
 
-    train(recipe(path, [1.0], drop=["b"]), "sine")
+    train(config=recipe(path, [1.0], drop=["b"]), model="sine")
     assert decided() == (True, 3)  # the dropped column is noise
     pq.write_table(pq.read_table(path).slice(0, 250), path)
-    assert train(recipe(path, [1.0], drop=["b"]), "sine")["version"] == 4
+    assert train(config=recipe(path, [1.0], drop=["b"]), model="sine")["version"] == 4
     assert [decided(refresh=False), decided()] == [(False, 3), (True, 4)]
 
 
@@ -310,7 +310,7 @@ def test_a_month_of_nights_promotes_what_is_sound_and_says_once_what_is_not(work
             sound.drop(columns="species").to_csv("new.csv", index=False)
             data = {"source": "file", "path": "trees.csv", "target": "species", "scale": "standard"}
             kernels = [{"family": "gaussian", "gammas": [3.0 if night < 23 else 0.1]}]
-            train(small(datasets=[data], kernels=kernels, learners=["unif"], predictor="krr"), "trees")
+            train(config=small(datasets=[data], kernels=kernels, learners=["unif"], predictor="krr"), model="trees")
             done = promote("trees")
             assert predict("trees", "new.csv", "scored.csv")["rows"] == len(sound)
             assert (said in done["reason"], done["moved"]) == (True, outcomes[event] == "promoted") or night == 25, done
@@ -335,7 +335,7 @@ def test_twenty_clean_nights_raise_no_alarm():
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         for number in range(1, 21):  # new rows come, and the oldest go
             rows[5 * number : 200 + 10 * number].to_csv("rows.csv", index=False)
-            train(night(predictor="krr"), "rows")
+            train(config=night(predictor="krr"), model="rows")
             done = promote("rows")
             assert (done["moved"], done["champion"]) == (True, number), done["reason"]
             in_use = f"on 10 rows that version {number - 1} has not seen, root mean squared error "
@@ -357,25 +357,25 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
     patients = partial(small, learners=["unif"], predictor="krr", protocol=protocol, kernels=gammas)
     features = {"features": ["a", "b", "c", "d"]}
     weighed = {"source": "file", "path": "patients.csv", "groups": "patient", "weights": "w"} | features
-    first = train(patients(datasets=[weighed]), "patients")
+    first = train(config=patients(datasets=[weighed]), model="patients")
     model = load_model(Path(first["results"]) / "model.npz")
     assert (model.about["metric"], model.about["drop"]) == ("1 - average_precision of well", ["patient", "w"])
     assert model.about["test_error"] < 0.1
     assert sorted(set(model.estimator.kernel_.sample_weight)) == [0.5, 1.0, 1.5]  # divided by their mean
-    scaled = train(patients(datasets=[weighed | {"weights": "less"}]), "scaled")
+    scaled = train(config=patients(datasets=[weighed | {"weights": "less"}]), model="scaled")
     same = load_model(Path(scaled["results"]) / "model.npz")
     assert same.about["test_error"] == pytest.approx(model.about["test_error"], rel=1e-9)
     scores = [of.scores_in(of.columns(frame[["a", "b", "c", "d"]])) for of in (model, same)]
     np.testing.assert_allclose(*scores, rtol=0, atol=1e-9 * np.ptp(scores[0]))
     promote("patients")
-    train(patients(datasets=[weighed | {"weights": "less"}], kernels=[{"family": "linear"}]), "patients")
+    train(config=patients(datasets=[weighed | {"weights": "less"}], kernels=[{"family": "linear"}]), model="patients")
     decided = promote("patients")
     report = (Path(decided["results"]) / "report.md").read_text(encoding="utf-8")
     assert "Test error (1 - average_precision of well) on patients" in report
     assert f"`learnkernels open {decided['results']}`" in report
     assert "[decision.json](decision.json)" in report
     unweighed = weighed | {"weights": None}
-    train(patients(datasets=[unweighed]), "patients")
+    train(config=patients(datasets=[unweighed]), model="patients")
     with pytest.raises(InputError, match="model patients: the recipes of champion and challenger weigh the rows of"):
         promote("patients")
 
@@ -386,7 +386,7 @@ def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_p
     split = {"split": {"train": 320, "validation": 60, "test": 60}, "repeats": 2, "grid": [1, 8]}
     keys = {"datasets": DIABETES, "learners": ["alignf"], "protocol": split}
     config = small(**keys, predictor={"name": "nystrom", "landmarks": 50}, statistics={"sample": 300})
-    done = train(config, "scaled")
+    done = train(config=config, model="scaled")
     model = load_model(Path(done["results"]) / "model.npz")
     assert model.estimator.dual_coef_.shape[0] == 50
     assert (model.about["predictor"], model.about["predictor_options"]["landmarks"]) == ("nystrom", 50)
@@ -401,7 +401,7 @@ def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_p
     np.testing.assert_array_equal(scored, model.columns(X.to_numpy())["prediction"])
     assert np.sqrt(np.mean((scored - y) ** 2)) < 0.75 * y.std()
     assert promote("scaled")["champion"] == 1
-    train(small(**keys, predictor="krr"), "scaled")
+    train(config=small(**keys, predictor="krr"), model="scaled")
     decision = promote("scaled")
     assert (decision["challenger"], decision["p"] is None) == (2, False)  # two recipes, learned anew
 
@@ -421,7 +421,7 @@ def test_labels_pass_through_training_the_registry_pyfunc_and_scoring(working_fo
         rows.to_csv(file, index=False)
     else:
         rows.to_parquet(file)
-    done = train(recipe(Path(file), [0.5]), "codes")
+    done = train(config=recipe(Path(file), [0.5]), model="codes")
     assert done["new"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of MLflow, about its own type hints

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import parameter_schema
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import make_url
@@ -380,13 +381,19 @@ def test_the_form_has_a_handful_of_fields_and_one_of_json():
         schema = parameter_schema(flow).model_dump()
         assert len(schema["properties"]) <= 8
         assert all(of["description"] for of in schema["properties"].values())
-        config = schema["properties"]["config"]
-        assert config["type"] == "object"
-        assert "properties" not in config
+        whole = schema["properties"]["config"]
+        assert whole["type"] == "object"
+        assert "properties" not in whole
+        in_order = sorted(schema["properties"], key=lambda name: schema["properties"][name]["position"])
+        assert in_order == list(schema["properties"])  # one interface of Prefect follows the one, one the other
+        assert in_order[-1] == "config"
     fields = parameter_schema(compare).model_dump()["properties"]
     assert fields["baseline"]["enum"] == ["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"]
     assert "roc_auc" in str(fields["metric"])
-    assert (fields["folds"]["minimum"], fields["folds"]["maximum"], fields["folds"]["default"]) == (0, 1000, 0)
+    assert (fields["folds"]["minimum"], fields["folds"]["maximum"], fields["folds"]["default"]) == (0, 100, 0)
+    assert (fields["folds"]["type"], fields["folds"]["not"]) == ("integer", {"enum": [1, 2]})
+    with pytest.raises(ParameterTypeError, match="must be 0, as configured, or from 3 to 100, got 2"):
+        compare.validate_parameters({"config": config(), "folds": 2})
     assert fields["table"] == fields["table"] | {"type": "string", "default": ""}  # and not one of two types
 
 

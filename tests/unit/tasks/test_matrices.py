@@ -216,7 +216,7 @@ def test_a_damaged_index_is_refused(stored: StoredMatrices):
 def test_matrices_of_something_else_are_not_touched(stored: StoredMatrices):
     before = files_of(stored.folder)
     table = [
-        (index_of(data="d2"), "holds matrices whose data_digest is d1, not d2; name another folder with --output"),
+        (index_of(data="d2"), "holds matrices whose data_digest is d1, not d2; choose another output folder"),
         (index_of(dtype="float32"), "whose dtype is float64, not float32"),
         (index_of(LinearFamily()), r"whose kernels is .*gaussian.*, not .*linear.*"),
         (index_of().model_copy(update={"numerics": 0}), "whose numerics is"),
@@ -248,7 +248,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path
     require_space(places[:1])  # 87 kiB each
     begun_already = {start: "" for start in range(0, 35, 7)}  # five of nine strips
     require_space([(folder, index.model_copy(update={"strips": begun_already})) for folder, index in places])
-    with pytest.raises(InputError, match=r"the matrices need 176\.\d+ kiB and 97\.66 kiB are free; name a larger disk"):
+    with pytest.raises(InputError, match=r"the matrices need 176\.\d+ kiB and 97\.66 kiB are free; choose an output"):
         require_space(places)
     free = free._replace(free=1000)
     with pytest.raises(InputError, match=r"need 88\.\d+ kiB and 0\.98 kiB are free|and 1000 B are free"):

@@ -310,7 +310,9 @@ def test_a_class_of_too_few_groups_is_left_out_and_said(folder: Path):
     assert "dropped: rows of y 'rare' (2 of k), too few for training, validation and test" in found.lines
 
 
-def test_folds_that_a_configuration_asks_for_are_refused_with_the_way_out(folder: Path):
+def test_folds_that_a_configuration_asks_for_are_refused_with_the_way_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     ways = {
         ("groups", 3): r"got 3 groups for 5 folds; set 'protocol.folds' to 3 \(--set protocol.folds=3\)",
         ("groups", 2): "got 2 groups for 5 folds; at least 3 are needed: one to test, one to validate, one to train",
@@ -321,6 +323,9 @@ def test_folds_that_a_configuration_asks_for_are_refused_with_the_way_out(folder
         dataset = load_source(DatasetConfig.of({"source": "file", "path": "few.csv", "target": "y", key: "k"}))
         with pytest.raises(ValueError, match=said):
             draw_folds(dataset, ProtocolConfig(), 0)
+    monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "that of a form")  # as Prefect's users test it
+    with pytest.raises(ValueError, match=r"set 'protocol\.folds' to 4\.$"):
+        draw_folds(dataset, ProtocolConfig(), 0)
 
 
 def test_names_that_yaml_reads_otherwise_are_quoted(folder: Path):
