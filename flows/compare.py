@@ -54,7 +54,8 @@ def compare(
         results = measure(prepared, comparison, pool, progress)
         progress.start("writing the report")
         links = {"MLflow comparison": comparison.url, "MLflow chart": comparison.chart_url}
-        folder = write_results(config, run_id, results, links, folds_of_rows(prepared), prepared.skipped)
-        track_comparison(comparison, config, folder, prepared.refs)
+        written = write_results.submit(config, run_id, results, links, folds_of_rows(prepared), prepared.skipped)
+        folder = written.result()
+        track_comparison(comparison, config, folder, prepared.refs, wait_for=[written])
         progress.advance()
     return {"run": run_id, "results": folder, "mlflow_run": comparison.run_id, "mlflow_chart": comparison.chart_url}

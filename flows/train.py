@@ -66,7 +66,7 @@ def train(
         results = measure_learners(ref, statistics, config, pool, progress)
         choice = choose(config, results)
         progress.start(f"{ref.name}: {choice.learner.title} on all rows")
-        path, about = fit_on_all_rows(ref, statistics[0], choice, config, pool, progress.advance)
+        path, about = fit_on_all_rows(ref, statistics[0], choice, config, pool, progress.advance, wait_for=results)
         progress.start(f"registering {model}")
         tracked = track_model(run, config, model, ref, choice, path, about)
         folder = write_training(tracked, choice, path, about, results, run, run_id)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import State, Task, runtime
@@ -13,6 +15,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from prefect.utilities.annotations import quote
+from prefect.utilities.engine import get_state_for_result
 from pydantic import BaseModel
 
 from learnkernels.conf.schema import MOST_AT_ONCE
@@ -86,14 +90,50 @@ class Step(Task[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task in this thread and return its value, or its state where `return_state` requests that."""
-        outcome: Any = super().__call__(*args, **kwargs)
+        outcome: Any = super().__call__(*map(_opaque, args), **_options(args, kwargs))
         if isinstance(outcome, State) and not kwargs.get("return_state"):
             return outcome.result()
         return outcome
 
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        """Submit the task to the task runner of the flow, and return a future."""
+        return super().submit(*map(_opaque, args), **_options(args, kwargs))
+
     def with_options(self, **options: Any) -> Task[P, R]:
         """Return the same step with other options."""
         return Step(self.fn, **self._options | options)
+
+
+OF_PREFECT = ("wait_for", "return_state")
+"""Options of a call that are no arguments of the task."""
+
+
+def _opaque(argument: Any) -> Any:
+    """Return an argument such that Prefect does not look into it.
+
+    It would take each text that an earlier step also had in its result, such as the name of a data set, for a
+    dependency on that step.
+    """
+    return argument if isinstance(argument, PrefectFuture) else quote(argument)
+
+
+def _options(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the named arguments and options of a call, which waits for the steps whose results are arguments.
+
+    `wait_for` may hold such results, too.
+    """
+    options = {name: value if name in OF_PREFECT else _opaque(value) for name, value in kwargs.items()}
+    arguments = [*args, *(value for name, value in kwargs.items() if name != "return_state")]
+    sources: list[Any] = []
+    for argument in arguments:
+        values = argument if isinstance(argument, list | tuple) else [argument]
+        sources += [value for value in values if isinstance(value, PrefectFuture)]
+        linked = [get_state_for_result(value) for value in values if is_dataclass(value) or isinstance(value, Path)]
+        # Prefect keeps states without their data, and waits only for states that have some.
+        sources += [found[0].model_copy(update={"data": True}) for found in linked if found is not None]
+    if sources:
+        options["wait_for"] = sources
+    return options
 
 
 def from_store(value: R) -> R:

@@ -272,17 +272,23 @@ def test_steps_at_once_find_the_same_numbers_and_prefect_shows_what_waits_for_wh
     assert [said in " ".join(report.split()) for report in reports] == [False, True]
     assert len(results_of(run)) == 8
 
+    learners = ("unif", "single", "align", "alignf")
     for folder in (finished, run):
         inputs = inputs_of_steps(folder["mlflow_run"])
+        wanted: dict[str, set[str]] = {}
         for dataset in ("wine", "diabetes"):
             ingested, measured = f"ingest {dataset}", f"statistics {dataset} repeat 0"
-            assert ingested in inputs[measured]
-            for learner in ("unif", "single", "align", "alignf"):
+            wanted |= {ingested: set(), measured: {ingested}}
+            for learner in learners:
                 evaluated = f"evaluate {learner} on {dataset}"
-                assert {ingested, measured} <= inputs[evaluated]
-                assert evaluated in inputs[f"track {learner} on {dataset}"]
+                wanted |= {evaluated: {ingested, measured}, f"track {learner} on {dataset}": {ingested, evaluated}}
         (written,) = [name for name in inputs if name.startswith("write results")]
-        assert {f"evaluate alignf on {dataset}" for dataset in ("wine", "diabetes")} <= inputs[written]
+        (tracked,) = [name for name in inputs if name.startswith("track comparison")]
+        wanted[written] = {
+            f"evaluate {learner} on {dataset}" for learner in learners for dataset in ("wine", "diabetes")
+        }
+        wanted[tracked] = {written, "ingest wine", "ingest diabetes"}
+        assert inputs == wanted
 
 
 @alone
