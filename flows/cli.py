@@ -517,9 +517,9 @@ def up(
     with user_errors("the runs are kept, schedules go on with the next start"):
         prepare_environment()
         from learnkernels.tasks.operate.servers import serve
-        from learnkernels.tasks.operate.upkeep import retention, tend
+        from learnkernels.tasks.operate.upkeep import LASTING_LEASES, retention, tend
 
-        for name, value in retention(keep_days).items():
+        for name, value in (LASTING_LEASES | retention(keep_days)).items():
             os.environ.setdefault(name, value)
         tend(keep_days, keep_runs, _report)
         serve(prefect_port, mlflow_port, _report, schedules=True)

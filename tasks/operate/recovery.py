@@ -11,6 +11,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.events import Event
 from prefect.events.schemas.automations import AutomationCore
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled
@@ -49,6 +50,28 @@ def set_up(api: str, own: bool) -> None:
             client.create_automation(AutomationCore.model_validate(wanted))
         if own:
             cancel_missed(client)
+            watch_unfinished(client)
+
+
+def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
+    """Have each unfinished run marked crashed unless it shows a sign of life soon, and return these runs.
+
+    A power cut may take the events of a run with it, so that no automation waits for its next one. It would hold its
+    queue forever. The event that is sent here begins the wait; a worker on another computer sends the next one.
+    """
+    pool = WorkPoolFilter(name={"any_": [POOL]})  # type: ignore[arg-type]
+    unfinished = FlowRunFilter(state={"type": {"any_": ["PENDING", "RUNNING"]}})  # type: ignore[arg-type]
+    runs: list[FlowRun] = []
+    while page := client.read_flow_runs(
+        work_pool_filter=pool, flow_run_filter=unfinished, limit=PAGE, offset=len(runs)
+    ):
+        runs += page
+    for run in runs:
+        related = [{"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"} for tag in run.tags]
+        of_run = {"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.name": run.name}
+        event = Event.model_validate({"event": "prefect.flow-run.heartbeat", "resource": of_run, "related": related})
+        client.request("POST", "/events", json=[event.model_dump(mode="json")])
+    return [run.id for run in runs]
 
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:

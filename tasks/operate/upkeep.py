@@ -20,6 +20,12 @@ DAY = 86_400
 LOG_BYTES = 8 << 20
 """A log that has become larger is begun again; what it held is kept next to it, once."""
 
+LASTING_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
+"""Setting by which a Prefect server still knows after a new start which runs hold the only place of their deployment.
+
+Otherwise a run in progress fails when it renews that, and the place of one that was killed stays taken.
+"""
+
 EVENT_DAYS = 1
 """How long Prefect keeps its events, by far the most of its rows; nothing here needs them later."""
 

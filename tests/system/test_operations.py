@@ -218,6 +218,10 @@ def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect
         operator.run("learnkernels predict --model demo/1 --input none.csv --output none.parquet --id key")
         told = lambda: [one for one in received if one["title"] == "demo: input empty"]  # noqa: E731
         assert within(lambda: len(told()) == 1, 60, 0.1), received
+        link = told()[0]["message"].splitlines()[-1]
+        assert link.startswith(f"http://127.0.0.1:{operator.ports['4200']}/runs/flow-run/")
+        assert httpx.get(link, headers={"Accept": "text/html"}).status_code == 200  # as a browser asks for it
+        assert operator.state_of(link.rpartition("/")[2]) == "COMPLETED"
 
     operator.follow("Back up and restore", before="rm -rf")  # while everything runs
     before = tables(operator.folder / "mlflow.db")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -271,6 +272,28 @@ def test_a_run_that_dies_in_any_state_is_marked(client: SyncPrefectClient):
 
     try:
         assert within(lambda: states_of_runs() == ["Crashed"] * len(lives), 120, 0.5), states_of_runs()
+    finally:
+        client.delete_automation(automation_id)
+
+
+@pytest.mark.slow(30)
+def test_runs_whose_events_were_lost_are_watched_from_the_next_start_on(client: SyncPrefectClient):
+    training = deployed(client, model="lost")["train"]
+    runs = [client.create_flow_run_from_deployment(training.id) for _ in range(2)]
+    lost, finished = runs
+    client.set_flow_run_state(lost.id, Pending(name="Submitting"), force=True)
+    client.set_flow_run_state(finished.id, Completed(), force=True)
+    sleep(2)  # their events come before the automation
+    automation = yaml.safe_load(recovery.CRASHED_RUNS.read_text(encoding="utf-8"))
+    automation["name"] = "marks lost ones soon"
+    automation["trigger"]["within"] = 10  # the least that Prefect accepts
+    automation_id = client.create_automation(AutomationCore.model_validate(automation))
+    try:
+        watched = recovery.watch_unfinished(client)
+        assert lost.id in watched
+        assert finished.id not in watched
+        assert within(lambda: client.read_flow_run(lost.id).state.name == "Crashed", 120, 0.5)
+        assert client.read_flow_run(finished.id).state.name == "Completed"
     finally:
         client.delete_automation(automation_id)
 
