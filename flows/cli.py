@@ -277,7 +277,7 @@ def gram(
 
     The files are NumPy arrays; use them in `compare` with {family: precomputed, path: OUTPUT}.
     """
-    with user_errors(f"finished strips are kept, {GOES_ON}"):
+    with user_errors(f"finished folders are kept, {GOES_ON}"):
         config = prepare(conf, changes or (), verbose)
         if "kernels" not in config.model_fields_set and not all(of.kernels for of in config.datasets):
             raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")

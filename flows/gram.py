@@ -24,18 +24,14 @@ def gram(
     *,
     output: Annotated[str, shown("Folder to write to, with a folder for each data set.")],
     dtype: Annotated[matrices.Dtype, shown("Data type of the values.")] = "float64",
-    strip_bytes: Annotated[
-        int, shown("Size of the strips of rows that are computed at once.", ge=1)
-    ] = matrices.STRIP_BYTES,
     config: WholeConfig,
 ) -> dict[str, Any]:
     """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
 
     1. Ingest every data set: read, check, store under its digest.
-    2. Look at what is there: refuse matrices of something else, keep finished strips that are whole.
-    3. Refuse what the disk has no room for.
-    4. Compute the missing strips of rows on Dask, and record those that are finished in the index.
-    5. Return the folder, its size, and a line for each data set.
+    2. Refuse a folder that holds matrices of something else, and matrices that the disk has no room for.
+    3. Compute strips of rows on Dask, for every folder that is not there yet.
+    4. Return the folder, its size, and a line for each data set.
     """
     with (
         RunProgress(2 * len(config.datasets), "gram-progress", "the matrices") as progress,
@@ -49,7 +45,8 @@ def gram(
             matrices.require_matrices(ref, local)
             family = build_family(local.kernels, load_dataset(ref).features, f"data set {ref.name}")
             folder = matrices.matrix_folder(output, ref.name)
-            index = matrices.begun(folder, matrices.index_of(ref, local, family, dtype, strip_bytes))
+            index = matrices.index_of(ref, local, family, dtype)
+            matrices.require_place(folder, index)
             jobs.append((ref, family, folder, index))
             progress.advance()
         matrices.require_space([(folder, index) for _, _, folder, index in jobs])

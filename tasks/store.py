@@ -165,7 +165,7 @@ def kept(path: Path, tell: Tell) -> bool:
     """
     if not os.path.lexists(path):
         return False
-    harm = _harm(path)
+    harm = harm_of(path)
     if harm is not None and not _set_aside(path, harm, tell):
         return False
     with suppress(OSError):
@@ -186,7 +186,7 @@ def checked(path: Path) -> Path:
     InputError
         It is damaged or gone, since the run made or found it.
     """
-    harm = _harm(path)
+    harm = harm_of(path)
     if harm is not None:
         raise _changed(path, harm)
     return path
@@ -261,7 +261,7 @@ def _changed(path: Path, harm: str) -> InputError:
     return InputError(f"{path}: {harm}, since this run began; start again, and it is made again.")
 
 
-def _harm(path: Path) -> str | None:
+def harm_of(path: Path) -> str | None:
     """Return what is not as it was written in an entry, or None if all is; reads every file."""
     try:
         try:
@@ -292,11 +292,11 @@ def _set_aside(path: Path, harm: str, tell: Tell) -> bool:
         except FileNotFoundError:  # another did so
             aside.parent.rmdir()
             return False
-        if _harm(aside) is None:  # another had done so, and put a whole one there
+        if harm_of(aside) is None:  # another had done so, and put a whole one there
             with suppress(OSError):
                 aside.rename(path)
             shutil.rmtree(aside.parent)
-            return _harm(path) is None
+            return harm_of(path) is None
     except OSError as error:
         raise InputError(
             f"{path}: {harm}, and it cannot be set aside ({error.strerror}); remove it, or make {path.parent} one that "

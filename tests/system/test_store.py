@@ -17,9 +17,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-from learnkernels.conf.errors import InputError
 from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
-from learnkernels.tasks.measure.matrices import StoredMatrices
 from learnkernels.tasks.store import Owner, atomic_path, leftovers, store_path, temporary_folder
 from tests.unit.tasks.test_matrices import files_of, make
 from tests.unit.tasks.test_store import people, refuse
@@ -102,34 +100,25 @@ def test_what_a_killed_writer_leaves_is_told_and_goes_with_the_next(tmp_path: Pa
     assert {child.name for child in tmp_path.iterdir()} == {"file", foreign.name}
 
 
-FIFTH_STRIP = """
+HALF_MADE = """
 import sys
 from pathlib import Path
-from learnkernels.tasks.measure import matrices
-from tests.unit.tasks.test_matrices import make
-whole, count = matrices._write_strip, 0
-def half(folder, index, start, K):
-    global count
-    count += 1
-    if count == 5:
-        K[:, : len(K[0]) // 2] = 0
-        whole(folder, index, start, K)
+from tests.unit.tasks.test_matrices import FAMILY, index_of, make
+class Waiting(type(FAMILY)):
+    def tile(self, A, B, shift=None):
         print("writing", flush=True)
         input()
-    return whole(folder, index, start, K)
-matrices._write_strip = half
-make(Path(sys.argv[1]))
+make(Path(sys.argv[1]), index_of(), family=Waiting(FAMILY.gammas))
 """
 
 
-def test_matrices_whose_run_was_killed_in_a_strip_continue_where_it_was(tmp_path: Path):
+def test_matrices_whose_run_was_killed_are_made_again(tmp_path: Path):
     folder = tmp_path / "toy"
-    with killed_at_the_end(FIFTH_STRIP, folder):
-        pass
-    with pytest.raises(InputError, match="is not complete, 4 of 9 strips are there"):
-        StoredMatrices(folder)
+    with killed_at_the_end(HALF_MADE, folder):
+        assert not folder.exists()
     make(folder)
     assert files_of(folder) == files_of(make(tmp_path / "fresh").folder)
+    assert {path.name for path in tmp_path.iterdir()} == {"toy", "fresh"}
 
 
 # A command ------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from tests.unit.tasks.test_comparison import small as comparison
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "module_folder")
 
-STRIP_BYTES = 400_000
 SETS = [*WINE, DIABETES[0] | {"subsample": 150}]
 FOLDS = {"grid": {"from": -2, "to": 4}, "folds": 3}
 small = partial(comparison, datasets=SETS, learners=["single", "alignf"], protocol=FOLDS)
@@ -43,7 +42,7 @@ def folds_of(config: CompareConfig) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def made(prefect_server: None, module_folder: Path) -> dict[str, Any]:
     """What the run says that has written the matrices in ``grams``."""
-    return gram(config=small(), output="grams", strip_bytes=STRIP_BYTES)
+    return gram(config=small(), output="grams")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +53,7 @@ def direct(prefect_server: None, module_folder: Path) -> pd.DataFrame:
 
 def test_every_data_set_gets_its_matrices(made: dict[str, Any]):
     assert made["folder"] == "grams"
-    assert re.fullmatch(r"wine: 6 matrices of 178 rows, 4 strips written, 0 kept", made["stores"][0])
+    assert re.fullmatch(r"wine: 6 matrices of 178 rows, written", made["stores"][0])
     for dataset in small().datasets:
         source = load_source(dataset)
         family = families.build_family(small().kernels, source.features)
@@ -66,8 +65,8 @@ def test_every_data_set_gets_its_matrices(made: dict[str, Any]):
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
     assert {run.state.type.value for run in runs if run.name.startswith("small-gram-")} == {"COMPLETED"}
-    again = gram(config=small(), output="grams", strip_bytes=STRIP_BYTES)
-    assert re.fullmatch(r"wine: 6 matrices of 178 rows, 0 strips written, 4 kept", again["stores"][0])
+    again = gram(config=small(), output="grams")
+    assert re.fullmatch(r"wine: 6 matrices of 178 rows, kept", again["stores"][0])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-6)])
@@ -76,7 +75,7 @@ def test_a_comparison_from_matrices_is_the_comparison(made, direct, dtype, toler
     norm, so that grows at most tenfold: 1e-6 is above it and far below what a wrong row would do."""
     path = "grams"
     if dtype == "float32":
-        path = gram(config=small(), output="narrow", dtype=dtype, strip_bytes=STRIP_BYTES)["folder"]
+        path = gram(config=small(), output="narrow", dtype=dtype)["folder"]
     stored = folds_of(precomputed(path))
     for column in ("dataset", "learner", "fold", "kernels", "n_train", "predictor"):
         assert list(map(str, stored[column])) == list(map(str, direct[column]))
@@ -100,7 +99,7 @@ def test_new_matrices_in_the_same_place_is_computed_anew():
 @pytest.mark.slow(15)
 def test_workers_run_from_matrices(direct: pd.DataFrame, scheduler_elsewhere: str):
     wine = {"datasets": WINE, "learners": ["alignf"], "dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}
-    gram(config=small(**wine), output="by workers", strip_bytes=STRIP_BYTES)
+    gram(config=small(**wine), output="by workers")
     stored = folds_of(precomputed("by workers", **wine))
     expected = direct.query("dataset == 'wine' and learner == 'alignf'")
     np.testing.assert_allclose(stored["alignment"], expected["alignment"], rtol=1e-9)
@@ -132,7 +131,7 @@ def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    with pytest.raises(InputError, match=r"wine: is damaged .the checksum of rows"):
+    with pytest.raises(InputError, match=r"wine: is damaged .001\.npy is damaged"):
         rows_for(precomputed(), wine)
-    assert gram(config=small(), output="grams")["stores"][0] == "wine: 6 matrices of 178 rows, 1 strip written, 3 kept"
+    assert gram(config=small(), output="grams")["stores"][0] == "wine: 6 matrices of 178 rows, written"
     assert rows_for(precomputed(), wine)[0].n_features == 1

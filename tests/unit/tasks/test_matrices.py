@@ -20,10 +20,16 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.tasks.measure import matrices
-from learnkernels.tasks.measure.matrices import INDEX, MatrixIndex, StoredMatrices, begun, require_space, write_matrices
+from learnkernels.tasks.measure.matrices import (
+    INDEX,
+    MatrixIndex,
+    StoredMatrices,
+    require_space,
+    write_matrices,
+)
+from learnkernels.tasks.store import CONTENTS
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
-from tests.unit.conftest import peak_of
 from tests.user import ROOT
 
 N = 61
@@ -33,14 +39,13 @@ HERE = DaskPool(DaskConfig(workers=0))
 
 
 def index_of(family: KernelFamily = FAMILY, dtype: Any = "float64", data: str = "d1", rows: int = N) -> MatrixIndex:
-    """Strips of seven rows: nine of 61 rows, the last of five."""
     made_of = {"families": [{"family": repr(family)}], "kernels": family.names}
-    return MatrixIndex(dataset="toy", data_digest=data, n_rows=rows, dtype=dtype, strip_rows=7, **made_of)
+    return MatrixIndex(dataset="toy", data_digest=data, n_rows=rows, dtype=dtype, **made_of)
 
 
 def written(folder: Path, index: Any = None, rows: Any = X, family: KernelFamily = FAMILY, pool: Any = HERE) -> str:
     with disable_run_logger():
-        return write_matrices(folder, begun(folder, index or index_of(family)), family, rows, pool, lambda _: None)
+        return write_matrices(folder, index or index_of(family), family, rows, pool, lambda _: None)
 
 
 def make(folder: Path, *args: Any, **keys: Any) -> StoredMatrices:
@@ -48,6 +53,11 @@ def make(folder: Path, *args: Any, **keys: Any) -> StoredMatrices:
     stored = StoredMatrices(folder)
     stored.require_whole()
     return stored
+
+
+@pytest.fixture(autouse=True)
+def strips_of_seven_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrices, "STRIP_BYTES", 7 * 3 * N * 8)
 
 
 @pytest.fixture
@@ -70,7 +80,8 @@ def test_matrices_are_the_tile_of_all_rows(tmp_path: Path, monkeypatch: pytest.M
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * np.abs(expected).max(), err_msg=str(family))
     monkeypatch.setattr(matrices, "TILE_BYTES", 1)  # the smallest tiles
     rows = np.random.default_rng(1).normal(size=(150, 3))
-    found = np.stack(make(tmp_path / "toy", index_of(rows=150).model_copy(update={"strip_rows": 70}), rows))
+    monkeypatch.setattr(matrices, "STRIP_BYTES", 70 * 3 * 150 * 8)
+    found = np.stack(make(tmp_path / "toy", index_of(rows=150), rows))
     np.testing.assert_allclose(found, FAMILY.tile(rows, rows), rtol=0, atol=1e-13)
     np.testing.assert_array_equal(np.einsum("kaa->ka", found), 1.0)
 
@@ -114,8 +125,7 @@ def test_files_are_described_by_the_index_and_read_by_the_program_of_the_documen
     content = json.loads(text)
     assert str(stored.folder.parent) not in text
     assert (content["n_rows"], content["kernels"]) == (N, list(FAMILY.names))
-    assert list(content["strips"]) == [str(start) for start in range(0, N, 7)]
-    assert {path.name for path in stored.folder.iterdir()} == {INDEX, ".lock", "000.npy", "001.npy", "002.npy"}
+    assert {path.name for path in stored.folder.iterdir()} == {INDEX, CONTENTS, "000.npy", "001.npy", "002.npy"}
     expected = np.array(stored[0])
     (tmp_path / "grams").mkdir()
     stored.folder.rename(tmp_path / "grams" / "wine")
@@ -127,28 +137,19 @@ def test_files_are_described_by_the_index_and_read_by_the_program_of_the_documen
     np.testing.assert_array_equal(found["K"], expected)
 
 
-def test_a_run_that_failed_continues_where_it_was(tmp_path: Path):
-    computed: list[int] = []
-
-    class Watched(GaussianFamily):
+def test_a_run_that_failed_leaves_nothing_and_whole_matrices_are_not_computed_again(tmp_path: Path):
+    class Failing(GaussianFamily):
         def tile(self, A, B, shift=None):
-            computed.append(int(np.flatnonzero((A[0] == X).all(axis=1))[0]))
-            if computed[-1] == 21 and failing:
+            if (A[0] == X[21]).all():
                 raise InputError("no more.")
             return super().tile(A, B, shift)
 
-    folder, family, failing = tmp_path / "toy", Watched(FAMILY.gammas), True
+    folder, failing = tmp_path / "toy", Failing(FAMILY.gammas)
     with pytest.raises(InputError, match=r"no more"):
-        written(folder, family=family, index=index_of())
-    with pytest.raises(InputError, match="is not complete, 3 of 9 strips are there"):
-        StoredMatrices(folder)
-    failing = False
-    computed.clear()
-    said = written(folder, index_of().model_copy(update={"strip_rows": 10}), family=family)  # it keeps its own cut
-    assert said == "toy: 3 matrices of 61 rows, 6 strips written, 3 kept"
-    assert set(computed) == set(range(21, N, 7))
-    assert files_of(folder) == files_of(make(tmp_path / "fresh").folder)
-    assert written(folder, index_of()).endswith("0 strips written, 9 kept")
+        written(folder, index_of(), family=failing)
+    assert list(tmp_path.iterdir()) == []
+    assert written(folder) == "toy: 3 matrices of 61 rows, written"
+    assert written(folder, index_of(), family=failing) == "toy: 3 matrices of 61 rows, kept"
 
 
 # Damage --------------------------------------------------------------------------------------------------------------
@@ -165,23 +166,23 @@ def save(path: Path, values: np.ndarray) -> None:
     np.save(path, values)
 
 
-DAMAGED_FILES: list[tuple[Callable[[Path], object], str, int]] = [
-    (flip, r"toy: is damaged .the checksum of rows 35 to 41", 8),
-    (Path.unlink, r"001.npy: is damaged .No such file", 0),
-    (lambda path: os.truncate(path, 5000), r"001.npy: is damaged .mmap length", 0),
-    (lambda path: path.write_bytes(bytes(5000)), r"001.npy: is damaged", 0),
-    (lambda path: save(path, np.eye(N - 1)), r"001.npy: is damaged .it has shape .60, 60. and type float64", 0),
-    (lambda path: save(path, np.float32(np.eye(N))), r"001.npy: is damaged .it has shape .61, 61. and type flo", 0),
+DAMAGED_FILES: list[tuple[Callable[[Path], object], str]] = [
+    (flip, r"toy: is damaged .001.npy is damaged"),
+    (Path.unlink, r"001.npy: is damaged .No such file"),
+    (lambda path: os.truncate(path, 5000), r"001.npy: is damaged .mmap length"),
+    (lambda path: path.write_bytes(bytes(5000)), r"001.npy: is damaged"),
+    (lambda path: save(path, np.eye(N - 1)), r"001.npy: is damaged .it has shape .60, 60. and type float64"),
+    (lambda path: save(path, np.float32(np.eye(N))), r"001.npy: is damaged .it has shape .61, 61. and type flo"),
 ]
 
 
-def test_a_damaged_file_is_refused_by_name_and_computed_anew(stored: StoredMatrices):
+@pytest.mark.parametrize(("harm", "sentence"), DAMAGED_FILES)
+def test_a_damaged_file_is_refused_by_name_and_computed_anew(stored: StoredMatrices, harm, sentence):
     expected = files_of(stored.folder)
-    for harm, sentence, kept in DAMAGED_FILES:
-        harm(stored.folder / "001.npy")
-        require_refusals([(lambda: StoredMatrices(stored.folder).require_whole(), sentence)], error=InputError)
-        assert written(stored.folder).endswith(f" {kept} kept"), sentence
-        assert files_of(stored.folder) == expected, sentence
+    harm(stored.folder / "001.npy")
+    require_refusals([(lambda: StoredMatrices(stored.folder).require_whole(), sentence)], error=InputError)
+    assert written(stored.folder).endswith("written")
+    assert files_of(stored.folder) == expected
 
 
 def changed(**keys: Any) -> Callable[[Path], object]:
@@ -191,10 +192,8 @@ def changed(**keys: Any) -> Callable[[Path], object]:
 DAMAGED_INDEXES: list[tuple[Callable[[Path], object], str]] = [
     (Path.unlink, "there is no index.json; make the matrices with 'learnkernels gram'"),
     (lambda path: os.truncate(path, path.stat().st_size - 100), "is damaged"),
-    (changed(version=3), "version Input should be 2"),
+    (changed(version=2), "version Input should be 3"),
     (changed(kernels=[]), "kernels Tuple should have at least 1 item"),
-    (changed(strip_rows=5), "it lists strips of other rows"),
-    (changed(strips={"3": ""}), "it lists strips of other rows"),
     (changed(n_rows=-1), "n_rows Input should be greater than 0"),
     (changed(dtype="object"), "dtype Input should be 'float64' or 'float32'"),
     (lambda path: path.write_text("[" * 100_000), "recursion limit exceeded"),
@@ -222,7 +221,7 @@ def test_matrices_of_something_else_are_not_touched(stored: StoredMatrices):
         (index_of().model_copy(update={"numerics": 0}), "whose numerics is"),
         (index_of(rows=10**9), "whose n_rows is 61, not 1000000000"),
     ]
-    require_refusals(((partial(begun, stored.folder, other), said) for other, said in table), error=InputError)
+    require_refusals(((partial(written, stored.folder, other), said) for other, said in table), error=InputError)
     assert files_of(stored.folder) == before
 
 
@@ -246,9 +245,10 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
     places = [(tmp_path / name, index_of()) for name in ("one", "two")]
     require_space(places[:1])  # 87 kiB each
-    begun_already = {start: "" for start in range(0, 35, 7)}  # five of nine strips
-    require_space([(folder, index.model_copy(update={"strips": begun_already})) for folder, index in places])
-    with pytest.raises(InputError, match=r"the matrices need 176\.\d+ kiB and 97\.66 kiB are free; choose an output"):
+    (tmp_path / "there").mkdir()
+    require_space([*places[:1], (tmp_path / "there", index_of())])
+    (tmp_path / "there").rmdir()
+    with pytest.raises(InputError, match=r"the matrices need 176\.\d+ kiB and 97\.66 kiB are free; name a larger disk"):
         require_space(places)
     free = free._replace(free=1000)
     with pytest.raises(InputError, match=r"need 88\.\d+ kiB and 0\.98 kiB are free|and 1000 B are free"):
@@ -256,49 +256,26 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_another_run_writes_or_has_written_since_is_seen(tmp_path: Path):
-    with matrices._only_writer(tmp_path / "toy"), pytest.raises(InputError, match="another run is writing here"):
-        make(tmp_path / "toy")
-    indexes = [begun(tmp_path / name, index_of()) for name in ("other", "same")]
-    make(tmp_path / "other", index_of(dtype="float32"))
-    make(tmp_path / "same")
-    before = [files_of(tmp_path / name) for name in ("other", "same")]
-    with pytest.raises(InputError, match="whose dtype is float32, not float64"):
-        write_matrices(tmp_path / "other", indexes[0], FAMILY, X, HERE, lambda share: None)
-    said = write_matrices(tmp_path / "same", indexes[1], FAMILY, X, HERE, lambda share: None)
-    assert said.endswith("0 strips written, 9 kept")
-    assert [files_of(tmp_path / name) for name in ("other", "same")] == before
+def test_of_two_runs_in_one_folder_the_first_to_end_counts(tmp_path: Path):
+    class Overtaken(GaussianFamily):
+        def tile(self, A, B, shift=None):
+            if not (tmp_path / "toy").exists():
+                make(tmp_path / "toy")
+            return super().tile(A, B, shift)
+
+    written(tmp_path / "toy", index_of(), family=Overtaken(FAMILY.gammas))
+    assert {path.name for path in tmp_path.iterdir()} == {"toy"}
+    make(tmp_path / "toy")
 
 
-def test_links_are_not_followed_and_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path, stored):
-    precious, expected = tmp_path / "precious", files_of(stored.folder)
-    shutil.copy(stored.folder / "001.npy", precious)
-    flip(precious)
-    content = precious.read_bytes()
-    (stored.folder / "001.npy").unlink()
-    (stored.folder / "001.npy").symlink_to(precious)
-    make(stored.folder)
-    assert files_of(stored.folder) == expected
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked" / ".lock").symlink_to(precious)
-    (tmp_path / "locked" / ".lock").mkdir(parents=True)
+def test_a_folder_of_something_else_is_not_touched_and_one_that_cannot_be_made_is_one_sentence(tmp_path: Path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "photos").mkdir()
     refused = {
-        "linked": r"linked: cannot be written to \(Too many levels of symbolic links\); name another folder",
-        "locked": r"locked: cannot be written to \(Is a directory\); give the name of a file",
-        "precious": r"cannot be written to \(File exists\); give another name",
-        "precious/below": r"cannot be written to \(Not a directory\); give a path whose folders",
+        "precious": r"precious: is there and has no index\.json; choose another output folder",
+        "photos": r"photos: is there and has no index\.json; choose another output folder",
+        "precious/below": r"cannot be written to \(.*\); give",
     }
     require_refusals(((partial(make, tmp_path / name), said) for name, said in refused.items()), error=InputError)
-    assert precious.read_bytes() == content
-
-
-def test_a_small_index_of_many_rows_takes_no_memory(tmp_path: Path):
-    index_of(rows=10**9).model_copy(update={"strip_rows": 1}).write(tmp_path / "toy")
-
-    def read() -> None:
-        with pytest.raises(InputError, match="is not complete, 0 of 1000000000 strips"):
-            StoredMatrices(tmp_path / "toy")
-        with pytest.raises(InputError, match="whose n_rows is"):
-            begun(tmp_path / "toy", index_of())
-
-    assert peak_of(read) < 1e6
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert (tmp_path / "photos").is_dir()
