@@ -10,17 +10,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from typing import Literal
 from uuid import UUID
 
 import mlflow
 import numpy as np
 import pandas as pd
 from mlflow import MlflowClient
-from mlflow.entities import DatasetInput, Metric, Param, RunTag, ViewType
+from mlflow.entities import DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from prefect import get_run_logger, runtime
 from prefect.client.orchestration import get_client
@@ -501,39 +499,20 @@ def forgettable_runs(days: float) -> dict[str, str]:
     Not those that a version of a registered model refers to, as its training run or the run that decided on it.
     """
     ended = f"attributes.end_time < {int((time.time() - days * 86_400) * 1000)}"
-    with mlflow_store() as client:
-        # Where they can be erased, also what is deleted already: an erasing may have been killed.
-        view = ViewType.ACTIVE_ONLY if _eraser(client) is None else ViewType.ALL
+    with mlflow_store():
         versions = mlflow.search_model_versions()
         wanted = {of.run_id for of in versions} | {of.tags.get("decision_run") for of in versions}
         experiments = [one.experiment_id for one in mlflow.search_experiments()]
         by_clock = f"tags.`{DEPLOYMENT}` LIKE '%' and {ended}"
-        runs = mlflow.search_runs(experiments, by_clock, view, output_format="list") if experiments else []
+        runs = mlflow.search_runs(experiments, by_clock, output_format="list") if experiments else []
     return {run.info.run_id: run.data.tags.get(RESULTS, "") for run in runs if run.info.run_id not in wanted}
 
 
 def forget_runs(run_ids: Sequence[str]) -> None:
-    """Delete runs, and erase them with their artifacts where the store is a database that can be written to from here.
+    """Delete runs, which MLflow keeps, as all that is deleted, until ``mlflow gc``.
 
-    A server keeps what was deleted until its own ``mlflow gc``. That command is not called here, as it erases all else
-    that was deleted, too.
+    That command is not called here: whatever runs it is told, it erases all deleted experiments and models, too.
     """
     with mlflow_store() as client:
-        erase = _eraser(client)
         for run_id in run_ids:
-            info = client.get_run(run_id).info
-            if info.lifecycle_stage == "active":
-                client.delete_run(run_id)
-            if erase is not None:
-                artifacts: Any = get_artifact_repository(info.artifact_uri)
-                artifacts.delete_artifacts()
-                place = urlsplit(info.artifact_uri)
-                if place.scheme in ("", "file"):
-                    with suppress(OSError):
-                        Path(unquote(place.path)).parent.rmdir()  # the folder around them
-                erase(run_id)
-
-
-def _eraser(client: MlflowClient) -> Callable[[str], None] | None:
-    """Return what ``mlflow gc`` calls to erase a run that is deleted, where the store has it."""
-    return getattr(client._tracking_client.store, "_hard_delete_run", None)
+            client.delete_run(run_id)

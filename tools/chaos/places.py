@@ -10,6 +10,7 @@ import resource
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 import traceback
 from collections import Counter
@@ -204,6 +205,11 @@ def _watch_schedule(lane: Lane, attempt: Attempt, up: Running, minutes: float) -
             clean = lane.start(("clean", "--yes", *SHORT, "--keep-runs", "0.01"), forked=False, shared=False)
             if (swept := clean.wait(120)).code != 0:
                 attempt.failed("cannot be cleaned", swept.said)
+            url = f"sqlite:///{lane.work / 'mlflow.db'}"
+            erase = [sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", url, "--tracking-uri", url]
+            erased = subprocess.run(erase, cwd=lane.work, env=lane.environment(), capture_output=True, text=True)
+            if erased.returncode != 0:
+                attempt.failed("MLflow cannot erase", erased.stderr)
         last = _measured(lane, up.marker)
         if not half and passed > 30 * minutes:
             half = last

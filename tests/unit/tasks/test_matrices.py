@@ -248,7 +248,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(tmp_path
     (tmp_path / "there").mkdir()
     require_space([*places[:1], (tmp_path / "there", index_of())])
     (tmp_path / "there").rmdir()
-    with pytest.raises(InputError, match=r"the matrices need 176\.\d+ kiB and 97\.66 kiB are free; name a larger disk"):
+    with pytest.raises(InputError, match=r"the matrices need 176\.\d+ kiB and 97\.66 kiB are free; choose an output"):
         require_space(places)
     free = free._replace(free=1000)
     with pytest.raises(InputError, match=r"need 88\.\d+ kiB and 0\.98 kiB are free|and 1000 B are free"):
