@@ -8,11 +8,9 @@ lacks become several of those that it has.
 from __future__ import annotations
 
 import os
-import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
 from hashlib import sha256
@@ -43,27 +41,30 @@ LOG_2 = {
 
 
 def numba_settings() -> Any:
-    """Return the settings of Numba, which is loaded; ValueError where it refuses those of the environment.
-
-    NUMBA_DISABLE_JIT ends with that: loops that write their own code have no form that Python runs.
-    """
+    """Return the settings of Numba, which is loaded; ValueError where loops cannot be compiled with those."""
     try:
         from numba import config
     except ValueError as error:
         raise ValueError(
             "NUMBA_NUM_THREADS must be a whole number above 0; correct it in the environment, or unset it."
         ) from error
-    config.DISABLE_JIT = 0
+    if config.DISABLE_JIT:
+        raise ValueError(
+            "NUMBA_DISABLE_JIT must be 0 or unset, got 1; loops that write their own code need a compiler."
+        )
     return config
 
 
 @cache
 def simd_registers() -> tuple[int, int]:
     """Return the bytes of a vector on the machine that code is compiled for, and how many vectors registers hold."""
-    numba_settings()
-    from numba.core.registry import cpu_target
+    features = numba_settings().CPU_FEATURES
+    from llvmlite.binding import get_process_triple
+    from numba.core.codegen import get_host_cpu_features
 
-    triple, _, features = cpu_target.target_context.codegen().magic_tuple()[:3]
+    if features is None:
+        features = get_host_cpu_features()
+    triple = get_process_triple()
     if "+avx512f" in features:
         return WIDEST, 32
     if triple.startswith(("aarch64", "arm64")):
@@ -376,50 +377,25 @@ def _made(names: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(options: dict[str, Any], function: Callable[..., Any]) -> Any:
-    """Return a function that is kept next to the code, in the user's folder, in a temporary one, or nowhere."""
-    settings = numba_settings()
+    """Return a compiled function, whose code is kept on disk if Numba finds a folder that it may write to."""
+    numba_settings()
     from numba import njit
 
-    def kept() -> Any:
-        """Return the function; what is on disk is not read where a module has changed whose names or code it has."""
-        dispatcher = njit(cache=True, **options)(function)
-        names = function.__globals__
-        modules = {one.awaits["__name__"] for one in names.values() if hasattr(one, "awaits")}
-        digest = sha256()
-        for module in sorted(modules | {names["__name__"], written.__module__}):
-            digest.update(getsource(sys.modules[module]).encode())
-        index = dispatcher._cache._cache_file
-        index._version = f"{index._version} {digest.hexdigest()}"  # compared before the rest is unpickled
-        _tell(dispatcher.stats.cache_path)
-        return dispatcher
-
-    before = settings.CACHE_DIR
     try:
-        with suppress(RuntimeError):  # Numba finds no folder that it may write to
-            return kept()
-        if (folder := _private_folder()) is not None:
-            settings.CACHE_DIR = folder
-            with suppress(RuntimeError):
-                return kept()
+        dispatcher = njit(cache=True, **options)(function)
+    except RuntimeError:  # there is no such folder
         _tell(None)
         return njit(**options)(function)
-    finally:
-        settings.CACHE_DIR = before
-
-
-def _private_folder() -> str | None:
-    """Return a temporary folder for what is compiled, made if missing, in which no other user can write."""
-    if not hasattr(os, "getuid"):
-        return None
-    try:
-        folder = os.path.join(tempfile.gettempdir(), f"learnkernels-{os.getuid()}")
-        if not os.path.lexists(folder):
-            os.mkdir(folder, 0o700)
-        about = os.lstat(folder)
-    except OSError:
-        return None
-    ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and stat.S_IMODE(about.st_mode) == 0o700
-    return folder if ours else None
+    names = function.__globals__
+    modules = {waiting.awaits["__name__"] for waiting in names.values() if hasattr(waiting, "awaits")}
+    digest = sha256()
+    for module in sorted(modules | {names["__name__"], written.__module__}):
+        digest.update(getsource(sys.modules[module]).encode())
+    # Code is not read from disk where a module has changed whose names or code the function has.
+    index = dispatcher._cache._cache_file
+    index._version = f"{index._version} {digest.hexdigest()}"  # compared before the rest is unpickled
+    _tell(dispatcher.stats.cache_path)
+    return dispatcher
 
 
 def _tell(folder: str | None) -> None:

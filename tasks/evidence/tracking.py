@@ -511,7 +511,7 @@ def forgettable_runs(days: float) -> dict[str, str]:
 def forget_runs(run_ids: Sequence[str]) -> None:
     """Delete runs, which MLflow keeps, as all that is deleted, until ``mlflow gc``.
 
-    That command is not called here: whatever runs it is told, it erases all deleted experiments and models, too.
+    That command is not called here: with the identifiers of runs, it erases all deleted experiments and models, too.
     """
     with mlflow_store() as client:
         for run_id in run_ids:

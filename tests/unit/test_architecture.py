@@ -10,6 +10,8 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 from learnkernels.kernels import learners, predictors
 from learnkernels.tasks.environment import PIPELINE
 
@@ -180,6 +182,69 @@ def test_packages_grow_by_decision_alone():
         if len(files) > most_files or nodes > most_nodes or per_line > most_per_line:
             grown.append(f"{package}: {len(files)} files, {nodes:,} nodes, {per_line:.2f} per line")
     assert not grown, "remove as much, write plainer lines, or raise the limit and say why"
+
+
+PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
+"""Names of Python's own library that begin with an underscore and are documented."""
+
+PRIVATE_OF_OTHERS = {
+    # Numba reads code from disk without a look at other files, whose names and emitted code it holds.
+    ("kernels/compiled.py", "_cache"),
+    ("kernels/compiled.py", "_cache_file"),
+}
+"""Private names of other libraries that a file uses, with the reason."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_" and name not in PUBLIC
+
+
+def defined_names(path: Path) -> set[str]:
+    """Names that a file gives to functions, classes, variables and attributes."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return names
+
+
+def private_of_others(path: Path, ours: set[str]) -> set[str]:
+    """Private names that a file takes of modules and objects of other libraries."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr not in ours:
+            names.add(node.attr)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "setattr", "hasattr"):
+            names |= {str(part.value) for part in node.args if isinstance(part, ast.Constant)} - ours
+        elif isinstance(node, ast.Import):
+            names |= {part for alias in node.names for part in alias.name.split(".")}
+        elif isinstance(node, ast.ImportFrom) and not str(node.module).startswith("learnkernels"):
+            names |= {*str(node.module).split("."), *(alias.name for alias in node.names)}
+    return set(filter(is_private, names))
+
+
+def test_no_file_uses_what_is_private_in_another_library():
+    paths = [path for _, path in ALL_MODULES] + modules("learnkernels")
+    ours = set().union(*map(defined_names, paths))
+    used = {(path.relative_to(ROOT).as_posix(), name) for path in paths for name in private_of_others(path, ours)}
+    assert used == PRIVATE_OF_OTHERS
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import numba._helperlib",
+        "from mlflow.tracking import _get_store",
+        "from dask._compatibility import entry_points",
+        "client._tracking_client.store",
+        "getattr(store, '_hard_delete_run', None)",
+    ],
+)
+def test_what_is_private_in_another_library_is_found(tmp_path: Path, code: str):
+    (tmp_path / "module.py").write_text(code)
+    assert private_of_others(tmp_path / "module.py", {"_ours"})
 
 
 NAMED = {"predictor", "predictor_", "learner", "learner_", "name", "own"}

@@ -1,7 +1,6 @@
 """Compiled distances and exponentials: equal to SciPy's and to extended precision, for every shape and precision."""
 
 import importlib
-import os
 import sys
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from learnkernels.kernels import compiled
 from learnkernels.kernels.compiled import Differences, distances, exponentiate
 
 SHAPES = [(1, 1, 1), (4, 64, 3), (5, 37, 20), (9, 131, 70), (3, 2, 0)]
@@ -67,26 +65,7 @@ def test_equal_rows_are_exactly_at_zero_however_far_out():
         np.testing.assert_array_equal(np.diag(distances(X, X.copy(), metric)), 0)
 
 
-# The folder and the contents of the cache of compiled code -----------------------------------------------------------
-
-
-def test_a_temporary_folder_that_is_not_the_users_alone_is_not_used(tmp_path: Path, monkeypatch):
-    def folder_in(name: str) -> Path:
-        (tmp_path / name).mkdir()
-        return tmp_path / name / f"learnkernels-{os.getuid()}"
-
-    (tmp_path / "other").mkdir(0o700)
-    folder_in("link").symlink_to(tmp_path / "other")
-    folder_in("file").touch(0o700)
-    opened = folder_in("open")
-    opened.mkdir()
-    opened.chmod(0o770)
-    for name in ("link", "file", "open", "missing"):
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / name))
-        assert compiled._private_folder() is None, name
-    folder_in("free")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "free"))
-    assert compiled._private_folder() is not None
+# The contents of the cache of compiled code ---------------------------------------------------------------------------
 
 
 def test_code_that_was_compiled_for_a_class_of_another_name_is_not_read(tmp_path: Path, monkeypatch):
