@@ -97,11 +97,11 @@ def _single(model: Any, new: np.ndarray) -> Callable[[], Any]:
 
 def _file(estimator: Any) -> bytes:
     """Return the file of a model, as training writes it."""
+    from learnkernels.kernels.estimators import keep_support
     from learnkernels.kernels.persistence.model import Model, save_model
 
     file, d = io.BytesIO(), estimator.n_features_in_
-    kept = estimator.on_support() if hasattr(estimator, "on_support") else estimator
-    save_model(Model(kept, tuple(f"x{j}" for j in range(d)), np.zeros(d), np.ones(d), {}), file)
+    save_model(Model(keep_support(estimator), tuple(f"x{j}" for j in range(d)), np.zeros(d), np.ones(d), {}), file)
     return file.getvalue()
 
 

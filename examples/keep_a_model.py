@@ -17,6 +17,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 from learnkernels import KernelLearningClassifier
+from learnkernels.kernels.estimators import keep_support
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 
 table, y = load_breast_cancer(return_X_y=True, as_frame=True)
@@ -25,12 +26,12 @@ train, test, y_train, y_test = train_test_split(table, y, random_state=0)
 estimator = KernelLearningClassifier(predictor="svm").fit(train, y_train)
 
 # %%
-# ``on_support`` keeps the support vectors alone, which give the same scores; ``about``
+# ``keep_support`` keeps only the support vectors, which give the same scores; ``about``
 # is for what you want to know later.
 folder = Path(tempfile.mkdtemp())
 save_model(Model.of_table(estimator, {"rows": "all"}), folder / "all.npz")
 save_model(
-    Model.of_table(estimator.on_support(), {"rows": "support vectors"}),
+    Model.of_table(keep_support(estimator), {"rows": "support vectors"}),
     folder / "support.npz",
 )
 sizes = {file.name: file.stat().st_size for file in sorted(folder.glob("*.npz"))}

@@ -4,8 +4,14 @@ Imports: centering, engine, families, learned, learners, parameters, predictors,
 targets, weights.
 """
 
-from learnkernels.kernels.estimators.base import chunk_rows_for, default_family
-from learnkernels.kernels.estimators.supervised import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.estimators.base import chunk_rows_for, default_family, set_table
+from learnkernels.kernels.estimators.supervised import (
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    fit_on_kernel,
+    keep_support,
+    set_coefficients,
+)
 from learnkernels.kernels.estimators.transformer import LearnedKernelTransformer
 
 __all__ = [
@@ -14,4 +20,8 @@ __all__ = [
     "LearnedKernelTransformer",
     "chunk_rows_for",
     "default_family",
+    "fit_on_kernel",
+    "keep_support",
+    "set_coefficients",
+    "set_table",
 ]

@@ -202,15 +202,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         except ValueError as error:
             missing = "Pass a DataFrame, whose missing values are imputed, or impute them first"
             raise error_of_rows(X, error, missing) from None
-        self.take_table(table)
+        set_table(self, table)
         return X, y
-
-    def take_table(self, table: TableEncoding | None) -> None:
-        """Read new rows as this table from now on, whose columns became the features; None for rows of numbers."""
-        self.table_ = table
-        if table is not None:
-            self.feature_names_in_ = np.array(table.names, dtype=object)
-            self.n_features_in_ = len(table.names)
 
     def _sparse_formats(self) -> str | Literal[False]:
         """Return the formats of sparse rows that are taken; nothing is imported for a learner's name."""
@@ -385,6 +378,14 @@ def first_text(X: Any) -> str | None:
         except TypeError:
             continue
     return None
+
+
+def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
+    """Have an estimator read new rows as a table, whose columns became its features; None for rows of numbers."""
+    estimator.table_ = table
+    if table is not None:
+        estimator.feature_names_in_ = np.array(table.names, dtype=object)
+        estimator.n_features_in_ = len(table.names)
 
 
 def require_precision(precision: Any) -> Precision:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -30,7 +30,12 @@ from learnkernels.kernels.learned import LearnedKernel, LinearScores
 from learnkernels.kernels.learners import as_learner, learn_kernel
 from learnkernels.kernels.parameters import explain_unknown_arguments, positive, warn_caller
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
-from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
+from learnkernels.kernels.predictors.calibration import (
+    class_scores,
+    fit_calibration,
+    interval_half_width,
+    probabilities,
+)
 from learnkernels.kernels.predictors.choice import MOST_ROWS, PredictionProblem, best_C, given
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
@@ -94,58 +99,6 @@ class SupervisedLearner(KernelLearner):
             raise AttributeError("landmarks_ is only available after a fit with predictor='nystrom'.")
         return self.kernel_.rows
 
-    @within_n_jobs
-    def fit_kernel(
-        self,
-        kernel: LearnedKernel,
-        y: Any,
-        X: Any = None,
-        workers: Workers | None = None,
-        progress: Progress | None = None,
-    ) -> Self:
-        """Fit the predictor on a kernel that was learned before.
-
-        Parameters
-        ----------
-        kernel : LearnedKernel
-            Learned by this estimator's `learner`; the predictor has its sample weights, divided by their mean.
-        y : array-like of shape (m,) or (m, q)
-            Target of the training rows: those of `X`, or else of the kernel, in the order of ``kernel.X``.
-        X : ndarray or CSR matrix of shape (m, d), optional
-            The training rows, as they were given to what learned the kernel from all or some of them: ``kernel.rows``
-            are positions in it. Finite; may be mapped from a file. Not modified.
-        workers : Workers, optional
-            Who does the passes over rows of a predictor that takes such; by default threads of this process.
-        progress : callable, optional
-            Told, by a predictor that iterates, its steps and the largest residual.
-
-        Returns
-        -------
-        self : object
-
-        Raises
-        ------
-        ValueError
-            The kernel was learned for another regularization, `y` or `X` has another shape, or as `fit`.
-        """
-        y, d = np.asarray(y), kernel.X.shape[1]
-        rows = kernel.rows if X is None else np.arange(X.shape[0])
-        if len(y) != len(rows) or (X is not None and (X.shape[1:] != (d,) or len(rows) <= kernel.rows.max())):
-            raise ValueError(
-                f"X must have {d} features and more rows than {kernel.rows.max()}, the last that the kernel was "
-                f"learned from, and y an entry for each of these {len(rows)}, got shapes {np.shape(X)} and {y.shape}; "
-                "give all of them."
-            )
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        self.n_features_in_, self.n_samples_fit_ = d, len(rows)
-        self.take_table(None)
-        seed = self._draw_seed()
-        self.learner_reason_ = learner_reason(self.learner, self.family, kernel.X, kernel.learner)
-        if kernel.sample_weight is not None:
-            kernel = replace(kernel, sample_weight=of_mean_one(kernel.sample_weight))
-        return self._fit_predictor(TrainingSet.of(kernel, X, rows, workers, progress), y, seed)
-
     def _check_options(self, task: Task) -> None:
         """Raise ValueError for a precision or a predictor that is none, before any work."""
         require_precision(self.precision)
@@ -181,7 +134,7 @@ class SupervisedLearner(KernelLearner):
             following = min(m, int(n * np.sqrt(max(0.0, started + limit - ended) / (ended - begun))))
             if following < min(WORTH * n, m):
                 kernel = replace(self.kernel_, rows=rows[self.kernel_.rows])
-                self.take_coefficients(kernel, self.dual_coef_, self.intercept_)
+                set_coefficients(self, kernel, self.dual_coef_, self.intercept_)
                 warn_caller(
                     f"time_limit={self.time_limit:g}: fitted on a sample of {n:,} of {m:,} rows; allow more seconds."
                 )
@@ -245,30 +198,13 @@ class SupervisedLearner(KernelLearner):
             self.C_ = float(value)
             path = predictor.fit(training, target, [self.C_], fine=True)
             assert path.kernel is not None
-            self.take_coefficients(path.kernel, *path.coefficients())
+            set_coefficients(self, path.kernel, *path.coefficients())
             for name in ("calibration_", "residuals_"):
                 self.__dict__.pop(name, None)
             if holds_out:
                 assert path.held_out is not None
                 self._take_held_out(training, target, predictor, *path.held_out())
         return self
-
-    def take_coefficients(self, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray) -> None:
-        """Predict by ``kernel.cross_gram(X) @ dual + intercept`` from now on."""
-        self._take_kernel(kernel)
-        self._linear = LinearScores(kernel, dual, intercept)
-
-    def on_support(self) -> Self:
-        """Return this estimator with a kernel over those rows alone that have a coefficient; itself where all have.
-
-        Its predictions are the same but for rounding: see `LinearScores.on_support`.
-        """
-        some = self._linear.on_support()
-        if some is self._linear:
-            return self
-        estimator = copy(self)
-        estimator.take_coefficients(some.kernel, some.dual, some.intercept)
-        return estimator
 
 
 def _has_probabilities(estimator: KernelLearningClassifier) -> bool:
@@ -500,7 +436,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             calibration = fit_calibration(scores, codes, weights[rows])
         if len(self.classes_) == 2 and predictor.loss == "squared" and min(calibration[0], weighted[0]) > 0:
             shift = weighted[1] / weighted[0]
-            self.take_coefficients(self.kernel_, self.dual_coef_, self.intercept_ + shift)
+            set_coefficients(self, self.kernel_, self.dual_coef_, self.intercept_ + shift)
             calibration = calibration - [0.0, calibration[0] * shift]
         self.calibration_ = calibration
 
@@ -751,7 +687,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         kernel = learn_kernel("unif", family, X[some], np.arange(len(some)) * 1.0, task="regression")
         first = np.atleast_1d(y[0])
         self.predictor_, self.predictor_reason_, self.C_ = "krr", "", 1.0
-        self.take_coefficients(kernel, np.zeros((len(some), len(first))), first)
+        set_coefficients(self, kernel, np.zeros((len(some), len(first))), first)
         self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(first)))
         self._vector, self.n_samples_fit_ = y.ndim == 1, len(y)
         return self
@@ -824,7 +760,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507, section 1.2, for the jackknife.
         """
         check_is_fitted(self, "residuals_")
-        width, n = self.half_width(alpha), len(self.residuals_)
+        width, n = interval_half_width(self.residuals_, alpha), len(self.residuals_)
         if width is None:
             raise ValueError(
                 f"alpha must be between {1 / (n + 1):.3g}, as {n:,} residuals are known, and 1, got {alpha!r}."
@@ -832,12 +768,6 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         scores = self._scores(X)
         bounds = np.stack([scores - width, scores + width], axis=1)
         return bounds[:, :, 0] if self._vector else bounds
-
-    def half_width(self, alpha: float) -> np.ndarray | None:
-        """Return half of the width of `predict_interval`, shape (q,); None where no residual is so large."""
-        residuals = getattr(self, "residuals_", np.empty((0, 1)))
-        place = int(np.ceil((len(residuals) + 1) * (1.0 - alpha))) if 0 < alpha < 1 else len(residuals) + 1
-        return np.asarray(residuals[place - 1]) if place <= len(residuals) else None
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:
@@ -885,3 +815,94 @@ def weights_of_classes(
         of_classes = np.zeros(len(y))
         of_classes[counted] = compute_sample_weight(class_weight, y[counted])
     return cast(np.ndarray, as_sample_weight(of_classes, len(y), zero=True, name="class_weight"))
+
+
+# Functions on estimators ---------------------------------------------------------------------------------------------
+
+Estimator = TypeVar("Estimator", bound=SupervisedLearner)
+
+
+@within_n_jobs
+def fit_on_kernel(
+    estimator: Estimator,
+    kernel: LearnedKernel,
+    y: Any,
+    X: Any = None,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+) -> Estimator:
+    """Fit the predictor of an estimator on a kernel that was learned before.
+
+    Parameters
+    ----------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        Fitted in place.
+    kernel : LearnedKernel
+        Learned by the estimator's `learner`; the predictor has its sample weights, divided by their mean.
+    y : array-like of shape (m,) or (m, q)
+        Target of the training rows: those of `X`, or else of the kernel, in the order of ``kernel.X``.
+    X : ndarray or CSR matrix of shape (m, d), optional
+        The training rows, as they were given to what learned the kernel from all or some of them: ``kernel.rows``
+        are positions in it. Finite; may be mapped from a file. Not modified.
+    workers : Workers, optional
+        Who does the passes over rows of a predictor that takes such; by default threads of this process.
+    progress : callable, optional
+        Told, by a predictor that iterates, its steps and the largest residual.
+
+    Returns
+    -------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        The same object.
+
+    Raises
+    ------
+    ValueError
+        The kernel was learned for another regularization, `y` or `X` has another shape, or as `fit`.
+    """
+    y, d = np.asarray(y), kernel.X.shape[1]
+    rows = kernel.rows if X is None else np.arange(X.shape[0])
+    if len(y) != len(rows) or (X is not None and (X.shape[1:] != (d,) or len(rows) <= kernel.rows.max())):
+        raise ValueError(
+            f"X must have {d} features and more rows than {kernel.rows.max()}, the last that the kernel was "
+            f"learned from, and y an entry for each of these {len(rows)}, got shapes {np.shape(X)} and {y.shape}; "
+            "give all of them."
+        )
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    estimator.n_features_in_ = d
+    estimator.n_samples_fit_ = len(rows)
+    estimator.table_ = None
+    seed = estimator._draw_seed()
+    estimator.learner_reason_ = learner_reason(estimator.learner, estimator.family, kernel.X, kernel.learner)
+    if kernel.sample_weight is not None:
+        kernel = replace(kernel, sample_weight=of_mean_one(kernel.sample_weight))
+    return estimator._fit_predictor(TrainingSet.of(kernel, X, rows, workers, progress), y, seed)
+
+
+def set_coefficients(
+    estimator: SupervisedLearner, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray
+) -> None:
+    """Have an estimator predict by ``kernel.cross_gram(X) @ dual + intercept``."""
+    estimator._take_kernel(kernel)
+    estimator._linear = LinearScores(kernel, dual, intercept)
+
+
+def keep_support(estimator: Estimator) -> Estimator:
+    """Return an estimator whose kernel has only the training rows with a coefficient, such as support vectors.
+
+    Parameters
+    ----------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        Fitted; not modified.
+
+    Returns
+    -------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        Predicts the same but for rounding. The given object where all rows have a coefficient.
+    """
+    scores = estimator._linear.on_support()
+    if scores is estimator._linear:
+        return estimator
+    smaller = copy(estimator)
+    set_coefficients(smaller, scores.kernel, scores.dual, scores.intercept)
+    return smaller

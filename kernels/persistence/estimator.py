@@ -78,7 +78,12 @@ def estimator_to_arrays(estimator: Estimator) -> dict[str, np.ndarray]:
 
 def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     """Return the fitted estimator of some data and arrays, or raise ValueError about what is wrong with them."""
-    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+    from learnkernels.kernels.estimators import (
+        KernelLearningClassifier,
+        KernelLearningRegressor,
+        set_coefficients,
+        set_table,
+    )
 
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
     task = fields.get("task", one_of(tuple(kinds)))
@@ -96,13 +101,13 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     else:
         estimator._vector = fields.get("vector", truth)
     kernel = {name.removeprefix(KERNEL): array for name, array in arrays.items() if name.startswith(KERNEL)}
-    estimator.take_coefficients(kernel_from_arrays(kernel), take(arrays, "dual_coef"), take(arrays, "intercept"))
+    set_coefficients(estimator, kernel_from_arrays(kernel), take(arrays, "dual_coef"), take(arrays, "intercept"))
     estimator.n_features_in_ = int(estimator.kernel_.X.shape[1])
     if (table := fields.get("table", optional(TableEncoding.from_dict))) is not None and (
         len(table.features) != estimator.n_features_in_
     ):
         fields.refuse("table", f"columns that become {estimator.n_features_in_} features", len(table.features))
-    estimator.take_table(table)
+    set_table(estimator, table)
     for name in LEFT_OUT:
         if name in arrays:
             setattr(estimator, f"{name}_", take(arrays, name))

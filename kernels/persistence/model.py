@@ -61,7 +61,7 @@ class Model(Value):
     Attributes
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted on the features; its `on_support` makes a smaller file of a support vector machine.
+        Fitted on the features; `keep_support` makes a smaller file of a support vector machine.
     features : tuple of str
         Names of the d columns it reads, in order.
     low, spread : ndarray of shape (d,)
@@ -166,7 +166,11 @@ class Model(Value):
     @property
     def _half_width(self) -> np.ndarray | None:
         """Return half of the width of the interval around a number, where there is one."""
-        return self.estimator.half_width(OUTSIDE) if self.estimator.dual_coef_.shape[1] == 1 else None
+        from learnkernels.kernels.predictors.calibration import interval_half_width
+
+        if self.estimator.dual_coef_.shape[1] != 1 or not hasattr(self.estimator, "residuals_"):
+            return None
+        return interval_half_width(self.estimator.residuals_, OUTSIDE)
 
     @property
     def _calibration(self) -> np.ndarray | None:

@@ -221,3 +221,23 @@ def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
         sums[..., first] -= f
         sums[..., second] += f
     return votes, sums
+
+
+def interval_half_width(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
+    """Return half of the width of an interval that new targets are outside of with probability `alpha`, shape (q,).
+
+    Parameters
+    ----------
+    residuals : ndarray of shape (n, q)
+        Absolute residuals of held-out rows, ascending in each column.
+    alpha : float
+        Probability, between 0 and 1.
+
+    Returns
+    -------
+    half_width : ndarray of shape (q,) or None
+        None where no residual is so large.
+    """
+    n = len(residuals)
+    place = int(np.ceil((n + 1) * (1.0 - alpha))) if 0 < alpha < 1 else n + 1
+    return np.asarray(residuals[place - 1]) if place <= n else None

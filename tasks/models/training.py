@@ -24,7 +24,13 @@ from learnkernels.conf.schema import (
 )
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.drift import REFERENCE_ROWS
-from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.estimators import (
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    fit_on_kernel,
+    keep_support,
+    set_table,
+)
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import learn_path
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
@@ -254,7 +260,7 @@ def fit_on_all_rows(
     dataset = replace(dataset, X=pool.workers.local_view(dataset.X))
     kernel = _kernel_of_all_rows(ref.name, dataset, statistics, choice, config, pool)
     about |= {"alignment": kernel.alignment, "sampling": kernel.sampling and asdict(kernel.sampling)}
-    estimator = _fitted(kernel, dataset, ref.name, choice, config, predictor, pool).on_support()
+    estimator = keep_support(_fitted(kernel, dataset, ref.name, choice, config, predictor, pool))
     if dataset.table is None:
         model = Model(estimator, tuple(dataset.features), *dataset.scaling, about)
     else:
@@ -321,10 +327,10 @@ def _fitted(
     workers = pool.workers if predictor.by_rows and len(given) > evaluation.PARALLEL_ROWS else None
     steps = evaluation.Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
     if len(kernel.rows) < len(given):
-        estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers, progress=steps)
+        fit_on_kernel(estimator, kernel, given, X=dataset.X, workers=workers, progress=steps)
     else:
-        estimator.fit_kernel(kernel, given[kernel.rows], workers=workers, progress=steps)
-    estimator.take_table(dataset.table)
+        fit_on_kernel(estimator, kernel, given[kernel.rows], workers=workers, progress=steps)
+    set_table(estimator, dataset.table)
     return estimator
 
 

@@ -20,6 +20,7 @@ from sklearn.utils import check_random_state
 import learnkernels.kernels.estimators.base
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
+from learnkernels.kernels.estimators import fit_on_kernel
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.learners import NKRR, LpKRR, Lq, learn_from_statistics
 from learnkernels.kernels.parameters import Fields
@@ -69,7 +70,7 @@ def test_names_take_parameters_too():
 def test_parameters_set_later_leave_what_was_fitted_and_what_others_hold():
     family = GaussianFamily([0.1, 0.4])
     kernel = learn_kernel("alignf", family, X, NUMBERS)
-    model = KernelLearningRegressor(family).fit_kernel(kernel, NUMBERS)
+    model = fit_on_kernel(KernelLearningRegressor(family), kernel, NUMBERS)
     before = model.predict(X)
     model.set_params(family__gammas=[3.0])
     assert model.family == GaussianFamily([3.0])
@@ -198,7 +199,7 @@ def test_what_an_automatic_learner_stands_for_is_said():
         assert model.learner_reason_.startswith(why)
         named = KernelLearningRegressor(family, learner).fit(given, NUMBERS)
         assert named.learner_reason_ == ""
-        again = KernelLearningRegressor(family).fit_kernel(model.kernel_, NUMBERS)
+        again = fit_on_kernel(KernelLearningRegressor(family), model.kernel_, NUMBERS)
         for same in (named, again):
             np.testing.assert_array_equal(same.predict(given), model.predict(given))
 
@@ -354,7 +355,7 @@ def test_a_kernel_of_some_rows_gets_the_predictor_of_all_rows():
     expected = ridge_predictions(K / unit, Y, 4.0, center_cross_gram(G_cross, G) / unit)
     for predictor in ("krr", test_estimators.CG, test_estimators.ALL_ROWS):
         model = KernelLearningClassifier(FAMILY, C=4.0, predictor=predictor, probability=True)
-        model.fit_kernel(kernel, FOUR, X=X)
+        fit_on_kernel(model, kernel, FOUR, X=X)
         np.testing.assert_allclose(model.decision_function(X_NEW), expected, rtol=0, atol=1e-7)
         assert np.isfinite(model.calibration_).all()
 

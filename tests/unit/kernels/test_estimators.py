@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
 from learnkernels.kernels import families
 from learnkernels.kernels.centering import center_cross_gram, center_gram
-from learnkernels.kernels.estimators import base, chunk_rows_for, default_family, supervised
+from learnkernels.kernels.estimators import base, chunk_rows_for, default_family, fit_on_kernel, supervised
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, LEARNERS, NKRR, as_learner, learn_path
@@ -410,7 +410,7 @@ def test_names_of_features_are_kept_and_asked_for():
     assert model.feature_names_in_.tolist() == ["height", "width", "depth"]
     np.testing.assert_array_equal(model.predict(table), plain.predict(X))
     np.testing.assert_array_equal(model.predict(table[["width", "height", "depth"]]), plain.predict(X))
-    model.fit_kernel(model.kernel_, TWO[model.kernel_.rows])
+    fit_on_kernel(model, model.kernel_, TWO[model.kernel_.rows])
     assert not hasattr(model, "feature_names_in_")
     features = LearnedKernelTransformer(FAMILY, n_components=3, random_state=0).set_output(transform="pandas")
     assert features.fit_transform(table, TWO).columns.tolist() == [f"learnedkerneltransformer{k}" for k in range(3)]
@@ -521,7 +521,7 @@ def test_fitting_is_learning_the_kernel_and_fitting_on_it():
     for model in [*models, KernelLearningRegressor(FAMILY, "l2-krr", 0.5)]:
         y = target_for(model)
         fitted = model.fit(X, y)
-        apart = clone(model).fit_kernel(fitted.kernel_, y[fitted.kernel_.rows])
+        apart = fit_on_kernel(clone(model), fitted.kernel_, y[fitted.kernel_.rows])
         names = ("dual_coef_", "intercept_", "weights_", "calibration_", "classes_")
         for name in filter(partial(hasattr, fitted), names):
             np.testing.assert_array_equal(getattr(apart, name), getattr(fitted, name))
@@ -543,7 +543,7 @@ def test_a_kernel_or_rows_that_do_not_fit_the_estimator_are_refused():
         (model, kernel, y, X[0], "got shapes (3,) and (60,)"),
         (model, kernel, few, X, "y an entry for each of these 60, got shapes (60, 3) and (50,)"),
     ]
-    require_refusals(((partial(one.fit_kernel, of, y, X=X), said) for one, of, y, X, said in table), literal=True)
+    require_refusals(((partial(fit_on_kernel, one, of, y, X=X), said) for one, of, y, X, said in table), literal=True)
 
 
 def test_fitting_anew_forgets_probabilities():

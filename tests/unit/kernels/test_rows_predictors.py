@@ -16,6 +16,7 @@ from learnkernels.kernels.compiled import as_differences
 from learnkernels.kernels.engine import combination as combined
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, PackedRows, RightSide
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
+from learnkernels.kernels.estimators import fit_on_kernel
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion, LaplacianFamily, MetricFamily
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, nystrom
 from learnkernels.kernels.protocol.evaluation import KernelPredictors
@@ -263,7 +264,7 @@ def test_an_estimator_tells_of_each_step_of_its_predictor(predictor):
     kernel, X, target, _ = problem()
     told = []
     model = estimators.KernelLearningRegressor(FAMILY, "alignf", alpha=1e-3, predictor=predictor)
-    model.fit_kernel(kernel, target.given, X=X, progress=lambda *at: told.append(at))
+    fit_on_kernel(model, kernel, target.given, X=X, progress=lambda *at: told.append(at))
     steps, residuals = zip(*told, strict=True)
     assert steps == tuple(range(1, len(steps) + 1))
     assert residuals[-1] <= 1e-8

@@ -17,7 +17,12 @@ from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.compiled import as_differences
 from learnkernels.kernels.engine import combination
 from learnkernels.kernels.engine.combination import Combination, PackedRows, RightSide
-from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.estimators import (
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    keep_support,
+    set_coefficients,
+)
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.base import as_rows, mean_row, move
 from learnkernels.kernels.learned import LinearScores
@@ -194,7 +199,7 @@ def test_a_file_of_support_vectors_alone_predicts_the_same():
     X, y = load_breast_cancer(return_X_y=True)
     X, y = ((X - X.mean(axis=0)) / X.std(axis=0))[:250, :10], y[:250]
     model = KernelLearningClassifier(probability=True, predictor="svm", C=4.0).fit(X, y)
-    few, used = model.on_support(), np.flatnonzero(model.dual_coef_[:, 0])
+    few, used = keep_support(model), np.flatnonzero(model.dual_coef_[:, 0])
     assert 0 < len(used) < 125
     np.testing.assert_array_equal(few.kernel_.rows, model.kernel_.rows[used])
     assert (len(few.dual_coef_), len(model.dual_coef_)) == (len(used), len(X))
@@ -203,7 +208,7 @@ def test_a_file_of_support_vectors_alone_predicts_the_same():
     linear = few.kernel_.cross_gram(X) @ few.dual_coef_ + few.intercept_
     np.testing.assert_allclose(linear[:, 0], model.decision_function(X), rtol=0, atol=1e-9)
     assert few.relevance_ == model.relevance_
-    assert few.on_support() is few
+    assert keep_support(few) is few
     K = few.kernel_.gram()
     np.testing.assert_allclose(K, center_gram(K), rtol=0, atol=1e-12 * np.abs(K).max())
     sizes, names = [], tuple(f"x{j}" for j in range(10))
@@ -220,10 +225,10 @@ def test_a_file_of_support_vectors_alone_predicts_the_same():
 def test_several_classes_keep_the_rows_of_any_pair():
     X, y = load_iris(return_X_y=True)
     model = KernelLearningClassifier(GRID, predictor="svm").fit(X, y)
-    few = model.on_support()
+    few = keep_support(model)
     assert len(few.dual_coef_) == np.count_nonzero(model.dual_coef_.any(axis=1)) < len(X)
     np.testing.assert_allclose(few.decision_function(X), model.decision_function(X), rtol=0, atol=1e-9)
-    assert KernelLearningClassifier(GRID, predictor="krr").fit(X, y).on_support().dual_coef_.shape == (150, 3)
+    assert keep_support(KernelLearningClassifier(GRID, predictor="krr").fit(X, y)).dual_coef_.shape == (150, 3)
 
 
 def test_coefficients_that_are_replaced_count_and_nothing_prepared_is_pickled():
@@ -232,7 +237,7 @@ def test_coefficients_that_are_replaced_count_and_nothing_prepared_is_pickled():
     small, before = len(pickle.dumps(model)), model.predict(X)
     assert len(pickle.dumps(model)) == small
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), before)
-    model.take_coefficients(model.kernel_, 2 * model.dual_coef_, model.intercept_)
+    set_coefficients(model, model.kernel_, 2 * model.dual_coef_, model.intercept_)
     np.testing.assert_allclose(model.predict(X) - model.intercept_, 2 * (before - model.intercept_), atol=1e-11)
 
 

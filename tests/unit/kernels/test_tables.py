@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from learnkernels import CategoricalFamily, GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.estimators import fit_on_kernel
 from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import EncodingReport, TableEncoding, columns, is_table, reading, summary
@@ -322,7 +323,7 @@ def test_numbers_without_gaps_are_rows_as_ever_and_a_kernel_of_numbers_takes_the
         np.testing.assert_array_equal(model.predict(X), expected)
     assert np.isfinite(model.predict(numbers.assign(size=np.nan))).all()
     model = KernelLearningRegressor(columns={"key": "drop", "comment": "drop"}).fit(table, y)
-    model.fit_kernel(plain.kernel_, y)
+    fit_on_kernel(model, plain.kernel_, y)
     assert model.table_ is None
     assert model.predict(X[:40]).shape == (40,)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from learnkernels import GaussianFamily, KernelLearningClassifier
 from learnkernels.conf.errors import InputError
+from learnkernels.kernels.estimators import set_table
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.tables.dates import NO_DATE
 from learnkernels.kernels.tables.reading import MISSING
@@ -49,7 +50,7 @@ def predicted(folder: Path, rows: pd.DataFrame, ending: str, **keys: Any) -> tup
     dataset = read(folder, rows, f"data{ending}", target="y", tell=lambda sentence: None, **keys)
     estimator = KernelLearningClassifier(GaussianFamily([0.5]), "unif", 100.0)
     estimator.fit(dataset.X, dataset.target.given)
-    estimator.take_table(dataset.table)
+    set_table(estimator, dataset.table)
     save_model(Model.of_table(estimator, {}), folder / "model.npz")
     model = load_model(folder / "model.npz")
     score_with(model, {}, str(folder / f"data{ending}"), str(folder / f"scored{ending}"), Asked())
