@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -65,11 +65,8 @@ class SupervisedLearner(KernelLearner):
     """Base of classifier and regressor: a predictor that is linear in the learned kernel of new rows and training rows.
 
     A subclass has the parameters `predictor`, `precision`, `time_limit` and `verbose` as well. Its `fit` checks what it
-    is given and calls `_fit`; the parameter that `held_out_for` names says whether scores of rows that a predictor has
-    not seen are requested.
+    is given and calls `_fit`.
     """
-
-    held_out_for: ClassVar[str]
 
     _: KW_ONLY
     predictor: str | Predictor = "auto"
@@ -103,6 +100,11 @@ class SupervisedLearner(KernelLearner):
         """Raise ValueError for a precision or a predictor that is none, before any work."""
         require_precision(self.precision)
         as_predictor(self.predictor).check(task)
+
+    @property
+    @abstractmethod
+    def _holds_out(self) -> bool:
+        """Whether scores of rows that the predictor has not seen are requested."""
 
     @abstractmethod
     def _C(self) -> float | Literal["auto"]:
@@ -186,7 +188,7 @@ class SupervisedLearner(KernelLearner):
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=seed)
-        learner, holds_out = as_learner(kernel.learner), bool(getattr(self, self.held_out_for))
+        learner, holds_out = as_learner(kernel.learner), self._holds_out
         fits = 1.0 + WORK_OF_HELD_OUT * holds_out
         choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
         predictor, self.predictor_reason_ = choice.predictor, choice.reason
@@ -364,8 +366,6 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     ('alignf', array([0.  , 0.57, 0.82]))
     """
 
-    held_out_for = "probability"
-
     C: float | Literal["auto"] = "auto"
     _: KW_ONLY
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
@@ -409,6 +409,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         X, y, weights = rows_that_count(X, y, sample_weight, self.class_weight)
         self._check_options(self._encoded(y).task)
         return self._fit(X, y, weights, seed)
+
+    @property
+    def _holds_out(self) -> bool:
+        return bool(self.probability)
 
     def _C(self) -> float | Literal["auto"]:
         return given("C", self.C)
@@ -631,8 +635,6 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     True
     """
 
-    held_out_for = "intervals"
-
     alpha: float | Literal["auto"] = "auto"
     _: KW_ONLY
     intervals: bool = True
@@ -691,6 +693,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(first)))
         self._vector, self.n_samples_fit_ = y.ndim == 1, len(y)
         return self
+
+    @property
+    def _holds_out(self) -> bool:
+        return bool(self.intervals)
 
     def _C(self) -> float | Literal["auto"]:
         alpha = given("alpha", self.alpha)
