@@ -42,16 +42,40 @@ def modules(package: str) -> list[Path]:
 
 
 @cache
-def imports(path: Path) -> set[str]:
-    """Every imported module of a file, also inside functions."""
-    names = set()
+def import_statements(path: Path) -> list[tuple[str, bool]]:
+    """The absolute name of every imported module of a file, also inside functions, and whether it is written so."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            found += [(alias.name, True) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names.add(str(node.module))
-    return {name.removeprefix("learnkernels.") for name in names}
+            module = absolute_name(node, path)
+            found += [
+                (f"{module}.{alias.name}" if is_module(module, alias.name) else module, not node.level)
+                for alias in node.names
+            ]
+    return found
+
+
+def absolute_name(node: ast.ImportFrom, path: Path) -> str:
+    """The name of the module that a statement imports from."""
+    if not node.level:
+        return str(node.module)
+    package = path.relative_to(ROOT).parent.parts
+    package = package if package[0] == "learnkernels" else ("learnkernels", *package)
+    parts = [*package[: len(package) - node.level + 1], *filter(None, [node.module])]
+    return ".".join(parts)
+
+
+def is_module(package: str, name: str) -> bool:
+    """Whether a name that is imported from a package of this project is a module of it."""
+    place = ROOT.joinpath(*package.split(".")[1:]) if package.startswith("learnkernels.") else ROOT / "no package"
+    return (place / f"{name}.py").is_file() or (place / name / "__init__.py").is_file()
+
+
+def imports(path: Path) -> set[str]:
+    """Every imported module of a file, those of this project below it."""
+    return {name.removeprefix("learnkernels.") for name, _ in import_statements(path)}
 
 
 ALL_MODULES = [(package, path) for package in PACKAGES for path in modules(package)]
@@ -73,6 +97,25 @@ def test_imports_never_point_upward_and_no_flow_imports_another_flow():
             if not fine:
                 wrong.append(f"{path.relative_to(ROOT)} imports {name}")
     assert len(ALL_MODULES) > 100
+    assert wrong == []
+
+
+def layer_of(module: str) -> str | None:
+    """The layer of a module of this project, `learnkernels` beside the layers; None for other modules."""
+    first, *rest = module.split(".")
+    if first != "learnkernels":
+        return None
+    return rest[0] if rest and rest[0] in PACKAGES else "learnkernels"
+
+
+def test_imports_are_relative_within_a_layer_and_absolute_across_layers():
+    own = [("learnkernels", path) for path in sorted((ROOT / "learnkernels").glob("*.py"))]
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for layer, path in [*ALL_MODULES, *own]
+        for name, is_absolute in import_statements(path)
+        if is_absolute == (layer_of(name) == layer)
+    ]
     assert wrong == []
 
 
