@@ -268,9 +268,7 @@ def require_place(folder: Path, index: MatrixIndex) -> None:
     if not os.path.lexists(folder):
         return
     if not (folder / INDEX).exists():
-        raise InputError(
-            f"{folder}: is there and has no {INDEX}; choose another output folder, or delete this one."
-        )
+        raise InputError(f"{folder}: is there and has no {INDEX}; choose another output folder, or delete this one.")
     present = read_index(folder).decisive
     for key, value in index.decisive.items():
         if present[key] != value:
