@@ -184,11 +184,12 @@ def init(
         path = output or Path(f"{name}.yaml")
         if path.exists():
             raise InputError(f"{path}: is there already; name another with --output.")
-        from learnkernels.tasks.data.headers import require_names
+        from learnkernels.tasks.data.headers import require_keys, require_names
 
         roles = {"groups": group, "time": time}
         baselines = _separate(without)
         require_names(table, target, roles, baselines, by_command=True)
+        require_keys(table, target, roles, metric, baselines)
         prepare_environment()
         from learnkernels.tasks.data.starting import start
         from learnkernels.tasks.store import atomic_path

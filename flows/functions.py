@@ -246,12 +246,13 @@ def configuration(
     from learnkernels.conf.loading import config_of_text
 
     require_files(files)
-    from learnkernels.tasks.data.headers import joint_title, require_names
+    from learnkernels.tasks.data.headers import joint_title, require_keys, require_names
 
     roles = {"groups": options["group"], "time": options["time"]}
     without, minutes = several(options.get("without") or ()), options.get("minutes")
     targets = several(options["target"] or ())
     columns = require_names(files, targets, roles, without, by_command)
+    require_keys(files, targets, roles, options["metric"], without, changes)
     say(f"{joint_title(files)}: {len(columns)} columns, to predict {', '.join(targets)}")
     set_up(verbose, say=say)
     from learnkernels.tasks.data.starting import start

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 
 from learnkernels.conf.errors import InputError, did_you_mean, option, short
-from learnkernels.conf.loading import existing_files
+from learnkernels.conf.loading import config_of, existing_files
 from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig
 from learnkernels.tasks.data.locations import Location
 from learnkernels.tasks.data.tables import FORMATS, Table, joint_name, locations_of
 
 NAMED = 12
 """Most columns that a sentence names."""
+
+PROTOCOLS: tuple[dict[str, object], ...] = (
+    {"folds": 5, "refit": True},
+    {"split": {"train": 1000, "validation": 400, "test": 600}, "repeats": 3},
+)
+"""Protocols of a small and of a large table."""
 
 
 def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
@@ -68,6 +75,51 @@ def require_names(
             meant = did_you_mean(name, names)
             raise InputError(f"{where}: it has no column {short(name)}; {meant}its columns are {shown}.")
     return names
+
+
+def require_keys(
+    paths: Sequence[str],
+    targets: Sequence[str],
+    sample_columns: Mapping[str, str | None],
+    metric: str | None,
+    without: Sequence[str],
+    changes: Sequence[str] = (),
+) -> None:
+    """Refuse a metric, or a change, that fits no configuration of a table, before its rows are read.
+
+    What follows from the rows is not known: both kinds of protocol are tried, and changes of single kernels are left.
+
+    Raises
+    ------
+    InputError
+        The metric or a change is refused.
+    """
+    dataset: dict[str, object] = {
+        "source": "file",
+        "path": list(paths),
+        "target": list(targets),
+        "missing": "impute",
+        "scale": "standard",
+        "columns": {},
+    }
+    dataset |= {role: column for role, column in sample_columns.items() if column is not None}
+    known = [change for change in changes if not str(change).strip().startswith("kernels.")]
+    refusals = []
+    for protocol in PROTOCOLS:
+        table = {
+            "name": "table",
+            "datasets": [dict(dataset)],
+            "kernels": [{"family": "gaussian", "gammas": [1.0]}],
+            "learners": ["rfm", "alignf"],
+            "baseline": {"boosting": True, "without": list(without)},
+            "protocol": deepcopy(protocol) | ({} if metric is None else {"metric": metric}),
+        }
+        try:
+            config_of(table, paths[0], known)
+        except InputError as error:
+            refusals.append(error)
+    if len(refusals) == len(PROTOCOLS):
+        raise refusals[0]
 
 
 def joint_title(paths: Sequence[str]) -> str:

@@ -6,11 +6,14 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
+from importlib.metadata import version
+from importlib.util import cache_from_source
 from pathlib import Path
 from threading import Timer
 from typing import IO, TYPE_CHECKING, Any
@@ -79,6 +82,52 @@ def mlflow_is_prepared(url: str) -> bool:
     """
     path = file_of(url)
     return path is None or _finished(path)
+
+
+def copy_prefect_tables(path: Path) -> bool:
+    """Make a Prefect database of the tables that this installation keeps, and return whether it had them.
+
+    Prefect makes them in a hundred steps, which takes more time than all else at its start.
+    """
+
+    def copy(aside: Path) -> None:
+        shutil.copyfile(_kept_prefect_tables(), aside)
+        _require_prefect_tables(aside)
+
+    try:
+        _put(path, copy)
+    except (OSError, sqlite3.Error, InputError):  # there are none, or they are damaged
+        return False
+    return True
+
+
+def keep_prefect_tables(path: Path) -> None:
+    """Keep the tables of a new Prefect database for others, next to compiled code and by the rules for that.
+
+    Who could replace them could replace the code.
+    """
+    if sys.dont_write_bytecode:
+        return
+    with suppress(OSError, sqlite3.Error, InputError), atomic_path(_kept_prefect_tables()) as aside:
+        with closing(sqlite3.connect(path)) as database, closing(sqlite3.connect(aside)) as copy:
+            database.backup(copy)
+        _require_prefect_tables(aside)
+        aside.chmod(0o644)
+
+
+def _kept_prefect_tables() -> Path:
+    """Return where the tables of the installed version of Prefect are kept, in a database without rows."""
+    return Path(cache_from_source(__file__)).with_name(f"prefect-{version('prefect')}.db")
+
+
+def _require_prefect_tables(path: Path) -> None:
+    """Refuse a database that is damaged, lacks Prefect's tables, or has rows of a user."""
+    tables = _tables(path)
+    if not {"flow_run", "alembic_version"} <= tables or _rows_of(path, "PRAGMA quick_check") != [("ok",)]:
+        raise InputError(f"{path}: has no tables of Prefect.")
+    for table in tables - {"alembic_version"}:
+        if not table.startswith("sqlite_") and _rows_of(path, f'SELECT 1 FROM "{table}" LIMIT 1'):
+            raise InputError(f"{path}: has rows in {table}.")
 
 
 def is_missing(url: str) -> bool:

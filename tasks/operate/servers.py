@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +29,15 @@ import psutil
 from learnkernels.conf.errors import InputError, cut, without_passwords
 from learnkernels.tasks import environment
 from learnkernels.tasks.evidence import databases
-from learnkernels.tasks.evidence.databases import file_of, one_at_a_time, require_writable, seen_from
+from learnkernels.tasks.evidence.databases import (
+    copy_prefect_tables,
+    file_of,
+    keep_prefect_tables,
+    one_at_a_time,
+    require_writable,
+    seen_from,
+)
+from learnkernels.tasks.operate import seldom
 from learnkernels.tasks.operate.apart import call_apart
 from learnkernels.tasks.store import atomic_path
 
@@ -266,6 +274,14 @@ class Children(AbstractContextManager["Children"]):
                     )
 
 
+TEMPORARY = {
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT_SERVER_UI_ENABLED": "false",
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",  # which flows make themselves, and `ui` at its start
+    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",  # else `ui` would take it for done
+}
+"""Settings of a server for one command."""
+
 _temporary: dict[Path, Service] = {}
 """The temporary server of each state folder that this process has used."""
 
@@ -279,19 +295,29 @@ def temporary_prefect() -> Service:
     child = _temporary.get(environment.state_dir())
     if child is None or child.process.poll() is not None:
         child = prefect_server(free_port())
-        child.env |= {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_SERVER_UI_ENABLED": "false"}
+        python, _, *module_and_options = child.command
+        child.command = [python, "-m", seldom.__name__, *module_and_options]
+        child.env |= TEMPORARY
         child.log_name = f"tmp/prefect-{child.port}.log"
         database = _prefect_database()
-        new = database is not None and not database.exists()
-        with one_at_a_time() if new else nullcontext():
-            child.start()
-            _temporary[environment.state_dir()] = child
-            atexit.register(_end, child)
-            if new:
-                child.wait_until_up()  # two servers must not make the same database
+        if database is None or database.exists():
+            _start_temporary(child)
+        else:
+            with one_at_a_time():  # two servers must not make the same database
+                made = database.exists() or copy_prefect_tables(database)
+                _start_temporary(child)
+                if not made:
+                    child.wait_until_up()
+                    keep_prefect_tables(database)
     os.environ["PREFECT_API_URL"] = f"{child.url}/api"
     os.environ["PREFECT_API_AUTH_STRING"] = child.env["PREFECT_SERVER_API_AUTH_STRING"]
     return child
+
+
+def _start_temporary(child: Service) -> None:
+    child.start()
+    _temporary[environment.state_dir()] = child
+    atexit.register(_end, child)
 
 
 def _prefect_database() -> Path | None:
@@ -354,9 +380,10 @@ def serve(
             require_free(server)
         if mlflow is not None and not databases.mlflow_is_prepared(tracking):
             call_apart(databases.__name__, "prepare_mlflow", tracking)
-        if prefect is not None:
-            _prefect_database()
+        database = None if prefect is None else _prefect_database()
         with one_at_a_time():  # two processes do not make the same database
+            if database is not None and not database.exists():
+                copy_prefect_tables(database)
             start(*servers)
         for name, address in (("Prefect", named), ("MLflow", tracking if remote else None)):
             if address is not None:

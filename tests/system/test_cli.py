@@ -57,6 +57,7 @@ NAMES = [
     (["--target", "z"], "rows.csv: it has no column 'z'; its columns are a, b, y."),
     (["--target", "y", "--group", "gruop"], "rows.csv: it has no column 'gruop'; its columns are a, b, y."),
     (["--target", "y", "--time", "day"], "rows.csv: it has no column 'day'; its columns are a, b, y."),
+    (["--target", "y", "--metric", "auk"], "rows.csv: protocol.metric: 'auk' is not valid; expected 'accuracy', "),
     (["--target", "y", "--without", "bosting"], "--without bosting: did you mean 'boosting'? the baselines are "),
 ]
 
@@ -69,17 +70,37 @@ print(sorted({"prefect", "mlflow", "sklearn", "numba"} & set(sys.modules)))
 """
 
 
-@pytest.mark.parametrize("command", ["compare", "init"])
-@pytest.mark.parametrize(("options", "sentence"), NAMES)
-def test_names_are_checked_before_anything_heavy_is_imported(
-    home: Path, command: str, options: list[str], sentence: str
-):
+def require_early_refusal(home: Path, command: str, options: list[str], sentence: str) -> None:
+    """Run a command on a table, and see that it is refused before libraries are imported and files are written."""
     (home / "work" / "rows.csv").write_text("a,b,y\n1,2,3\n", encoding="utf-8")
     arguments = [sys.executable, "-c", IMPORTED, command, "rows.csv", *options]
     done = subprocess.run(arguments, cwd=home / "work", env=environment(home), capture_output=True, text=True)
     assert done.stdout.startswith(f"error: {sentence}")
     assert done.stdout.endswith("\n[]\n")
     assert [path.name for path in (home / "work").iterdir()] == ["rows.csv"]
+
+
+@pytest.mark.parametrize("command", ["compare", "init"])
+@pytest.mark.parametrize(("options", "sentence"), NAMES)
+def test_names_are_checked_before_anything_heavy_is_imported(
+    home: Path, command: str, options: list[str], sentence: str
+):
+    require_early_refusal(home, command, options, sentence)
+
+
+CHANGES = [
+    ("protocol.fold=3", "rows.csv: protocol: unknown key 'fold'; did you mean 'folds'?"),
+    ("protocol.folds=x", "rows.csv: protocol.folds: must be a whole number, got 'x'."),
+    ("learners=[alingf]", "rows.csv: learners.0: 'alingf' is not valid, did you mean 'alignf'?"),
+    ("datasets.0.scael=quantile", "rows.csv: datasets.0: unknown key 'scael'; did you mean 'scale'?"),
+    ("dask.worker=0", "rows.csv: dask: unknown key 'worker'; did you mean 'workers'?"),
+    ("protocol.folds", "change 'protocol.folds': expected key=value, such as protocol.folds=10."),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), CHANGES)
+def test_changes_of_a_table_are_checked_before_anything_heavy_is_imported(home: Path, change: str, sentence: str):
+    require_early_refusal(home, "compare", ["--target", "y", "--set", change], sentence)
 
 
 @pytest.mark.slow(60)

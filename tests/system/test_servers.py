@@ -1,10 +1,13 @@
 """Children of `learnkernels ui` and `up`: started, watched and stopped in order, with nothing left behind."""
 
 import os
+import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -229,6 +232,31 @@ def test_files_that_servers_write_are_for_the_user_alone(used_home: Path, ports:
         assert httpx.put(artifact, content=b"of one user", auth=key_of(work), timeout=60).is_success
     assert (work / "mlartifacts/0/some/model.npz").read_bytes() == b"of one user"
     assert open_to_others(work) == []
+
+
+@pytest.mark.slow(20)
+def test_a_server_that_stays_registers_the_blocks_that_a_temporary_one_leaves_out(
+    tmp_path: Path, empty_prefect: Path, monkeypatch: pytest.MonkeyPatch
+):
+    home = tmp_path / "prefect"
+    home.mkdir()
+    shutil.copy(empty_prefect, home / "prefect.db")
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
+    monkeypatch.setenv("PREFECT_HOME", str(home))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    found = []
+    for settings in (servers.TEMPORARY, {}):
+        server = servers.prefect_server(servers.free_port())
+        server.env |= settings
+        server.start()
+        try:
+            server.wait_until_up()
+        finally:
+            servers.stop([server])
+        with closing(sqlite3.connect(home / "prefect.db")) as database:
+            found += database.execute("SELECT COUNT(*) FROM block_type").fetchone()
+    assert found[0] == 0
+    assert found[1] > 10
 
 
 def test_a_call_in_another_process_raises_the_sentence_of_its_error(tmp_path: Path):

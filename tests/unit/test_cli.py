@@ -17,6 +17,7 @@ from learnkernels.conf.loading import load_config, located
 from learnkernels.flows.cli import _show, app
 from learnkernels.flows.functions import TABLES, configuration, is_table
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
+from learnkernels.tasks.data.headers import require_keys
 from learnkernels.tasks.data.tables import FORMATS
 from learnkernels.tasks.evidence.tables import display_table, summarize
 from learnkernels.tasks.own import as_configuration
@@ -131,6 +132,23 @@ def test_a_text_is_a_list_of_one(here: Path):
     for without, changes in (("boosting", "protocol.folds=4"), (["boosting"], ["protocol.folds=4"])):
         config = configuration("rows.csv", {**options, "without": without}, changes)
         assert (config.protocol.folds, config.baseline.kinds) == (4, ["constant", "linear", "grid-search"])
+
+
+@pytest.mark.parametrize(
+    ("metric", "changes"),
+    [
+        (None, ["protocol.split.train=500", "protocol.repeats=2"]),  # of a table with more rows
+        (None, ["protocol.folds=10", "kernels.1.gammas=[1]", "kernels.0.gammas=[1]"]),
+        ("roc_auc", ["learners=[unif]", "learners.0=lq"]),
+        ("r2", ["datasets.0.columns.city=categorical", "datasets.0.where.y=[1, 2]", "baseline=null"]),
+        (None, ["protocol={split: {train: 40, validation: 20, test: 20}}", "dask.workers=0", "kernels=[linear]"]),
+        (None, ["data_dir=elsewhere", "figures.format=pdf", "predictor.name=nystrom", "tracking.experiment=mine"]),
+    ],
+)
+def test_what_some_table_takes_is_not_refused_before_its_rows_are_read(metric: str | None, changes: list[str]):
+    roles = {"groups": "patient", "time": None}
+    require_keys(["rows.csv"], ["y"], roles, metric, ["boosting"], changes)
+    require_keys(["a.csv", "b.csv"], ["y", "z"], {"groups": None, "time": "day"}, metric, [], changes)
 
 
 def test_arrays_that_lack_their_other_half_are_refused():

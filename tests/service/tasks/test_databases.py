@@ -35,6 +35,11 @@ def answer(path: Path, query: str) -> list[tuple[object, ...]]:
         return database.execute(query).fetchall()
 
 
+def change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / TRICKY
@@ -59,6 +64,60 @@ def test_a_making_that_was_cut_short_leaves_none_or_one_that_is_made_anew(here: 
     assert answer(path, "SELECT name FROM experiments") == [("Default",)]
     assert {entry.name for entry in here.iterdir()} == {"mlflow.db", "state"}
     assert {entry.name for entry in here.parent.iterdir()} == {TRICKY}
+
+
+@pytest.fixture
+def kept_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where tables of Prefect are kept, by an installation that writes compiled code."""
+    kept = tmp_path / "__pycache__" / "prefect.db"
+    monkeypatch.setattr(databases, "_kept_prefect_tables", lambda: kept)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    return kept
+
+
+def test_a_new_prefect_database_has_the_tables_that_another_one_has_left(
+    here: Path, empty_prefect: Path, kept_tables: Path
+):
+    new = here / "prefect.db"
+    assert not databases.copy_prefect_tables(new)
+    databases.keep_prefect_tables(empty_prefect)
+    assert databases.copy_prefect_tables(new)
+    schema = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name"
+    assert answer(new, schema) == answer(empty_prefect, schema)
+    version = "SELECT * FROM alembic_version"
+    assert answer(new, version) == answer(empty_prefect, version) != []
+    assert new.stat().st_mode & 0o777 == 0o600
+    assert {path.name for path in here.iterdir()} == {"prefect.db"}
+
+
+def test_tables_with_rows_of_a_user_are_not_kept_and_none_where_code_is_not(
+    here: Path, empty_prefect: Path, kept_tables: Path, monkeypatch: pytest.MonkeyPatch
+):
+    used = here / "used.db"
+    used.write_bytes(empty_prefect.read_bytes())
+    change(used, "INSERT INTO configuration (id, key, value) VALUES ('1', 'ENCRYPTION_KEY', '{}')")
+    databases.keep_prefect_tables(used)
+    assert not kept_tables.exists()
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    databases.keep_prefect_tables(empty_prefect)
+    assert not kept_tables.exists()
+
+
+@pytest.mark.parametrize("harm", ["cut", "no database", "other tables", "rows"])
+def test_tables_that_are_damaged_are_not_taken(here: Path, empty_prefect: Path, kept_tables: Path, harm: str):
+    kept_tables.parent.mkdir()
+    kept_tables.write_bytes(empty_prefect.read_bytes())
+    if harm == "cut":
+        kept_tables.write_bytes(empty_prefect.read_bytes()[:200_000])
+    if harm == "no database":
+        kept_tables.write_bytes(b"no database " * 99)
+    if harm == "other tables":
+        kept_tables.unlink()
+        answer(kept_tables, "CREATE TABLE theirs (x)")
+    if harm == "rows":
+        change(kept_tables, "INSERT INTO configuration (id, key, value) VALUES ('1', 'ENCRYPTION_KEY', '{}')")
+    assert not databases.copy_prefect_tables(here / "prefect.db")
+    assert list(here.iterdir()) == []
 
 
 def test_only_an_unfinished_database_is_touched(here: Path, empty_mlflow: Path):
