@@ -35,7 +35,7 @@ def links_of_report(written: Path, target: Path, pages: Mapping[str, str]) -> di
     links: dict[str, str] = {"files": Markdown(", ".join(link(name, name) for name in names))}
     if mlflow_is_served():
         return {**links, **pages}
-    return links | {"pages in MLflow and Prefect": f"learnkernels open {shlex.quote(str(target))}"}
+    return {**links, "pages in MLflow and Prefect": f"learnkernels open {shlex.quote(str(target))}"}
 
 
 def pages_of_run(place: str) -> dict[str, str]:
