@@ -90,6 +90,15 @@ class SavedView:
         return json.dumps({"name": self.name, "createdAt": now, "updatedAt": now, "state": f"deflate;{state}"})
 
 
+def view_tag(run: str) -> str:
+    """Return the tag of an experiment that holds the saved view of a comparison."""
+    return VIEW_TAG + _view_key(run)
+
+
+def _view_key(run: str) -> str:
+    return f"learnkernels-{run}"
+
+
 def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
     """Return the view of a comparison: alignment against error and errors of each data set, and a table.
 
@@ -118,7 +127,7 @@ def _view_of_comparison(run: str, charted: Sequence[str]) -> SavedView:
         "compareRunCharts": charts,
         "compareRunSections": [*sections, _section("other", "Other metrics", display=False)],
     }
-    return SavedView(f"learnkernels-{run}", f"comparison {run}", state)
+    return SavedView(_view_key(run), f"comparison {run}", state)
 
 
 def models_view() -> SavedView:
@@ -237,7 +246,7 @@ def runs_path(experiment_id: str, level: str = "result", run: str | None = None,
     """
     view = None
     if run is not None:
-        view = f"learnkernels-{run}"
+        view = _view_key(run)
     elif level == "model":
         view = models_view().key
     query = {} if view is None else {"viewStateShareKey": view}

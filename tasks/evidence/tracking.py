@@ -48,6 +48,7 @@ from learnkernels.tasks.evidence.mlflow_pages import (
     result_note,
     run_path,
     runs_path,
+    view_tag,
     weight_metrics,
 )
 from learnkernels.tasks.evidence.prediction_figures import FOLDER, figures_folder
@@ -509,10 +510,14 @@ def forgettable_runs(days: float) -> dict[str, str]:
 
 
 def forget_runs(run_ids: Sequence[str]) -> None:
-    """Delete runs, which MLflow keeps, as all that is deleted, until ``mlflow gc``.
+    """Delete runs, and the saved views of comparisons. MLflow keeps deleted runs until ``mlflow gc``.
 
     That command is not called here: with the identifiers of runs, it erases all deleted experiments and models, too.
     """
     with mlflow_store() as client:
         for run_id in run_ids:
+            run = client.get_run(run_id)
             client.delete_run(run_id)
+            view = view_tag(run.data.tags.get(RUN, ""))
+            if view in client.get_experiment(run.info.experiment_id).tags:
+                client.delete_experiment_tag(run.info.experiment_id, view)

@@ -22,6 +22,7 @@ from sqlalchemy.exc import OperationalError
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import sqlite_url
 from learnkernels.tasks.evidence import databases
+from learnkernels.tasks.evidence.mlflow_pages import RUN, VIEW_TAG, view_tag
 from learnkernels.tasks.evidence.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
 from learnkernels.tasks.operate.upkeep import clean
 from tests.unit.tasks.test_store import DAY, put
@@ -278,6 +279,9 @@ def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refe
     assert set(by_clock) == {DEPLOYMENT}
     old, trained, decided, outside = (run(name, **by_clock) for name in ("old", "trained", "decided", "outside"))
     client.set_tag(outside, RESULTS, "../precious")
+    client.set_tag(old, RUN, "old")
+    for name in ("old", "young"):
+        client.set_experiment_tag(experiment, view_tag(name), "a view")
     precious = put(working_folder.parent / "precious")
     by_hand, young = run("by hand"), run("young", int(time.time() * 1000), **by_clock)
     client.create_registered_model("demo")
@@ -293,6 +297,8 @@ def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refe
     assert forgettable_runs(30) == {}
     assert not (working_folder / "results/demo/old").exists()
     assert client.get_run(old).info.lifecycle_stage == "deleted"  # until `mlflow gc`
+    views = {tag for tag in client.get_experiment(experiment).tags if tag.startswith(VIEW_TAG)}
+    assert views == {view_tag("young")}
     assert (working_folder / "mlartifacts" / trained).exists()
     assert (working_folder / "results/demo/outside").exists()
     assert precious.exists()
