@@ -166,6 +166,21 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
             pool.map(die, [0, 1])
 
 
+def hoard(number: int) -> float:
+    values = np.ones(number << 17)  # so many MiB
+    time.sleep(60)
+    return float(values[0])
+
+
+def test_a_job_of_more_memory_than_a_worker_may_have_is_one_sentence():
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        DaskPool(DaskConfig(workers=1, memory="600MiB")) as pool,
+        pytest.raises(InputError, match=r"^a job ended its worker process, probably out of memory; set dask\.memory"),
+    ):
+        pool.map(hoard, [700])
+
+
 def linger(shared: None, start: float, position: int) -> float:
     time.sleep(0.3)
     return start
