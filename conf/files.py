@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from learnkernels.conf.errors import InputError, listed
+from .errors import InputError, listed
 
 ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlight")
 """Of the files that can be read, in lower case."""

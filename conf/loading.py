@@ -12,10 +12,10 @@ from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
-from learnkernels.conf import files
-from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
-from learnkernels.conf.schema import FEWEST_FOLDS, MOST_FOLDS, CompareConfig, DatasetConfig
-from learnkernels.conf.schema.base import LearnerName, MetricName
+from . import files
+from .errors import InputError, did_you_mean, one_line, short
+from .schema import FEWEST_FOLDS, MOST_FOLDS, CompareConfig, DatasetConfig
+from .schema.base import LearnerName, MetricName
 
 Model = TypeVar("Model")
 

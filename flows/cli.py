@@ -20,15 +20,6 @@ from rich.text import Text
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import require_place
-from learnkernels.flows.functions import (
-    configuration,
-    is_table,
-    open_mlflow,
-    prefect_runs,
-    prepare,
-    require_files,
-    set_up,
-)
 from learnkernels.tasks.environment import (
     AS_SHOWN,
     folder_key,
@@ -38,6 +29,16 @@ from learnkernels.tasks.environment import (
     told,
 )
 from learnkernels.tasks.stopping import Stopped, keep, requested
+
+from .functions import (
+    configuration,
+    is_table,
+    open_mlflow,
+    prefect_runs,
+    prepare,
+    require_files,
+    set_up,
+)
 
 if TYPE_CHECKING:
     from learnkernels.conf.schema import CompareConfig
@@ -148,7 +149,7 @@ def compare(
         config = configuration(conf, options, changes or (), verbose, _report, by_command=True)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
-        from learnkernels.flows.compare import compare as flow
+        from .compare import compare as flow
 
         with prefect_runs(config.name):
             open_mlflow()
@@ -283,7 +284,7 @@ def gram(
         if "kernels" not in config.model_fields_set and not all(of.kernels for of in config.datasets):
             raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")
         err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
-        from learnkernels.flows.gram import gram as flow
+        from .gram import gram as flow
 
         with prefect_runs(config.name):
             result = flow(output=str(output), dtype=dtype, config=config)
@@ -309,7 +310,7 @@ def train(
 
         considered = ", ".join(one.title for one in training_config(config, dataset, learner, True).learners)
         err.print(f"{conf}: {register} from {considered}", markup=False)
-        from learnkernels.flows.train import train as flow
+        from .train import train as flow
 
         with prefect_runs(register):
             open_mlflow()
@@ -350,10 +351,11 @@ def predict(
         require_files([input])
         set_up(verbose)
 
-        from learnkernels.flows.predict import predict as flow
-        from learnkernels.flows.predict import workers_at
         from learnkernels.kernels.engine.combination import compile_combinations
         from learnkernels.tasks.models.registry import find_version
+
+        from .predict import predict as flow
+        from .predict import workers_at
 
         workers_at(scheduler)  # before the flow shows it as a parameter
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
@@ -401,7 +403,7 @@ def promote(
     """
     with user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
         set_up(verbose)
-        from learnkernels.flows.promote import promote as flow
+        from .promote import promote as flow
 
         with prefect_runs(model):
             result = flow(model=model, challenger=challenger, level=level, refresh=refresh)

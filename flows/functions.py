@@ -87,7 +87,7 @@ def compare(
     with _own_environment():
         options = {"group": group, "time": time, "metric": metric, "without": without, "minutes": minutes}
         config = configuration(table, {"target": target, **options}, changes)
-        from learnkernels.flows.compare import compare as flow
+        from .compare import compare as flow
 
         with _runs(config.name):
             open_mlflow()
@@ -140,9 +140,10 @@ def train(
     with _own_environment():
         options = {"target": target, "group": group, "time": time, "metric": metric}
         config = configuration(table, options, changes)
-        from learnkernels.flows.train import train as flow
         from learnkernels.tasks.models.registry import as_served, find_version
         from learnkernels.tasks.models.training import training_config
+
+        from .train import train as flow
 
         training_config(config, dataset, None)  # refuses before a server is waited for
         name = register or config.name
@@ -182,8 +183,9 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[
         if not isinstance(table, pd.DataFrame):
             require_files([str(table)])
         set_up()
-        from learnkernels.flows.predict import predict as flow
         from learnkernels.tasks.models.registry import find_version
+
+        from .predict import predict as flow
 
         rows, predictions = (str(Path(aside, name)) for name in ("rows.parquet", "predictions.parquet"))
         if isinstance(table, pd.DataFrame):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from learnkernels.kernels.parameters import require_one_of
-from learnkernels.kernels.weights import as_sample_weight, near_one
+from .parameters import require_one_of
+from .weights import as_sample_weight, near_one
 
 MIRROR_BLOCK = 64
 """Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""

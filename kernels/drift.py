@@ -15,10 +15,10 @@ from typing import Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.dependence import permutation_test
-from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import Value
+from .dependence import permutation_test
+from .families.base import Rows
+from .learned import LearnedKernel
+from .parameters import Value
 
 REFERENCE_ROWS = 500
 """Training rows that a model keeps, and new rows that are compared with them, at most."""

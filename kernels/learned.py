@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import Centering, alignment_of_matrix, mean_over, subtract_means
-from learnkernels.kernels.engine.combination import STRIP, Combination, Expansion
-from learnkernels.kernels.engine.operators import entrywise_power
-from learnkernels.kernels.engine.workers import BlockResults, Threads
-from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.gram import Normalization
-from learnkernels.kernels.statistics.sampled import Sampling
-from learnkernels.kernels.targets import Target
-from learnkernels.kernels.weights import as_sample_weight, near_one
+from .centering import Centering, alignment_of_matrix, mean_over, subtract_means
+from .engine.combination import STRIP, Combination, Expansion
+from .engine.operators import entrywise_power
+from .engine.workers import BlockResults, Threads
+from .families.base import KernelFamily, Rows, as_rows, move
+from .parameters import Value
+from .solvers.certificate import Certificate
+from .statistics.gram import Normalization
+from .statistics.sampled import Sampling
+from .targets import Target
+from .weights import as_sample_weight, near_one
 
 TOGETHER = "all features"
 """What base kernels that see all features are called next to those of views."""

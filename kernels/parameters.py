@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Self, TypeVar, cast
 
 import numpy as np
 
-from learnkernels.kernels.registry import did_you_mean
+from .registry import did_you_mean
 
 ADVICE = "what was saved is damaged or not of this program; save it again"
 

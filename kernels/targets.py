@@ -9,9 +9,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from learnkernels.kernels.centering import mean_over
-from learnkernels.kernels.parameters import Value, require_one_of
-from learnkernels.kernels.weights import near_one
+from .centering import mean_over
+from .parameters import Value, require_one_of
+from .weights import near_one
 
 Task = Literal["classification", "regression"]
 

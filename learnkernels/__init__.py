@@ -10,12 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from learnkernels.displays import (
-        KernelWeightsDisplay,
-        LearningHistoryDisplay,
-        RegularizationDisplay,
-        RelevanceDisplay,
-    )
     from learnkernels.flows.functions import compare, predict, train
     from learnkernels.kernels.centering import alignment, center_gram, centered_alignment
     from learnkernels.kernels.dependence import alignment_test, independence_test, linear_cka
@@ -40,6 +34,13 @@ if TYPE_CHECKING:
     from learnkernels.kernels.learners import learn_kernel
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
     from learnkernels.kernels.statistics.gram import gram_statistics
+
+    from .displays import (
+        KernelWeightsDisplay,
+        LearningHistoryDisplay,
+        RegularizationDisplay,
+        RelevanceDisplay,
+    )
 
 _MODULES = {
     "CategoricalFamily": "kernels.families",

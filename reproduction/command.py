@@ -12,7 +12,7 @@ from learnkernels.flows.cli import GOES_ON, Verbose, app, err, say, show_table, 
 from learnkernels.flows.functions import prefect_runs, set_up
 
 if TYPE_CHECKING:
-    from learnkernels.reproduction.item import PaperItem
+    from .item import PaperItem
 
 
 @app.command()
@@ -39,7 +39,7 @@ def papers(
     Write results/papers/ITEM and a report (with --quick: results/papers-quick). The exit code is 1 if an item or a
     check fails.
     """
-    from learnkernels.reproduction.item import PAPERS, choose_items, data_folder
+    from .item import PAPERS, choose_items, data_folder
 
     folder = items or PAPERS
     with user_errors(f"what was computed is kept, {GOES_ON}"):
@@ -50,8 +50,8 @@ def papers(
             return
         source = None if only_report else data_folder(str(data_dir) if data_dir else None, folder)
         set_up(verbose)
-        from learnkernels.reproduction.flow import papers as flow
-        from learnkernels.reproduction.flow import report_papers
+        from .flow import papers as flow
+        from .flow import report_papers
 
         with prefect_runs("papers"):
             if only_report:
@@ -65,8 +65,8 @@ def papers(
 
 def _show_papers(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> None:
     """Print what became of each item, what does not hold, and what failed; the report comes last."""
-    from learnkernels.reproduction.judge import total
-    from learnkernels.reproduction.report import overview_row
+    from .judge import total
+    from .report import overview_row
 
     outcomes = result["outcomes"]
     if outcomes:

@@ -15,10 +15,6 @@ from prefect import flow, get_run_logger
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import shown
 from learnkernels.conf.schema import CompareConfig, DaskConfig
-from learnkernels.reproduction.item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items
-from learnkernels.reproduction.judge import StudyResult, Summary, failing
-from learnkernels.reproduction.report import not_holding, section, write_item, write_report
-from learnkernels.reproduction.studies import STUDIES
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
 from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -28,6 +24,11 @@ from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
+
+from .item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items
+from .judge import StudyResult, Summary, failing
+from .report import not_holding, section, write_item, write_report
+from .studies import STUDIES
 
 
 class Outcome(TypedDict):

@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.reproduction.item import CellConfig, ClaimConfig, PaperItem, panel
 from learnkernels.tasks.evidence.tables import mean_shares, ranks, short_p
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
+
+from .item import CellConfig, ClaimConfig, PaperItem, panel
 
 POWER = 0.8
 """Of the test for a difference that a claim of no difference states."""

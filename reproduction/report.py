@@ -20,10 +20,6 @@ from prefect.artifacts import create_markdown_artifact
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.reproduction import judge
-from learnkernels.reproduction.figures import figures, placed, png
-from learnkernels.reproduction.item import PaperItem
-from learnkernels.reproduction.judge import Cell, Evidence, Kept, StudyResult, Summary, Verdict
 from learnkernels.tasks.evidence.markdown import Markdown, link, render
 from learnkernels.tasks.evidence.report import environment
 from learnkernels.tasks.evidence.tables import equals_p, mean_and_sd, short_p
@@ -31,6 +27,11 @@ from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, digest
+
+from . import judge
+from .figures import figures, placed, png
+from .item import PaperItem
+from .judge import Cell, Evidence, Kept, StudyResult, Summary, Verdict
 
 EXPECTED = {"significant": "significantly", "direction": "in the mean", "none": "no significant difference"}
 

@@ -25,13 +25,14 @@ from learnkernels.kernels.search.pairs import RadialPairs
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.projected_gradient import Iterate
 from learnkernels.kernels.statistics.gram import AlignmentStatistics, gram_statistics
-from learnkernels.reproduction.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
-from learnkernels.reproduction.judge import StudyResult
 from learnkernels.tasks.data.dataset import Dataset, fold_seed, load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.workers.cluster import Advance
+
+from .item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
+from .judge import StudyResult
 
 CENTERED, UNCENTERED = "rho", "A"
 """The papers' letters for alignment with and without centering."""

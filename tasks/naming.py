@@ -20,7 +20,8 @@ from prefect.utilities.engine import get_state_for_result
 from pydantic import BaseModel
 
 from learnkernels.conf.schema import MOST_AT_ONCE
-from learnkernels.tasks.stopping import stoppable
+
+from .stopping import stoppable
 
 P = ParamSpec("P")
 R = TypeVar("R")

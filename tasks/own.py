@@ -27,7 +27,8 @@ from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.parameters import imported
 from learnkernels.kernels.tables import TableFeatures
-from learnkernels.tasks.store import digest, keep, kept, store_path
+
+from .store import digest, keep, kept, store_path
 
 
 def learner_class(name: str) -> type[Learner]:

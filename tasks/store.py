@@ -29,7 +29,8 @@ from typing import Any
 import psutil
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import state_dir
+
+from .environment import state_dir
 
 _WRITTEN = re.compile(r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])")
 

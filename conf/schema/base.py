@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from learnkernels.conf.errors import did_you_mean, short
 from learnkernels.kernels import registry
+
+from ..errors import did_you_mean, short
 
 if TYPE_CHECKING:
     LearnerName = str

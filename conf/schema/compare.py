@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from learnkernels.conf.errors import short
-from learnkernels.conf.files import require_place
-from learnkernels.conf.schema.base import GRID_FORMS, Grid, MetricName, Powers, Strict, by_default, grid_values, several
-from learnkernels.conf.schema.datasets import AnyDataset, DatasetConfig, each_target
-from learnkernels.conf.schema.learners import (
+from learnkernels.kernels import registry
+
+from ..errors import short
+from ..files import require_place
+from .base import GRID_FORMS, Grid, MetricName, Powers, Strict, by_default, grid_values, several
+from .datasets import AnyDataset, DatasetConfig, each_target
+from .learners import (
     SEARCHING,
     UNCENTERED,
     ConstantConfig,
@@ -25,7 +27,6 @@ from learnkernels.conf.schema.learners import (
     PredictorConfig,
     as_size,
 )
-from learnkernels.kernels import registry
 
 OF_PROBABILITIES = [name for name, measured in registry.METRICS.items() if measured == "probabilities"]
 """Metrics that are measured on a probability per class."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from learnkernels.conf.errors import did_you_mean, short
-from learnkernels.conf.files import ARRAYS, ENDINGS, WILDCARD, ending_of
-from learnkernels.conf.schema.base import Parameter, Strict, as_text, several
-from learnkernels.conf.schema.learners import FamilyConfig
+from ..errors import did_you_mean, short
+from ..files import ARRAYS, ENDINGS, WILDCARD, ending_of
+from .base import Parameter, Strict, as_text, several
+from .learners import FamilyConfig
 
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
 SyntheticName = Literal["three_sines", "relevance", "friedman"]

@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-import learnkernels.conf.schema.base as base
-from learnkernels.conf.errors import short
-from learnkernels.conf.files import ARRAYS
 from learnkernels.kernels import registry
+
+from ..errors import short
+from ..files import ARRAYS
+from . import base
 
 SMALLEST_SIGMA = 1e-150
 

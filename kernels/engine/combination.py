@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 from scipy import sparse
 
-from learnkernels.kernels.centering import mirror
-from learnkernels.kernels.compiled import (
+from ..centering import mirror
+from ..compiled import (
     ROWS,
     Parts,
     as_differences,
@@ -21,9 +21,13 @@ from learnkernels.kernels.compiled import (
     pack_rows,
     room,
 )
-from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.tiles import chains
-from learnkernels.kernels.engine.weighing import (
+from ..families.base import KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
+from ..families.composed import DividedFamily, divisors_for
+from ..families.distances import GaussianFamily
+from ..families.feature import FeatureFamily
+from .passes import block_rows_for
+from .tiles import chains
+from .weighing import (
     MOST_COLUMNS,
     MOST_VALUES,
     PackedColumns,
@@ -33,11 +37,7 @@ from learnkernels.kernels.engine.weighing import (
     combine_tile,
     multiply_rows,
 )
-from learnkernels.kernels.engine.workers import BlockResults, RowSource, Threads, Workers, over_tiles, spans
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
-from learnkernels.kernels.families.composed import DividedFamily, divisors_for
-from learnkernels.kernels.families.distances import GaussianFamily
-from learnkernels.kernels.families.feature import FeatureFamily
+from .workers import BlockResults, RowSource, Threads, Workers, over_tiles, spans
 
 MOST_TOGETHER = 16
 """Vectors up to which their products are taken while a row of the kernel is at hand; of more a matrix product is."""

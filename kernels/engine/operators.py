@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import Centering, center_in_place, mirror
-from learnkernels.kernels.compiled import FAST, compiled
-from learnkernels.kernels.engine.combination import Combination, CombinedGram
-from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
-from learnkernels.kernels.engine.workers import BlockResults, Threads, over_tiles
-from learnkernels.kernels.families.base import KernelFamily, Rows
-from learnkernels.kernels.families.composed import DividedFamily, divisors_for
-from learnkernels.kernels.families.feature import FeatureFamily
+from ..centering import Centering, center_in_place, mirror
+from ..compiled import FAST, compiled
+from ..families.base import KernelFamily, Rows
+from ..families.composed import DividedFamily, divisors_for
+from ..families.feature import FeatureFamily
+from .combination import Combination, CombinedGram
+from .passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
+from .workers import BlockResults, Threads, over_tiles
 
 IN_MEMORY = 2**30
 """Bytes that the p base-kernel matrices may take to be held; beyond that they are computed again, tile by tile."""

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled import Differences, as_differences, pack_columns, pack_rows, room
-from learnkernels.kernels.engine.tiles import TileSums, compile_tiles
-from learnkernels.kernels.engine.workers import BlockResults, RowSource, Workers
-from learnkernels.kernels.families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
+from ..compiled import Differences, as_differences, pack_columns, pack_rows, room
+from ..families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
+from .tiles import TileSums, compile_tiles
+from .workers import BlockResults, RowSource, Workers
 
 TILE_BYTES, MOST_ROWS = 2 << 20, 400
 """Size of the matrices of one tile, and its rows, at most: about a second-level cache, and more than a tile costs."""

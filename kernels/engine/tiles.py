@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnkernels.kernels.compiled import ROWS as SEED_ROWS
-from learnkernels.kernels.compiled import (
+from ..compiled import ROWS as SEED_ROWS
+from ..compiled import (
     Differences,
     Parts,
     Value,
@@ -27,7 +27,7 @@ from learnkernels.kernels.compiled import (
     room,
     simd_registers,
 )
-from learnkernels.kernels.families.base import TilePlan
+from ..families.base import TilePlan
 
 STRIP_BYTES = 20 << 10
 """Size of a strip: with column sums and seeds it stays in the first-level cache."""

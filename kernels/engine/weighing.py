@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnkernels.kernels.compiled import FAST, ROWS, Parts, Value, Vectors, compiled, emitted, make_seeds
+from ..compiled import FAST, ROWS, Parts, Value, Vectors, compiled, emitted, make_seeds
 
 TOGETHER = 6
 """Vectors whose chains go on side by side."""

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
-from learnkernels.kernels.compiled import numba_settings
-from learnkernels.kernels.families.base import Rows, move
+from ..compiled import numba_settings
+from ..families.base import Rows, move
 
 SMALL = 2048
 """Most rows of a Gram matrix whose factorizations leave BLAS one thread."""

@@ -4,15 +4,15 @@ Imports: centering, engine, families, learned, learners, parameters, predictors,
 targets, weights.
 """
 
-from learnkernels.kernels.estimators.base import chunk_rows_for, default_family, set_table
-from learnkernels.kernels.estimators.supervised import (
+from .base import chunk_rows_for, default_family, set_table
+from .supervised import (
     KernelLearningClassifier,
     KernelLearningRegressor,
     fit_on_kernel,
     keep_support,
     set_coefficients,
 )
-from learnkernels.kernels.estimators.transformer import LearnedKernelTransformer
+from .transformer import LearnedKernelTransformer
 
 __all__ = [
     "KernelLearningClassifier",

@@ -15,13 +15,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.workers import at_most_threads
-from learnkernels.kernels.families import FeatureFamily
-from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, distinct_rows, drawn_rows, squared_distances
-from learnkernels.kernels.families.distances import GaussianFamily
-from learnkernels.kernels.learned import LearnedKernel, LinearScores
-from learnkernels.kernels.learners import (
+from ..centering import Centering
+from ..engine.workers import at_most_threads
+from ..families import FeatureFamily
+from ..families.base import KernelFamily, Rows, as_rows, distinct_rows, drawn_rows, squared_distances
+from ..families.distances import GaussianFamily
+from ..learned import LearnedKernel, LinearScores
+from ..learners import (
     LEARNERS,
     KernelSearchLearner,
     Learner,
@@ -29,20 +29,20 @@ from learnkernels.kernels.learners import (
     learn_from_rows,
     learn_from_statistics,
 )
-from learnkernels.kernels.parameters import (
+from ..parameters import (
     NAMED,
     listed,
     no_parameter,
     require_one_of,
     warn_caller,
 )
-from learnkernels.kernels.predictors import as_predictor
-from learnkernels.kernels.statistics.gram import Normalization, require_normalization
-from learnkernels.kernels.statistics.sampled import require_sample, sample_statistics
-from learnkernels.kernels.tables import EncodingReport, TableEncoding, is_table, shares_by_column
-from learnkernels.kernels.tables.encoding import ColumnTypes
-from learnkernels.kernels.tables.reading import read_columns
-from learnkernels.kernels.targets import Target, Task
+from ..predictors import as_predictor
+from ..statistics.gram import Normalization, require_normalization
+from ..statistics.sampled import require_sample, sample_statistics
+from ..tables import EncodingReport, TableEncoding, is_table, shares_by_column
+from ..tables.encoding import ColumnTypes
+from ..tables.reading import read_columns
+from ..targets import Target, Task
 
 MOST_ROWS = 20_000
 """Rows up to which a pass over all pairs of them is made without a warning: ten seconds or so."""

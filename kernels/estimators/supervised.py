@@ -16,8 +16,23 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from learnkernels.kernels.engine.workers import Workers, blas_threads_for
-from learnkernels.kernels.estimators.base import (
+from ..engine.workers import Workers, blas_threads_for
+from ..families.base import Rows, drawn_rows
+from ..learned import LearnedKernel, LinearScores
+from ..learners import as_learner, learn_kernel
+from ..parameters import explain_unknown_arguments, positive, warn_caller
+from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
+from ..predictors.calibration import (
+    class_scores,
+    fit_calibration,
+    interval_half_width,
+    probabilities,
+)
+from ..predictors.choice import MOST_ROWS, PredictionProblem, best_C, given
+from ..solvers.conjugate_gradients import Progress
+from ..targets import Target, Task
+from ..weights import as_sample_weight, counting_rows, near_one, of_mean_one, relative_weights
+from .base import (
     KernelLearner,
     Precision,
     default_family,
@@ -25,21 +40,6 @@ from learnkernels.kernels.estimators.base import (
     require_precision,
     within_n_jobs,
 )
-from learnkernels.kernels.families.base import Rows, drawn_rows
-from learnkernels.kernels.learned import LearnedKernel, LinearScores
-from learnkernels.kernels.learners import as_learner, learn_kernel
-from learnkernels.kernels.parameters import explain_unknown_arguments, positive, warn_caller
-from learnkernels.kernels.predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
-from learnkernels.kernels.predictors.calibration import (
-    class_scores,
-    fit_calibration,
-    interval_half_width,
-    probabilities,
-)
-from learnkernels.kernels.predictors.choice import MOST_ROWS, PredictionProblem, best_C, given
-from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.targets import Target, Task
-from learnkernels.kernels.weights import as_sample_weight, counting_rows, near_one, of_mean_one, relative_weights
 
 WORK_OF_HELD_OUT = 0.5
 """Work of conjugate gradients that begin without some rows, in units of that of all at once, in addition to it."""

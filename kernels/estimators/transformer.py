@@ -11,12 +11,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from learnkernels.kernels.engine.workers import blas_threads_for
-from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
-from learnkernels.kernels.learned import LearnedKernel, LinearScores
-from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.parameters import explain_unknown_arguments, positive, require_one_of, whole_number
-from learnkernels.kernels.targets import Target, Task
+from ..engine.workers import blas_threads_for
+from ..learned import LearnedKernel, LinearScores
+from ..learners import Learner
+from ..parameters import explain_unknown_arguments, positive, require_one_of, whole_number
+from ..targets import Target, Task
+from .base import KernelLearner, within_n_jobs
 
 Method = Literal["nystroem", "eigen"]
 

@@ -3,12 +3,12 @@
 Imports: centering, compiled, parameters.
 """
 
-from learnkernels.kernels.families.base import KernelFamily, family_from_dict
-from learnkernels.kernels.families.composed import FamilyUnion, MetricFamily, NormalScoresFamily, ScaledFamily
-from learnkernels.kernels.families.distances import CategoricalFamily, GaussianFamily, LaplacianFamily
-from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.families.precomputed import PrecomputedFamily
-from learnkernels.kernels.families.products import (
+from .base import KernelFamily, family_from_dict
+from .composed import FamilyUnion, MetricFamily, NormalScoresFamily, ScaledFamily
+from .distances import CategoricalFamily, GaussianFamily, LaplacianFamily
+from .feature import FeatureFamily
+from .precomputed import PrecomputedFamily
+from .products import (
     ConstantFamily,
     CosineFamily,
     DirichletFamily,

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled import Metric, distances, exponentiate
-from learnkernels.kernels.parameters import Fields, Parameterized, content, one_of, plain
+from ..compiled import Metric, distances, exponentiate
+from ..parameters import Fields, Parameterized, content, one_of, plain
 
 Rows: TypeAlias = Any
 """Rows of a data set: an ndarray or a CSR matrix of float64, which share no type to name here."""

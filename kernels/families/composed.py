@@ -13,16 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import ndtri
 
-from learnkernels.kernels.families.base import (
-    KernelFamily,
-    Rows,
-    TilePlan,
-    distinct,
-    family_from_dict,
-    require_base_kernels,
-    seeded_tile,
-)
-from learnkernels.kernels.parameters import (
+from ..parameters import (
     Fields,
     Unfit,
     as_numbers,
@@ -32,6 +23,15 @@ from learnkernels.kernels.parameters import (
     optional,
     text,
     whole,
+)
+from .base import (
+    KernelFamily,
+    Rows,
+    TilePlan,
+    distinct,
+    family_from_dict,
+    require_base_kernels,
+    seeded_tile,
 )
 
 KNOTS = 129

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled import Differences, Metric
-from learnkernels.kernels.families.base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
-from learnkernels.kernels.parameters import Unfit, list_of, number, optional, positive_numbers, whole
+from ..compiled import Differences, Metric
+from ..parameters import Unfit, list_of, number, optional, positive_numbers, whole
+from .base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
 
 DOUBLINGS = 4
 """Most doublings that take less time than an exponential."""

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, distinct, less
-from learnkernels.kernels.parameters import entries_of, list_of, text, whole
+from ..parameters import entries_of, list_of, text, whole
+from .base import KernelFamily, Rows, distinct, less
 
 CONSTANT = -1
 """Column of the feature that is one on every row."""

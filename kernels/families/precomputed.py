@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import as_gram_matrices, as_numbers
-from learnkernels.kernels.families.base import KernelFamily, Rows
+from ..centering import as_gram_matrices, as_numbers
+from .base import KernelFamily, Rows
 
 SAMPLE = 32
 """Rows of the sample on which the matrices must be symmetric."""

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import (
+from ..parameters import as_numbers, list_of, number, numbers_of, positive, positive_numbers, whole
+from .base import (
     KernelFamily,
     Rows,
     family_from_dict,
@@ -21,8 +22,7 @@ from learnkernels.kernels.families.base import (
     require_base_kernels,
     squared_norms,
 )
-from learnkernels.kernels.families.composed import FamilyUnion
-from learnkernels.kernels.parameters import as_numbers, list_of, number, numbers_of, positive, positive_numbers, whole
+from .composed import FamilyUnion
 
 LARGEST_EXPONENT = 700.0
 """Natural logarithm of the largest kernel value; that of the largest double is 709."""

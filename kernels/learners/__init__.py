@@ -11,13 +11,24 @@ from typing import Any, cast
 
 import numpy as np
 
-from learnkernels.kernels import registry
-from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.workers import blas_threads_for
-from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
-from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners.alignf import kkt_certificate
-from learnkernels.kernels.learners.base import (
+from .. import registry
+from ..centering import Centering
+from ..engine.workers import blas_threads_for
+from ..families.base import KernelFamily, Rows, as_rows
+from ..learned import LearnedKernel
+from ..parameters import as_object, explain_unknown_arguments, imported, require_one_of
+from ..solvers.certificate import Certificate
+from ..statistics.gram import (
+    AlignmentStatistics,
+    Normalization,
+    gram_statistics,
+    require_normalization,
+)
+from ..statistics.sampled import SampledStatistics, Sampling
+from ..targets import Target, Task
+from ..weights import as_sample_weight, counting_rows
+from .alignf import kkt_certificate
+from .base import (
     AlignmentLearner,
     JointLearner,
     KernelSearchLearner,
@@ -26,18 +37,7 @@ from learnkernels.kernels.learners.base import (
     Products,
     Solution,
 )
-from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.parameters import as_object, explain_unknown_arguments, imported, require_one_of
-from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.gram import (
-    AlignmentStatistics,
-    Normalization,
-    gram_statistics,
-    require_normalization,
-)
-from learnkernels.kernels.statistics.sampled import SampledStatistics, Sampling
-from learnkernels.kernels.targets import Target, Task
-from learnkernels.kernels.weights import as_sample_weight, counting_rows
+from .ensemble import KernelEnsemble
 
 LEARNERS: dict[str, type[Learner]] = {
     name: imported(f"{__name__}.{path}", cast(Any, Learner), "learner") for name, path in registry.LEARNERS.items()

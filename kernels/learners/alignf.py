@@ -9,9 +9,9 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpstrf
 
-from learnkernels.kernels.learners.base import AlignmentLearner, Products, Solution
-from learnkernels.kernels.solvers.active_set import minimize_nonnegative
-from learnkernels.kernels.solvers.certificate import Certificate
+from ..solvers.active_set import minimize_nonnegative
+from ..solvers.certificate import Certificate
+from .base import AlignmentLearner, Products, Solution
 
 TOLERANCE = 1e-8
 """Residual of the optimality conditions that a solution must reach; active sets and Cholesky factors leave rounding."""

@@ -11,16 +11,16 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import Centering, alignment_of_matrix, mean_over
-from learnkernels.kernels.engine.operators import GramOperator, gram_operator
-from learnkernels.kernels.engine.workers import blas_threads_for
-from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import Parameterized, Value
-from learnkernels.kernels.registry import LEARNERS, UNCENTERED
-from learnkernels.kernels.solvers.certificate import Certificate, indefinite_kernels
-from learnkernels.kernels.statistics.gram import AlignmentStatistics, Normalization, NormalizedProducts, gram_statistics
-from learnkernels.kernels.targets import Target, Task
+from ..centering import Centering, alignment_of_matrix, mean_over
+from ..engine.operators import GramOperator, gram_operator
+from ..engine.workers import blas_threads_for
+from ..families.base import KernelFamily, Rows, as_rows, move
+from ..learned import LearnedKernel
+from ..parameters import Parameterized, Value
+from ..registry import LEARNERS, UNCENTERED
+from ..solvers.certificate import Certificate, indefinite_kernels
+from ..statistics.gram import AlignmentStatistics, Normalization, NormalizedProducts, gram_statistics
+from ..targets import Target, Task
 
 
 def require_family(family: object) -> None:

@@ -8,11 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from learnkernels.kernels.centering import center_in_place
-from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
-from learnkernels.kernels.learners.base import FoundKernels, KernelSearchLearner
-from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.search.pairs import (
+from ..centering import center_in_place
+from ..families.base import KernelFamily, Rows, drawn_rows
+from ..parameters import positive
+from ..search.pairs import (
     FeaturePairs,
     Kind,
     RadialPairs,
@@ -20,8 +19,9 @@ from learnkernels.kernels.search.pairs import (
     require_kind,
     scaled_gaussians,
 )
-from learnkernels.kernels.statistics.gram import AlignmentStatistics, gram_statistics
-from learnkernels.kernels.targets import Target
+from ..statistics.gram import AlignmentStatistics, gram_statistics
+from ..targets import Target
+from .base import FoundKernels, KernelSearchLearner
 
 NEGLIGIBLE = 1e-6
 """Share of the largest weight up to which a kernel that was added is not reported as found."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners.base import AlignmentLearner, LearningProblem, Products, Solution
+from ..learned import LearnedKernel
+from .base import AlignmentLearner, LearningProblem, Products, Solution
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,17 +9,17 @@ from scipy import sparse
 from scipy.linalg import cho_solve
 from scipy.optimize import brentq
 
-from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator, has_room
-from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
-from learnkernels.kernels.learners.base import FoundKernels, KernelSearchLearner
-from learnkernels.kernels.learners.norm_ball import L1KRR
-from learnkernels.kernels.parameters import positive, whole_number
-from learnkernels.kernels.search.pairs import Kind, RadialPairs, radial_kernels, require_kind
-from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.solvers.factor import ridge_factor
-from learnkernels.kernels.solvers.ridge import ridge_problem
-from learnkernels.kernels.targets import Target
+from ..centering import center_gram
+from ..engine.operators import GramOperator, StackedGrams, gram_operator, has_room
+from ..families.base import KernelFamily, Rows, drawn_rows, move
+from ..parameters import positive, whole_number
+from ..search.pairs import Kind, RadialPairs, radial_kernels, require_kind
+from ..solvers.certificate import Certificate
+from ..solvers.factor import ridge_factor
+from ..solvers.ridge import ridge_problem
+from ..targets import Target
+from .base import FoundKernels, KernelSearchLearner
+from .norm_ball import L1KRR
 
 SETTLED = 1e-7
 """Change of log sigma at which that search ends."""

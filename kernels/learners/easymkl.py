@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.learners.base import JointLearner, Solution
-from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
-from learnkernels.kernels.solvers.svm import solve_svm
-from learnkernels.kernels.targets import Target, class_pairs
+from ..engine.operators import GramOperator
+from ..solvers.certificate import TOLERANCE, Certificate
+from ..solvers.svm import solve_svm
+from ..targets import Target, class_pairs
+from .base import JointLearner, Solution
 
 LEAST_RIDGE = 1e-8
 """Least ridge, as a share of the mean diagonal of the kernel: with a tradeoff of zero the solution is unique too."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.engine.operators import TiledGrams
-from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.workers import BlockResults, over_tiles
-from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.learned import checked_rows
-from learnkernels.kernels.learners.base import Learner, LearningProblem
-from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.statistics.gram import AlignmentStatistics, Normalization, require_normalization
-from learnkernels.kernels.targets import Target
+from ..engine.operators import TiledGrams
+from ..engine.passes import block_rows_for
+from ..engine.workers import BlockResults, over_tiles
+from ..families.base import KernelFamily, Rows, as_rows, move
+from ..families.feature import FeatureFamily
+from ..learned import checked_rows
+from ..parameters import Value
+from ..statistics.gram import AlignmentStatistics, Normalization, require_normalization
+from ..targets import Target
+from .base import Learner, LearningProblem
 
 DEPENDENT = 1e-8
 """Combinations of hypotheses whose left-out predictions are below this share of the largest get no weight."""

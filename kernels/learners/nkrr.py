@@ -9,14 +9,14 @@ from typing import Literal
 import numpy as np
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
-from learnkernels.kernels.learners.base import JointLearner, Solution, center_weights
-from learnkernels.kernels.parameters import positive, whole_number
-from learnkernels.kernels.solvers.certificate import TOLERANCE, indefinite_kernels
-from learnkernels.kernels.solvers.factor import factored_with_ridge
-from learnkernels.kernels.solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
-from learnkernels.kernels.solvers.projected_gradient import Iterate, ProjectedGradient, minimize_linear
-from learnkernels.kernels.targets import Target
+from ..engine.operators import FeatureGrams, GramOperator, entrywise_power
+from ..parameters import positive, whole_number
+from ..solvers.certificate import TOLERANCE, indefinite_kernels
+from ..solvers.factor import factored_with_ridge
+from ..solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
+from ..solvers.projected_gradient import Iterate, ProjectedGradient, minimize_linear
+from ..targets import Target
+from .base import JointLearner, Solution, center_weights
 
 HIGHEST_DEGREE = 4
 """Of the paper's experiments; entries beyond that power leave the ridge below the rounding of the largest of them."""

@@ -9,14 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, has_room
-from learnkernels.kernels.learners.alignf import Alignf
-from learnkernels.kernels.learners.base import JointLearner, Solution, center_weights
-from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
-from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
-from learnkernels.kernels.solvers.lasso import ridge_weights, svm_weights
-from learnkernels.kernels.solvers.minimax import (
+from ..engine.operators import FeatureGrams, GramOperator, StackedGrams, has_room
+from ..parameters import positive
+from ..solvers.certificate import TOLERANCE, Certificate
+from ..solvers.interior_point import weights_by_interior_point
+from ..solvers.lasso import ridge_weights, svm_weights
+from ..solvers.minimax import (
     WORKING_SET,
     AlignedBall,
     Ball,
@@ -24,9 +22,11 @@ from learnkernels.kernels.solvers.minimax import (
     interpolated_iterations,
     solve_minimax,
 )
-from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
-from learnkernels.kernels.solvers.svm import SupportVectorProblem
-from learnkernels.kernels.targets import Target
+from ..solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
+from ..solvers.svm import SupportVectorProblem
+from ..targets import Target
+from .alignf import Alignf
+from .base import JointLearner, Solution, center_weights
 
 MOST_ITERATIONS = 200
 """Solutions of the inner problem; Newton's method needs three to ten."""

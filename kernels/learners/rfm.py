@@ -9,13 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
-from learnkernels.kernels.families.composed import NormalScoresFamily, normal_scores, scores_beside
-from learnkernels.kernels.learners.alignf import Alignf
-from learnkernels.kernels.learners.base import AlignmentLearner, FoundKernels, KernelSearchLearner
-from learnkernels.kernels.learners.closed_form import Unif
-from learnkernels.kernels.parameters import require_one_of, whole_number
-from learnkernels.kernels.search.metric import (
+from ..families.base import KernelFamily, Rows, distinct_examples, drawn_rows
+from ..families.composed import NormalScoresFamily, normal_scores, scores_beside
+from ..parameters import require_one_of, whole_number
+from ..search.metric import (
     COMBINED_KERNELS,
     COMPONENTS,
     KINDS,
@@ -30,8 +27,11 @@ from learnkernels.kernels.search.metric import (
     metric_of,
     spread_of,
 )
-from learnkernels.kernels.statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
-from learnkernels.kernels.targets import Target
+from ..statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
+from ..targets import Target
+from .alignf import Alignf
+from .base import AlignmentLearner, FoundKernels, KernelSearchLearner
+from .closed_form import Unif
 
 WEIGHTS: dict[str, AlignmentLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
 """How base kernels in all metrics are weighted."""

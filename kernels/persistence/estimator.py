@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from learnkernels.kernels.families import KernelFamily, family_from_dict
-from learnkernels.kernels.learners import LEARNERS, Learner
-from learnkernels.kernels.parameters import (
+from ..families import KernelFamily, family_from_dict
+from ..learners import LEARNERS, Learner
+from ..parameters import (
     Fields,
     Unfit,
     any_number,
@@ -23,12 +23,12 @@ from learnkernels.kernels.parameters import (
     truth,
     whole,
 )
-from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays, take
-from learnkernels.kernels.predictors import PREDICTORS, Predictor
-from learnkernels.kernels.tables import TableEncoding
+from ..predictors import PREDICTORS, Predictor
+from ..tables import TableEncoding
+from .kernel import kernel_from_arrays, kernel_to_arrays, take
 
 if TYPE_CHECKING:
-    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+    from ..estimators import KernelLearningClassifier, KernelLearningRegressor
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
 
@@ -78,7 +78,7 @@ def estimator_to_arrays(estimator: Estimator) -> dict[str, np.ndarray]:
 
 def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     """Return the fitted estimator of some data and arrays, or raise ValueError about what is wrong with them."""
-    from learnkernels.kernels.estimators import (
+    from ..estimators import (
         KernelLearningClassifier,
         KernelLearningRegressor,
         set_coefficients,

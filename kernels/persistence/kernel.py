@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.families import family_from_dict
-from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import (
+from ..centering import Centering
+from ..families import family_from_dict
+from ..families.base import Rows
+from ..learned import LearnedKernel
+from ..parameters import (
     ADVICE,
     Fields,
     any_number,
@@ -32,10 +32,10 @@ from learnkernels.kernels.parameters import (
     truth,
     whole,
 )
-from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.gram import NORMALIZATIONS
-from learnkernels.kernels.statistics.sampled import Sampling
-from learnkernels.kernels.weights import as_sample_weight
+from ..solvers.certificate import Certificate
+from ..statistics.gram import NORMALIZATIONS
+from ..statistics.sampled import Sampling
+from ..weights import as_sample_weight
 
 File: TypeAlias = Any
 """A binary file object that can seek, or a path, as `numpy.savez` takes them; they share no type to name here."""

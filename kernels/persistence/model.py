@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.drift import Reference
-from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.parameters import ADVICE, NAMED, Fields, Value, list_of, listed, refuse, text, to_text
-from learnkernels.kernels.persistence.estimator import (
+from ..drift import Reference
+from ..families.base import Rows
+from ..parameters import ADVICE, NAMED, Fields, Value, list_of, listed, refuse, text, to_text
+from ..predictors import PREDICTORS
+from ..tables import EncodingReport, TableEncoding
+from ..tables.quantities import POINT
+from ..tables.reading import read_columns
+from .estimator import (
     coefficients,
     estimator_from,
     estimator_to_arrays,
     estimator_to_data,
     task_of,
 )
-from learnkernels.kernels.persistence.kernel import File, pack, take, unpack
-from learnkernels.kernels.predictors import PREDICTORS
-from learnkernels.kernels.tables import EncodingReport, TableEncoding
-from learnkernels.kernels.tables.quantities import POINT
-from learnkernels.kernels.tables.reading import read_columns
+from .kernel import File, pack, take, unpack
 
 if TYPE_CHECKING:
-    from learnkernels.kernels.persistence.estimator import Estimator
+    from .estimator import Estimator
 
 FORMAT = "learnkernels model"
 """Name of the format, in every file."""
@@ -120,7 +120,7 @@ class Model(Value):
     @property
     def batch_rows(self) -> int:
         """Return how many rows a batch should hold: batches of that many rows give the bits of all rows at once."""
-        from learnkernels.kernels.estimators import chunk_rows_for
+        from ..estimators import chunk_rows_for
 
         chunk = chunk_rows_for(self.estimator.kernel_.X.shape[0])
         return chunk * -(-BATCH // chunk)
@@ -166,7 +166,7 @@ class Model(Value):
     @property
     def _half_width(self) -> np.ndarray | None:
         """Return half of the width of the interval around a number, where there is one."""
-        from learnkernels.kernels.predictors.calibration import interval_half_width
+        from ..predictors.calibration import interval_half_width
 
         if self.estimator.dual_coef_.shape[1] != 1 or not hasattr(self.estimator, "residuals_"):
             return None
@@ -321,7 +321,7 @@ class Model(Value):
 
     def columns_of(self, X: Rows) -> dict[str, np.ndarray]:
         """Return what `columns` does, of rows of features."""
-        from learnkernels.kernels.predictors.calibration import probabilities
+        from ..predictors.calibration import probabilities
 
         types = self.column_types
         if not X.shape[0]:

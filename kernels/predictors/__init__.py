@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from learnkernels.kernels.parameters import as_object, require_one_of
-from learnkernels.kernels.predictors.base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
-from learnkernels.kernels.predictors.choice import Auto
-from learnkernels.kernels.predictors.krr import KRR, ridge_path
-from learnkernels.kernels.predictors.krr_cg import ConjugateGradients
-from learnkernels.kernels.predictors.nystrom import Nystrom
-from learnkernels.kernels.predictors.svm import SVM
+from ..parameters import as_object, require_one_of
+from .base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
+from .choice import Auto
+from .krr import KRR, ridge_path
+from .krr_cg import ConjugateGradients
+from .nystrom import Nystrom
+from .svm import SVM
 
 PREDICTORS: dict[str, type[Predictor]] = {
     predictor.name: predictor for predictor in (KRR, ConjugateGradients, Nystrom, SVM, Auto)

@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.combination import CombinedGram
-from learnkernels.kernels.engine.workers import RowSource, Threads, Workers
-from learnkernels.kernels.families.base import Rows, move
-from learnkernels.kernels.learned import LearnedKernel, LinearScores, checked_rows
-from learnkernels.kernels.parameters import Parameterized, positive, whole_number
-from learnkernels.kernels.predictors.calibration import assign_calibration_folds, class_scores, pair_votes
-from learnkernels.kernels.registry import CLASSIFIERS, PREDICTORS
-from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions
-from learnkernels.kernels.targets import Target, Task
+from ..centering import Centering
+from ..engine.combination import CombinedGram
+from ..engine.workers import RowSource, Threads, Workers
+from ..families.base import Rows, move
+from ..learned import LearnedKernel, LinearScores, checked_rows
+from ..parameters import Parameterized, positive, whole_number
+from ..registry import CLASSIFIERS, PREDICTORS
+from ..solvers.conjugate_gradients import Progress, ShiftedSolutions
+from ..targets import Target, Task
+from .calibration import assign_calibration_folds, class_scores, pair_votes
 
 MOST_FOLD_ROWS = 10_000
 """Rows beyond which one fold of them is held out, and not each of five in turn."""

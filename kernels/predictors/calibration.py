@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from scipy.special import expit, log_expit, softmax
 
-from learnkernels.kernels.families.base import Rows, distinct_rows
+from ..families.base import Rows, distinct_rows
 
 FOLDS = 5
 """Parts of the training rows, each scored by a predictor of the others."""

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from learnkernels.kernels.centering import Centering, mean_over, subtract_means
-from learnkernels.kernels.families.base import distinct_examples, drawn_rows, n_mapped
-from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.predictors.base import (
+from ..centering import Centering, mean_over, subtract_means
+from ..families.base import distinct_examples, drawn_rows, n_mapped
+from ..parameters import positive
+from ..solvers.factor import LeaveOneOut
+from ..targets import Target, Task
+from .base import (
     DEFAULTS,
     Predictor,
     PredictorChoice,
@@ -19,13 +21,11 @@ from learnkernels.kernels.predictors.base import (
     TrainingSet,
     usable_gram,
 )
-from learnkernels.kernels.predictors.calibration import assign_calibration_folds, calibrated_log_loss
-from learnkernels.kernels.predictors.krr import KRR
-from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, sketched
-from learnkernels.kernels.predictors.nystrom import MEMORY, Loss, Nystrom
-from learnkernels.kernels.predictors.svm import SVM
-from learnkernels.kernels.solvers.factor import LeaveOneOut
-from learnkernels.kernels.targets import Target, Task
+from .calibration import assign_calibration_folds, calibrated_log_loss
+from .krr import KRR
+from .krr_cg import ConjugateGradients, sketched
+from .nystrom import MEMORY, Loss, Nystrom
+from .svm import SVM
 
 EXACT_ROWS = 10_000
 """Most training rows of a predictor that forms their matrix: beyond, it takes minutes."""

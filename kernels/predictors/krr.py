@@ -9,14 +9,14 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.operators import FeatureGrams
-from learnkernels.kernels.families.base import distinct_examples
-from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.predictors.base import ExactPredictor, RegularizationPath, TrainingSet, usable_gram
-from learnkernels.kernels.solvers.factor import LeaveOneOut, cholesky, ridge_factor
-from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
-from learnkernels.kernels.targets import Target
+from ..centering import Centering
+from ..engine.operators import FeatureGrams
+from ..families.base import distinct_examples
+from ..families.feature import FeatureFamily
+from ..solvers.factor import LeaveOneOut, cholesky, ridge_factor
+from ..solvers.monomial_ridge import factor_of_power
+from ..targets import Target
+from .base import ExactPredictor, RegularizationPath, TrainingSet, usable_gram
 
 FACTORS = 8
 """Most values of C that take a factor each: eigenvectors cost as much as nine factors of 300 rows, 13 of 1,000."""

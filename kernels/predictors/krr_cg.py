@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.centering import mean_over, subtract_means
-from learnkernels.kernels.engine.combination import CombinedGram
-from learnkernels.kernels.families.base import distinct_rows
-from learnkernels.kernels.parameters import warn_caller
-from learnkernels.kernels.predictors.base import Predictor, RegularizationPath, TrainingSet
-from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
-from learnkernels.kernels.targets import Target
+from ..centering import mean_over, subtract_means
+from ..engine.combination import CombinedGram
+from ..families.base import distinct_rows
+from ..parameters import warn_caller
+from ..solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
+from ..targets import Target
+from .base import Predictor, RegularizationPath, TrainingSet
 
 TOLERANCE = 1e-8
 """Relative residual at which predictions agree with those of a factorization to six digits."""

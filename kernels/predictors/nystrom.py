@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from learnkernels.kernels.centering import subtract_means
-from learnkernels.kernels.engine.combination import Combination, RightSide
-from learnkernels.kernels.engine.workers import BlockResults, RowSource, Threads
-from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import require_one_of
-from learnkernels.kernels.predictors.base import Predictor, RegularizationPath, TrainingSet, held_out_scores
-from learnkernels.kernels.predictors.krr_cg import convergence_note
-from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
-from learnkernels.kernels.solvers.factor import eigenvectors
-from learnkernels.kernels.targets import Target, Task
+from ..centering import subtract_means
+from ..engine.combination import Combination, RightSide
+from ..engine.workers import BlockResults, RowSource, Threads
+from ..families.base import Rows
+from ..learned import LearnedKernel
+from ..parameters import require_one_of
+from ..solvers.conjugate_gradients import solve_shifted
+from ..solvers.factor import eigenvectors
+from ..targets import Target, Task
+from .base import Predictor, RegularizationPath, TrainingSet, held_out_scores
+from .krr_cg import convergence_note
 
 MEMORY = 3 << 30
 """Bytes that a fit may take where nothing is said: those of a laptop, and of the matrices of 10,000 rows."""

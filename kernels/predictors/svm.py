@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.parameters import warn_caller
-from learnkernels.kernels.predictors.base import ExactPredictor, RegularizationPath
-from learnkernels.kernels.solvers.svm import AT_BOUND, solve_svm
-from learnkernels.kernels.targets import Target, class_pairs
+from ..centering import Centering
+from ..parameters import warn_caller
+from ..solvers.svm import AT_BOUND, solve_svm
+from ..targets import Target, class_pairs
+from .base import ExactPredictor, RegularizationPath
 
 MAX_ITERATIONS = 200_000
 """Of scikit-learn's solver; an interior-point method solves kernels of low rank with a large C, which need more."""

@@ -10,17 +10,17 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from learnkernels.kernels.engine.workers import Workers, blas_threads_for
-from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.predictors import Predictor, RegularizationPath, TrainingSet, as_predictor
-from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
-from learnkernels.kernels.predictors.choice import best_on_grid
-from learnkernels.kernels.protocol.folds import Trial, count_rows
-from learnkernels.kernels.protocol.metrics import Metric, metric_for
-from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.targets import Target
-from learnkernels.kernels.weights import of_mean_one
+from ..engine.workers import Workers, blas_threads_for
+from ..families.base import Rows
+from ..learned import LearnedKernel
+from ..predictors import Predictor, RegularizationPath, TrainingSet, as_predictor
+from ..predictors.calibration import fit_calibration, probabilities
+from ..predictors.choice import best_on_grid
+from ..solvers.conjugate_gradients import Progress
+from ..targets import Target
+from ..weights import of_mean_one
+from .folds import Trial, count_rows
+from .metrics import Metric, metric_for
 
 RUN = 1 << 16
 """Rows that are predicted at a time, and of a data set in files are read at a time."""

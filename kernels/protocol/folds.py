@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.targets import Target
+from ..targets import Target
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from learnkernels.kernels import registry
-from learnkernels.kernels.centering import mean_over
-from learnkernels.kernels.parameters import require_one_of
-from learnkernels.kernels.registry import Measured
-from learnkernels.kernels.targets import Target, Task
+from .. import registry
+from ..centering import mean_over
+from ..parameters import require_one_of
+from ..registry import Measured
+from ..targets import Target, Task
 
 Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
 """The error of a response, from the target of the same rows and their weights, where they have some."""

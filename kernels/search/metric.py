@@ -11,12 +11,12 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.spatial.distance import pdist
 
-from learnkernels.kernels.centering import alignment_of_matrix, center_gram, grand_mean, mean_over, weighted_by_roots
-from learnkernels.kernels.engine.combination import Combination
-from learnkernels.kernels.families.base import KernelFamily, distinct_rows, squared_distances
-from learnkernels.kernels.families.composed import FamilyUnion, MetricFamily
-from learnkernels.kernels.families.distances import CategoricalFamily, GaussianFamily, LaplacianFamily
-from learnkernels.kernels.solvers.factor import LeaveOneOut, LeftOut, cholesky, least_along
+from ..centering import alignment_of_matrix, center_gram, grand_mean, mean_over, weighted_by_roots
+from ..engine.combination import Combination
+from ..families.base import KernelFamily, distinct_rows, squared_distances
+from ..families.composed import FamilyUnion, MetricFamily
+from ..families.distances import CategoricalFamily, GaussianFamily, LaplacianFamily
+from ..solvers.factor import LeaveOneOut, LeftOut, cholesky, least_along
 
 GAUSSIANS = (0.25, 1.0, 4.0)
 """Bandwidths of Gaussians, in units of one over the median squared distance."""

@@ -13,11 +13,11 @@ from scipy import sparse
 from scipy.optimize import minimize, minimize_scalar
 from scipy.spatial.distance import pdist, squareform
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, squared_distances
-from learnkernels.kernels.families.composed import ScaledFamily, readable_range
-from learnkernels.kernels.families.distances import GaussianFamily, LaplacianFamily
-from learnkernels.kernels.families.products import DirichletFamily
-from learnkernels.kernels.parameters import require_one_of
+from ..families.base import KernelFamily, Rows, squared_distances
+from ..families.composed import ScaledFamily, readable_range
+from ..families.distances import GaussianFamily, LaplacianFamily
+from ..families.products import DirichletFamily
+from ..parameters import require_one_of
 
 BINS = 1024
 """Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, cho_solve
 
-from learnkernels.kernels.solvers.factor import Factor, factored
+from .factor import Factor, factored
 
 RESTARTS = 4
 """Times that the residual is computed again and the search begun again from the solution so far."""

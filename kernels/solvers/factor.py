@@ -9,7 +9,7 @@ from functools import cache, cached_property
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, lapack
 
-from learnkernels.kernels.centering import Centering, weighted_by_roots
+from ..centering import Centering, weighted_by_roots
 
 SMALLEST_RIDGE = 1e-13
 """Added to a diagonal, relative to its largest entry, where rounding leaves a matrix indefinite."""

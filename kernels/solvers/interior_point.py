@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator
-from learnkernels.kernels.solvers.factor import factored
+from ..engine.operators import FeatureGrams, GramOperator
+from .factor import factored
 
 MOST_STEPS = 120
 """Newton steps; twenty to forty are usual."""

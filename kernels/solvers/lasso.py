@@ -33,11 +33,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from learnkernels.kernels.engine.operators import FeatureGrams
-from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
-from learnkernels.kernels.solvers.factor import factored
-from learnkernels.kernels.solvers.interior_point import FeaturePath
-from learnkernels.kernels.solvers.svm import best_intercept
+from ..engine.operators import FeatureGrams
+from .certificate import TOLERANCE, Certificate
+from .factor import factored
+from .interior_point import FeaturePath
+from .svm import best_intercept
 
 FEW_PASSES = 20
 """Passes of active sets before the central path takes over; from a neighboring solution some ten are enough."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
-from learnkernels.kernels.solvers.active_set import minimize_nonnegative, minimize_on_simplex
-from learnkernels.kernels.solvers.certificate import Certificate
+from .active_set import minimize_nonnegative, minimize_on_simplex
+from .certificate import Certificate
 
 WORKING_SET = 256
 """Base kernels of the largest forms whose Hessian is formed, next to those that carry weight."""

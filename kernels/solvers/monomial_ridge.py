@@ -17,9 +17,9 @@ from math import comb, factorial
 import numpy as np
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.engine.operators import FeatureGrams
-from learnkernels.kernels.solvers.factor import factored_with_ridge
-from learnkernels.kernels.solvers.projected_gradient import Iterate
+from ..engine.operators import FeatureGrams
+from .factor import factored_with_ridge
+from .projected_gradient import Iterate
 
 FEW = 0.5
 """Monomials, as a share of the rows, up to which they take less time than the power."""

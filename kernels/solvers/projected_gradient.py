@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.solvers.certificate import Certificate
+from .certificate import Certificate
 
 MEMORY = 5
 """Number of last objectives of which a step must lower the largest only: spectral steps are not monotone."""

@@ -8,16 +8,16 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, TiledGrams, gram_operator, has_room
-from learnkernels.kernels.engine.workers import one_blas_thread
-from learnkernels.kernels.families.base import drawn_rows
-from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.solvers.certificate import TOLERANCE, indefinite_kernels
-from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
-from learnkernels.kernels.solvers.factor import ridge_factor
-from learnkernels.kernels.solvers.minimax import InnerSolution
-from learnkernels.kernels.targets import Target
+from ..centering import Centering
+from ..engine.operators import FeatureGrams, GramOperator, TiledGrams, gram_operator, has_room
+from ..engine.workers import one_blas_thread
+from ..families.base import drawn_rows
+from ..parameters import positive
+from ..targets import Target
+from .certificate import TOLERANCE, indefinite_kernels
+from .conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
+from .factor import ridge_factor
+from .minimax import InnerSolution
 
 SKETCH, MOST_SKETCHED = 7, 1500
 """Rows whose columns of the kernel make the preconditioner: times the root of all, with which it takes as long as a

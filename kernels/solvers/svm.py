@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine.operators import GramOperator, StackedGrams
-from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.solvers.factor import Factor, factored
-from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
-from learnkernels.kernels.solvers.minimax import InnerSolution
-from learnkernels.kernels.targets import Target, class_pairs
+from ..centering import Centering
+from ..engine.operators import GramOperator, StackedGrams
+from ..parameters import positive
+from ..targets import Target, class_pairs
+from .factor import Factor, factored
+from .interior_point import weights_by_interior_point
+from .minimax import InnerSolution
 
 FEASIBLE = 1e-9
 """How far, in units of the margin, a point may lie on the wrong side of its condition."""

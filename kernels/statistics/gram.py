@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import mean_over, subtract_means
-from learnkernels.kernels.engine.passes import RowBlocks, block_rows_of, choose_shift, pass_over_tiles, sample_rows
-from learnkernels.kernels.engine.workers import Threads, Workers
-from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
-from learnkernels.kernels.families.composed import DividedFamily, divisors_for
-from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.parameters import Value, require_one_of
-from learnkernels.kernels.weights import as_sample_weight
+from ..centering import mean_over, subtract_means
+from ..engine.passes import RowBlocks, block_rows_of, choose_shift, pass_over_tiles, sample_rows
+from ..engine.workers import Threads, Workers
+from ..families.base import KernelFamily, Rows, as_rows
+from ..families.composed import DividedFamily, divisors_for
+from ..families.feature import FeatureFamily
+from ..parameters import Value, require_one_of
+from ..weights import as_sample_weight
 
 Normalization = Literal["trace", "frobenius", "none"]
 

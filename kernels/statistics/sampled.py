@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from learnkernels.kernels.centering import centered_diagonals
-from learnkernels.kernels.families.base import KernelFamily, Rows, move
-from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.statistics.gram import (
+from ..centering import centered_diagonals
+from ..families.base import KernelFamily, Rows, move
+from ..families.feature import FeatureFamily
+from .gram import (
     AlignmentStatistics,
     FeatureStatistics,
     GramStatistics,

@@ -3,8 +3,8 @@
 Imports: families, parameters, registry, targets.
 """
 
-from learnkernels.kernels.tables.columns import EncodingReport
-from learnkernels.kernels.tables.encoding import TableEncoding, TableFeatures, shares_by_column, target_of
-from learnkernels.kernels.tables.reading import is_table
+from .columns import EncodingReport
+from .encoding import TableEncoding, TableFeatures, shares_by_column, target_of
+from .reading import is_table
 
 __all__ = ["EncodingReport", "TableEncoding", "TableFeatures", "is_table", "shares_by_column", "target_of"]

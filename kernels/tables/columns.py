@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.tables import dates, reading
-from learnkernels.kernels.tables.quantities import POINT, Written
-from learnkernels.kernels.tables.summary import ColumnSummary, NumberSummary, Scale
+from ..parameters import Value
+from . import dates, reading
+from .quantities import POINT, Written
+from .summary import ColumnSummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
 """Levels of a category that have a feature each, the most frequent ones; all levels of one with more share a code."""

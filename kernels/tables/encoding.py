@@ -11,8 +11,8 @@ from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 import numpy as np
 
-from learnkernels.kernels.families.base import distinct
-from learnkernels.kernels.parameters import (
+from ..families.base import distinct
+from ..parameters import (
     Fields,
     Value,
     list_of,
@@ -24,9 +24,10 @@ from learnkernels.kernels.parameters import (
     truth,
     whole,
 )
-from learnkernels.kernels.registry import did_you_mean
-from learnkernels.kernels.tables import summary
-from learnkernels.kernels.tables.columns import (
+from ..registry import did_you_mean
+from ..targets import FEW_VALUES
+from . import summary
+from .columns import (
     MOST_LEVELS,
     CategoryColumn,
     ColumnEncoding,
@@ -36,11 +37,10 @@ from learnkernels.kernels.tables.columns import (
     places_of,
     require_no_infinity,
 )
-from learnkernels.kernels.tables.dates import ENCODED_CYCLES, FIRSTS, First
-from learnkernels.kernels.tables.quantities import MOST_DIGITS, POINT, Mark, Written
-from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
-from learnkernels.kernels.tables.units import is_unit
-from learnkernels.kernels.targets import FEW_VALUES
+from .dates import ENCODED_CYCLES, FIRSTS, First
+from .quantities import MOST_DIGITS, POINT, Mark, Written
+from .reading import MISSING, Column, read_columns
+from .units import is_unit
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
 """What a column can be said to be, in addition to a list of ordered levels."""

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from learnkernels.kernels.tables.units import CURRENCIES, degrees_in, seconds_in, sum_of_parts
+from .units import CURRENCIES, degrees_in, seconds_in, sum_of_parts
 
 Mark: TypeAlias = Literal[".", ","]
 """Decimal mark."""

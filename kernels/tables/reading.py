@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.parameters import listed
-from learnkernels.kernels.tables.dates import (
+from ..parameters import listed
+from .dates import (
     NO_DATE,
     First,
     Moments,
@@ -22,8 +22,8 @@ from learnkernels.kernels.tables.dates import (
     moment_of,
     without_placeholders,
 )
-from learnkernels.kernels.tables.quantities import Written, quantity_in
-from learnkernels.kernels.tables.units import convert
+from .quantities import Written, quantity_in
+from .units import convert
 
 MISSING = frozenset(
     {

@@ -16,10 +16,10 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from learnkernels.kernels.tables import dates, quantities, reading
-from learnkernels.kernels.tables.dates import FIRSTS, First
-from learnkernels.kernels.tables.quantities import COMMA, POINT, Written
-from learnkernels.kernels.tables.units import Conversion, canonical_unit, conversion_between, is_unit
+from . import dates, quantities, reading
+from .dates import FIRSTS, First
+from .quantities import COMMA, POINT, Written
+from .units import Conversion, canonical_unit, conversion_between, is_unit
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 """Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""

@@ -28,10 +28,11 @@ from learnkernels.kernels.protocol.folds import (
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
-from learnkernels.tasks.data.parts import TableParts
-from learnkernels.tasks.data.readers import names_from_data, names_to_data
-from learnkernels.tasks.naming import by_deployment
-from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
+
+from ..naming import by_deployment
+from ..store import Tell, checked, keep, kept, store_path
+from .parts import TableParts
+from .readers import names_from_data, names_to_data
 
 RAW = "raw.arrow"
 """What holds the columns of a table as they are."""

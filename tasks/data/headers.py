@@ -8,8 +8,9 @@ from copy import deepcopy
 from learnkernels.conf.errors import InputError, did_you_mean, option, short
 from learnkernels.conf.loading import config_of, existing_files
 from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig
-from learnkernels.tasks.data.locations import Location
-from learnkernels.tasks.data.tables import FORMATS, Table, joint_name, locations_of
+
+from .locations import Location
+from .tables import FORMATS, Table, joint_name, locations_of
 
 NAMED = 12
 """Most columns that a sentence names."""

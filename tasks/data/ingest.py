@@ -29,12 +29,14 @@ from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.kernels.targets import FEW_VALUES, Target, all_whole, task_of
 from learnkernels.kernels.weights import of_mean_one, relative_weights, too_small_to_count
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
-from learnkernels.tasks.data.headers import source_files
-from learnkernels.tasks.data.locations import TRIED_AGAIN, Location
-from learnkernels.tasks.data.openml import read_openml
-from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, parts_of, wanted_in_parts
-from learnkernels.tasks.data.readers import (
+
+from ..naming import step
+from .dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
+from .headers import source_files
+from .locations import TRIED_AGAIN, Location
+from .openml import read_openml
+from .parts import HeldRows, Readers, RowsOfParts, parts_of, wanted_in_parts
+from .readers import (
     arrays_of,
     features_among,
     folds_of,
@@ -48,9 +50,8 @@ from learnkernels.tasks.data.readers import (
     select_ngrams,
     target_column,
 )
-from learnkernels.tasks.data.synthetic import read_synthetic
-from learnkernels.tasks.data.tables import FORMATS, Table, joint_name
-from learnkernels.tasks.naming import step
+from .synthetic import read_synthetic
+from .tables import FORMATS, Table, joint_name
 
 WHOLE_LABEL = rf"{CANONICAL_INTEGER}(?:\.0*)?"
 """Pattern of a label of a CSV file that is a whole number, also with the decimals that other programs add."""

@@ -16,7 +16,8 @@ import pyarrow.fs
 
 from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
 from learnkernels.conf.files import compression_of, ending_of, is_remote, require_place
-from learnkernels.tasks.store import atomic_path
+
+from ..store import atomic_path
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State  # workers of Dask read rows without Prefect

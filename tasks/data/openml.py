@@ -19,8 +19,9 @@ from sklearn.datasets import fetch_openml
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.locations import TransferError
-from learnkernels.tasks.store import keep, kept, store_path
+
+from ..store import keep, kept, store_path
+from .locations import TransferError
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
 """A configuration that leaves the target at this takes the one that OpenML names."""

@@ -28,9 +28,10 @@ from learnkernels.kernels.tables import EncodingReport, TableEncoding
 from learnkernels.kernels.tables.encoding import ColumnTypes, as_levels
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.tables.summary import MOST_EXACT, ColumnSummary, Scale, added, summarize_table
-from learnkernels.tasks.data.locations import Location, Told, TransferError, explained, locate, transferring, written
-from learnkernels.tasks.data.tables import Table, joint_name, regrouped
-from learnkernels.tasks.store import atomic_path, store_path, temporary_folder
+
+from ..store import atomic_path, store_path, temporary_folder
+from .locations import Location, Told, TransferError, explained, locate, transferring, written
+from .tables import Table, joint_name, regrouped
 
 BYTES_AS_NUMBERS = 1 << 30
 """A table that takes so much memory as numbers is read in parts, unless the configuration says otherwise."""

@@ -29,8 +29,9 @@ from learnkernels.kernels.tables.dates import moment_of
 from learnkernels.kernels.tables.quantities import POINT
 from learnkernels.kernels.tables.reading import Column, as_texts, column_of
 from learnkernels.kernels.tables.summary import ColumnSummary
-from learnkernels.tasks.data.locations import Location, transferring
-from learnkernels.tasks.data.tables import Table, held_texts, joint_name, locations_of
+
+from .locations import Location, transferring
+from .tables import Table, held_texts, joint_name, locations_of
 
 MOST_FEATURES = 1 << 24
 """Features of a LIBSVM text: arrays of one number per feature stay small, and an index that was mistyped shows."""

@@ -21,9 +21,10 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.estimators.supervised import nested_samples
 from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
 from learnkernels.kernels.tables.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
-from learnkernels.tasks.data.dataset import Dataset, draw_folds, fold_seed, most_folds
-from learnkernels.tasks.data.headers import joint_title, require_names
-from learnkernels.tasks.data.ingest import load_source
+
+from .dataset import Dataset, draw_folds, fold_seed, most_folds
+from .headers import joint_title, require_names
+from .ingest import load_source
 
 MOST_ROWS = 10_000
 """Rows up to which all of them are folds; of more, some are drawn again in each of a few repeats."""

@@ -37,7 +37,8 @@ from learnkernels.conf.files import (
 )
 from learnkernels.kernels.tables.quantities import BOOLEAN, CANONICAL_INTEGER, CANONICAL_NUMBER
 from learnkernels.kernels.tables.reading import MISSING
-from learnkernels.tasks.data.locations import Location, explained, locate, transferring
+
+from .locations import Location, explained, locate, transferring
 
 AHEAD_BYTES = 64 << 20
 """Read ahead of a Parquet file of this machine, over all its columns."""

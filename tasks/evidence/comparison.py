@@ -15,12 +15,11 @@ from prefect.futures import PrefectFuture
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, DatasetConfig, PrecomputedConfig
 from learnkernels.kernels.learners import as_learner
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, draw_folds, load_dataset, store_dataset
-from learnkernels.tasks.data.ingest import ingest, warn
-from learnkernels.tasks.evidence.progress import RunProgress, StepProgress
-from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
-from learnkernels.tasks.measure.baseline import CONSTANT, SEARCHED, kinds_of
-from learnkernels.tasks.measure.evaluation import (
+
+from ..data.dataset import Dataset, DatasetRef, draw_folds, load_dataset, store_dataset
+from ..data.ingest import ingest, warn
+from ..measure.baseline import CONSTANT, SEARCHED, kinds_of
+from ..measure.evaluation import (
     FoldsRef,
     evaluate_baseline,
     evaluate_learner,
@@ -28,17 +27,19 @@ from learnkernels.tasks.measure.evaluation import (
     training_rows,
     unserved,
 )
-from learnkernels.tasks.measure.matrices import StoredMatrices, matrix_folder, own_matrices
-from learnkernels.tasks.measure.statistics import (
+from ..measure.matrices import StoredMatrices, matrix_folder, own_matrices
+from ..measure.statistics import (
     compute_statistics,
     planned_trials,
     require_feasible,
     rows_of_trial,
 )
-from learnkernels.tasks.measure.trials import StatisticsRef
-from learnkernels.tasks.naming import side_by_side
-from learnkernels.tasks.own import require_params
-from learnkernels.tasks.workers.cluster import DaskPool
+from ..measure.trials import StatisticsRef
+from ..naming import side_by_side
+from ..own import require_params
+from ..workers.cluster import DaskPool
+from .progress import RunProgress, StepProgress
+from .tracking import TrackedRun, track_result
 
 WORTH_WORKERS = 20.0
 """Work from which on worker processes are worth the five seconds or so that they take to start and to end."""

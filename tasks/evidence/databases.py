@@ -24,8 +24,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from learnkernels.conf.errors import WAYS_OUT, InputError, short, without_passwords
-from learnkernels.tasks.environment import running_server, sqlite_url, state_dir
-from learnkernels.tasks.store import atomic_path
+
+from ..environment import running_server, sqlite_url, state_dir
+from ..store import atomic_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient  # and within functions: servers start from here, and MLflow takes a second

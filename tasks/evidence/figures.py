@@ -13,9 +13,10 @@ import pandas as pd
 
 from learnkernels.conf.schema.compare import FiguresConfig
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.tasks.evidence import tables
-from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
-from learnkernels.tasks.measure.t_tests import critical_difference
+
+from ..measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
+from ..measure.t_tests import critical_difference
+from . import tables
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

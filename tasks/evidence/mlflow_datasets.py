@@ -15,8 +15,9 @@ from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType
 
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.store import digest
+
+from ..data.dataset import Dataset, DatasetRef, load_dataset
+from ..store import digest
 
 Context = Literal["training", "validation"]
 """Use of a data set by a run."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from learnkernels.tasks.evidence.markdown import code, inline_links, plain, render
-from learnkernels.tasks.evidence.report import SHOWN_VERDICTS
+from .markdown import code, inline_links, plain, render
+from .report import SHOWN_VERDICTS
 
 LEVEL = "learnkernels.level"
 """Tag of a run: its level, such as comparison or result."""

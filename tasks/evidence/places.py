@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from learnkernels.conf.errors import InputError, short
-from learnkernels.tasks.environment import running_server
-from learnkernels.tasks.evidence.databases import mlflow_address, mlflow_is_served
-from learnkernels.tasks.evidence.markdown import Markdown, link
+
+from ..environment import running_server
+from .databases import mlflow_address, mlflow_is_served
+from .markdown import Markdown, link
 
 RUN_NAME = re.compile(r"[\w.-]+")
 """Names of folders of results, each that of its run."""
@@ -51,7 +52,7 @@ def pages_of_run(place: str) -> dict[str, str]:
     InputError
         MLflow's store has no such run, or nothing shows it now.
     """
-    from learnkernels.tasks.evidence.tracking import find_run  # brings MLflow and Prefect along
+    from .tracking import find_run  # brings MLflow and Prefect along
 
     path = Path(place)
     name = path.resolve().parent.name if path.is_file() else path.name

@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from learnkernels.conf.schema.compare import FiguresConfig
-from learnkernels.tasks.evidence import tables
-from learnkernels.tasks.evidence.figures import save_figure
-from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.measure.held_out import HeldOutPredictions, read_predictions
-from learnkernels.tasks.naming import file_name
-from learnkernels.tasks.store import checked
+
+from ..measure.evaluation import FoldsRef
+from ..measure.held_out import HeldOutPredictions, read_predictions
+from ..naming import file_name
+from ..store import checked
+from . import tables
+from .figures import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

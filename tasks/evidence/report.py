@@ -21,16 +21,17 @@ from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, Compare
 from learnkernels.conf.schema.compare import FiguresConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.protocol.metrics import in_words
-from learnkernels.tasks.evidence import tables
-from learnkernels.tasks.evidence.figures import inline, run_figures, save_figure
-from learnkernels.tasks.evidence.markdown import link_list, plain, render
-from learnkernels.tasks.evidence.places import links_of_report
-from learnkernels.tasks.evidence.prediction_figures import best_results, figures_folder, write_prediction_figures
-from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
-from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, critical_difference
-from learnkernels.tasks.naming import file_name, step
-from learnkernels.tasks.store import atomic_path, earlier_versions, versions
+
+from ..measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
+from ..measure.evaluation import FoldsRef
+from ..measure.t_tests import SIGNIFICANCE, critical_difference
+from ..naming import file_name, step
+from ..store import atomic_path, earlier_versions, versions
+from . import tables
+from .figures import inline, run_figures, save_figure
+from .markdown import link_list, plain, render
+from .places import links_of_report
+from .prediction_figures import best_results, figures_folder, write_prediction_figures
 
 SHOWN_VERDICTS = 20
 """Sentences that the note of a comparison holds, two per data set; the report has them all."""

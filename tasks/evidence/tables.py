@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from learnkernels.conf.schema import BASELINE_TITLES
-from learnkernels.tasks.measure.baseline import CONSTANT
-from learnkernels.tasks.measure.evaluation import COLUMNS, TABLE, FoldsRef
-from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, holm, paired_p, share_of_test, two_sided_p
-from learnkernels.tasks.store import checked
+
+from ..measure.baseline import CONSTANT
+from ..measure.evaluation import COLUMNS, TABLE, FoldsRef
+from ..measure.t_tests import SIGNIFICANCE, corrected_p, holm, paired_p, share_of_test, two_sided_p
+from ..store import checked
 
 BASELINE = "unif"
 

@@ -29,13 +29,20 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, TrackingConfig, grid_values
-from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.evidence import tables
-from learnkernels.tasks.evidence.databases import mlflow_store, mlflow_ui
-from learnkernels.tasks.evidence.figures import learner_colors
-from learnkernels.tasks.evidence.markdown import inline_links, link, plain
-from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
-from learnkernels.tasks.evidence.mlflow_pages import (
+
+from ..data.dataset import DatasetRef
+from ..measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
+from ..measure.evaluation import FoldsRef, predictor_options
+from ..measure.statistics import planned_trials
+from ..naming import file_name, step
+from ..stopping import Stopped, last_word, requested
+from ..store import Owner
+from . import tables
+from .databases import mlflow_store, mlflow_ui
+from .figures import learner_colors
+from .markdown import inline_links, link, plain
+from .mlflow_datasets import dataset_inputs
+from .mlflow_pages import (
     LEVEL,
     RUN,
     comparison_note,
@@ -51,14 +58,8 @@ from learnkernels.tasks.evidence.mlflow_pages import (
     view_tag,
     weight_metrics,
 )
-from learnkernels.tasks.evidence.prediction_figures import FOLDER, figures_folder
-from learnkernels.tasks.evidence.report import verdicts
-from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
-from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
-from learnkernels.tasks.measure.statistics import planned_trials
-from learnkernels.tasks.naming import file_name, step
-from learnkernels.tasks.stopping import Stopped, last_word, requested
-from learnkernels.tasks.store import Owner
+from .prediction_figures import FOLDER, figures_folder
+from .report import verdicts
 
 NOTE = "mlflow.note.content"
 """Tag of MLflow: the description of a run or an experiment."""

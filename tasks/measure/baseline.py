@@ -34,9 +34,10 @@ from learnkernels.kernels.protocol.evaluation import FoldResult
 from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import Dataset, load_dataset
-from learnkernels.tasks.measure.held_out import HeldOutPredictions
-from learnkernels.tasks.measure.trials import HELD_OUT, TrialJob, kept_test_rows, load_folds, trial_columns
+
+from ..data.dataset import Dataset, load_dataset
+from .held_out import HeldOutPredictions
+from .trials import HELD_OUT, TrialJob, kept_test_rows, load_folds, trial_columns
 
 CONSTANT: Final = "constant"
 LINEAR: Final = "linear"

@@ -24,16 +24,17 @@ from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
 from learnkernels.kernels.predictors.choice import PredictionProblem
-from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
-from learnkernels.tasks.measure.baseline import predictor_of, search, settings_of
-from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.held_out import write_predictions
-from learnkernels.tasks.measure.statistics import planned_trials, sampled
-from learnkernels.tasks.measure.trials import HELD_OUT, Held, StatisticsRef, TrialJob, run_trial
-from learnkernels.tasks.naming import from_store, step
-from learnkernels.tasks.own import as_learner, learner_class, sources
-from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
-from learnkernels.tasks.workers.cluster import Advance, DaskPool, map_here
+
+from ..data.dataset import DatasetRef, stored_bytes
+from ..naming import from_store, step
+from ..own import as_learner, learner_class, sources
+from ..store import computed_at, digest, keep, kept, store_path
+from ..workers.cluster import Advance, DaskPool, map_here
+from .baseline import predictor_of, search, settings_of
+from .families import build_family
+from .held_out import write_predictions
+from .statistics import planned_trials, sampled
+from .trials import HELD_OUT, Held, StatisticsRef, TrialJob, run_trial
 
 PARALLEL_ROWS = 4096
 """Training rows up to which trials run side by side; larger factorizations use all cores of one process."""

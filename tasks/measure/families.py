@@ -14,8 +14,9 @@ from learnkernels.kernels import families as kinds
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.tables import TableFeatures
-from learnkernels.tasks.measure.matrices import StoredMatrices
-from learnkernels.tasks.own import own_family
+
+from ..own import own_family
+from .matrices import StoredMatrices
 
 MOST_FEATURES_BY_TILES = 1000
 """Rank-one kernels next to other families, whose statistics come from tiles and hold a matrix per pair of folds."""

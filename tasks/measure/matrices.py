@@ -23,11 +23,12 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import one_blas_thread
 from learnkernels.kernels.families import KernelFamily, PrecomputedFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.data.readers import arrays_of
-from learnkernels.tasks.own import described
-from learnkernels.tasks.store import digest, file_digest, harm_of, keep, kept, store_path
-from learnkernels.tasks.workers.cluster import Advance, DaskPool
+
+from ..data.dataset import DatasetRef
+from ..data.readers import arrays_of
+from ..own import described
+from ..store import digest, file_digest, harm_of, keep, kept, store_path
+from ..workers.cluster import Advance, DaskPool
 
 INDEX = "index.json"
 
@@ -225,7 +226,7 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
         dtype=dtype,
     )
     folder = store_path("matrices", digest(index.id, ref.name))
-    from learnkernels.tasks.data.ingest import warn  # here, because it brings Prefect along
+    from ..data.ingest import warn  # here, because it brings Prefect along
 
     if not kept(folder, warn):
         with keep(folder) as aside:

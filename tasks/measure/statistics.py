@@ -30,7 +30,8 @@ from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.statistics.gram import FeatureStatistics, GramStatistics, gram_statistics
 from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import (
+
+from ..data.dataset import (
     Dataset,
     DatasetRef,
     draw_folds,
@@ -39,13 +40,13 @@ from learnkernels.tasks.data.dataset import (
     store_dataset,
     stored_bytes,
 )
-from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
-from learnkernels.tasks.measure.families import build_family, require_varying
-from learnkernels.tasks.measure.trials import StatisticsRef, save_statistics
-from learnkernels.tasks.naming import from_store, step
-from learnkernels.tasks.own import described, learner_class
-from learnkernels.tasks.store import digest, kept, store_path
-from learnkernels.tasks.workers.cluster import Advance, DaskPool
+from ..data.parts import BYTES_AS_NUMBERS
+from ..naming import from_store, step
+from ..own import described, learner_class
+from ..store import digest, kept, store_path
+from ..workers.cluster import Advance, DaskPool
+from .families import build_family, require_varying
+from .trials import StatisticsRef, save_statistics
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:

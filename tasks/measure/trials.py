@@ -31,12 +31,13 @@ from learnkernels.kernels.statistics.gram import AlignmentStatistics, FeatureSta
 from learnkernels.kernels.statistics.sampled import SampledStatistics, statistics_from_arrays
 from learnkernels.kernels.tables import shares_by_column
 from learnkernels.kernels.targets import Task
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.data.parts import TableParts
-from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.held_out import predict_held_out, sampled_test_rows
-from learnkernels.tasks.own import as_learner, learner_class
-from learnkernels.tasks.store import checked, keep
+
+from ..data.dataset import Dataset, DatasetRef, load_dataset
+from ..data.parts import TableParts
+from ..own import as_learner, learner_class
+from ..store import checked, keep
+from .families import build_family
+from .held_out import predict_held_out, sampled_test_rows
 
 ARRAYS = "statistics.npz"
 """What holds the statistics, in their entry of the store."""

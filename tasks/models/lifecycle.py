@@ -17,21 +17,22 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.persistence.model import load_model
-from learnkernels.tasks.data.dataset import DatasetRef, copied_share, load_dataset
-from learnkernels.tasks.data.starting import leaking_columns
-from learnkernels.tasks.evidence.figures import learner_colors
-from learnkernels.tasks.evidence.markdown import plain
-from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
-from learnkernels.tasks.evidence.mlflow_pages import weight_metrics
-from learnkernels.tasks.evidence.places import links_of_report
-from learnkernels.tasks.evidence.prediction_figures import FOLDER, write_prediction_figures
-from learnkernels.tasks.evidence.tables import read_folds
-from learnkernels.tasks.evidence.tracking import PARENT, TrackedRun, log_run
-from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.models import promotion, registry, scoring, training
-from learnkernels.tasks.models.registry import ModelVersion
-from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import atomic_path, digest, file_digest
+
+from ..data.dataset import DatasetRef, copied_share, load_dataset
+from ..data.starting import leaking_columns
+from ..evidence.figures import learner_colors
+from ..evidence.markdown import plain
+from ..evidence.mlflow_datasets import dataset_inputs
+from ..evidence.mlflow_pages import weight_metrics
+from ..evidence.places import links_of_report
+from ..evidence.prediction_figures import FOLDER, write_prediction_figures
+from ..evidence.tables import read_folds
+from ..evidence.tracking import PARENT, TrackedRun, log_run
+from ..measure.evaluation import FoldsRef
+from ..naming import step
+from ..store import atomic_path, digest, file_digest
+from . import promotion, registry, scoring, training
+from .registry import ModelVersion
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

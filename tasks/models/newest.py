@@ -13,10 +13,11 @@ from sklearn.model_selection import KFold
 
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.models.registry import ModelVersion, load_version
-from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import store_path
+
+from ..data.dataset import Dataset, DatasetRef, load_dataset
+from ..naming import step
+from ..store import store_path
+from .registry import ModelVersion, load_version
 
 LEAST_ROWS = 10
 """New rows from which on errors on them are measured."""

@@ -14,12 +14,13 @@ from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import CompareConfig, DatasetConfig
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables.columns import NumberColumn
-from learnkernels.tasks.data.dataset import DatasetRef, load_dataset
-from learnkernels.tasks.evidence.markdown import render
-from learnkernels.tasks.evidence.report import as_sentence
-from learnkernels.tasks.measure.t_tests import corrected_p, higher_p, paired_p, share_of_test
-from learnkernels.tasks.models.newest import NewestRows
-from learnkernels.tasks.models.registry import CHAMPION
+
+from ..data.dataset import DatasetRef, load_dataset
+from ..evidence.markdown import render
+from ..evidence.report import as_sentence
+from ..measure.t_tests import corrected_p, higher_p, paired_p, share_of_test
+from .newest import NewestRows
+from .registry import CHAMPION
 
 OF_THE_RECIPE = (
     "target", "positive", "task", "drop", "features", "columns", "scale", "scale_on", "missing", "distinct", "ngrams",

@@ -29,10 +29,11 @@ from mlflow.types import ColSpec, DataType, Schema
 import learnkernels
 from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.tasks.evidence.databases import first_line, is_missing, mlflow_address, mlflow_store
-from learnkernels.tasks.evidence.markdown import render
-from learnkernels.tasks.evidence.mlflow_datasets import scored_input
-from learnkernels.tasks.store import file_digest
+
+from ..evidence.databases import first_line, is_missing, mlflow_address, mlflow_store
+from ..evidence.markdown import render
+from ..evidence.mlflow_datasets import scored_input
+from ..store import file_digest
 
 if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel as PyFuncModel

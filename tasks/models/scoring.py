@@ -28,17 +28,18 @@ from learnkernels.kernels.drift import FEWEST_ROWS, Drift, NewRows, drift_of
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import EncodingReport
 from learnkernels.kernels.tables.summary import NumberSummary
-from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
-from learnkernels.tasks.data.readers import refuse_repeated
-from learnkernels.tasks.data.tables import FORMATS, Table, TableOutput, locations_of, telling
-from learnkernels.tasks.evidence.databases import first_line, mlflow_ui
-from learnkernels.tasks.evidence.markdown import Markdown, code, link, plain, render
-from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.models.registry import PLACE, ModelVersion, load_version, log_scored, log_series
-from learnkernels.tasks.naming import step
+
+from ..data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
+from ..data.readers import refuse_repeated
+from ..data.tables import FORMATS, Table, TableOutput, locations_of, telling
+from ..evidence.databases import first_line, mlflow_ui
+from ..evidence.markdown import Markdown, code, link, plain, render
+from ..evidence.progress import RunProgress
+from ..naming import step
+from .registry import PLACE, ModelVersion, load_version, log_scored, log_series
 
 if TYPE_CHECKING:
-    from learnkernels.tasks.workers.cluster import DaskPool
+    from ..workers.cluster import DaskPool
 
 
 LINE_SECONDS = 5.0

@@ -36,19 +36,20 @@ from learnkernels.kernels.learners import learn_path
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.kernels.statistics.gram import AlignmentStatistics
-from learnkernels.tasks.data.dataset import Dataset, DatasetRef, fold_seed, load_dataset
-from learnkernels.tasks.evidence.markdown import render
-from learnkernels.tasks.evidence.report import as_sentence
-from learnkernels.tasks.evidence.tables import read_folds, summarize
-from learnkernels.tasks.measure import evaluation
-from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.statistics import measure_statistics
-from learnkernels.tasks.measure.trials import StatisticsRef, load_statistics
-from learnkernels.tasks.models.registry import PLACE, ModelVersion
-from learnkernels.tasks.naming import from_store, step
-from learnkernels.tasks.own import as_learner, learner_class, sources
-from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
-from learnkernels.tasks.workers.cluster import Advance, DaskPool
+
+from ..data.dataset import Dataset, DatasetRef, fold_seed, load_dataset
+from ..evidence.markdown import render
+from ..evidence.report import as_sentence
+from ..evidence.tables import read_folds, summarize
+from ..measure import evaluation
+from ..measure.families import build_family
+from ..measure.statistics import measure_statistics
+from ..measure.trials import StatisticsRef, load_statistics
+from ..naming import from_store, step
+from ..own import as_learner, learner_class, sources
+from ..store import digest, earlier_versions, keep, kept, store_path, versions
+from ..workers.cluster import Advance, DaskPool
+from .registry import PLACE, ModelVersion
 
 MODEL = "model.npz"
 """What holds a model, in its entry of the store."""

@@ -11,7 +11,8 @@ import sys
 from importlib import import_module
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import told
+
+from ..environment import told
 
 REFUSED = 2
 """Exit code of a call that has raised, after one sentence about it."""

@@ -27,9 +27,10 @@ from pydantic import ValidationError
 from learnkernels import conf
 from learnkernels.conf.errors import InputError, cut, listed, one_line, without_passwords
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.environment import OF_PYTHON, QUIET, scheduled_settings
-from learnkernels.tasks.operate.scheduled import command
-from learnkernels.tasks.operate.servers import POOL, answering
+
+from ..environment import OF_PYTHON, QUIET, scheduled_settings
+from .scheduled import command
+from .servers import POOL, answering
 
 Step = Literal["compare", "train", "promote", "predict"]
 
@@ -97,7 +98,7 @@ def check_plan(plan: Plan) -> None:
     InputError
         The name, cron expression, time zone or data set is not valid, or half of input and output is missing.
     """
-    from learnkernels.tasks.models.lifecycle import require_model_name  # brings MLflow along
+    from ..models.lifecycle import require_model_name  # brings MLflow along
 
     require_model_name(plan.model)
     if plan.timezone not in available_timezones():

@@ -17,8 +17,9 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled
 
 from learnkernels import conf
-from learnkernels.tasks.operate.deployments import connected
-from learnkernels.tasks.operate.servers import POOL
+
+from .deployments import connected
+from .servers import POOL
 
 CRASHED_RUNS = Path(conf.__file__).parent / "operations" / "crashed_runs.yaml"
 """An automation of Prefect that marks runs crashed whose process is gone; they would hold their queue forever."""

@@ -12,7 +12,7 @@ import runpy
 import sys
 from importlib import import_module
 
-from learnkernels.tasks.environment import prepare_python
+from ..environment import prepare_python
 
 ENGINE = "prefect.engine"
 

@@ -6,7 +6,7 @@ A server makes most of its objects when it imports libraries; looking through th
 import runpy
 import sys
 
-from learnkernels.tasks.environment import collect_seldom
+from ..environment import collect_seldom
 
 if __name__ == "__main__":
     collect_seldom()

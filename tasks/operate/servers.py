@@ -27,9 +27,10 @@ from typing import Any, NoReturn
 import psutil
 
 from learnkernels.conf.errors import InputError, cut, without_passwords
-from learnkernels.tasks import environment
-from learnkernels.tasks.evidence import databases
-from learnkernels.tasks.evidence.databases import (
+
+from .. import environment
+from ..evidence import databases
+from ..evidence.databases import (
     copy_prefect_tables,
     file_of,
     keep_prefect_tables,
@@ -37,9 +38,9 @@ from learnkernels.tasks.evidence.databases import (
     require_writable,
     seen_from,
 )
-from learnkernels.tasks.operate import seldom
-from learnkernels.tasks.operate.apart import call_apart
-from learnkernels.tasks.store import atomic_path
+from ..store import atomic_path
+from . import seldom
+from .apart import call_apart
 
 LOOPBACK = "127.0.0.1"
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from learnkernels.tasks.environment import state_dir
-from learnkernels.tasks.operate.apart import call_apart
-from learnkernels.tasks.store import DAMAGED, TEMPORARY, Owner, atomic_path
+from ..environment import state_dir
+from ..store import DAMAGED, TEMPORARY, Owner, atomic_path
+from .apart import call_apart
 
 DAY = 86_400
 
@@ -144,7 +144,7 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
     found = old_files(keep_days) if keep_days else []
     runs: dict[str, str] = {}
     if keep_runs:
-        from learnkernels.tasks.evidence.tracking import forget_runs, forgettable_runs  # brings MLflow along
+        from ..evidence.tracking import forget_runs, forgettable_runs  # brings MLflow along
 
         runs = forgettable_runs(keep_runs)
         found += [old for name in runs.values() for old in _results(name)]

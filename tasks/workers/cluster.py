@@ -41,9 +41,10 @@ from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.parameters import warn_caller
-from learnkernels.tasks.data import parts as in_parts
-from learnkernels.tasks.data.parts import TableParts
-from learnkernels.tasks.store import LIBRARIES, store_path, temporary_folder
+
+from ..data import parts as in_parts
+from ..data.parts import TableParts
+from ..store import LIBRARIES, store_path, temporary_folder
 
 KEPT_BYTES = 1 << 28
 """Freed memory that a worker keeps at most; Dask's default gives it back after each tile, and pays in page faults."""

@@ -180,12 +180,12 @@ def test_names_are_known_before_their_classes_are_imported():
 
 
 LIMITS = {
-    "kernels": (81, 109_200, 8.22),
-    "tasks": (57, 73_700, 7.43),
-    "flows": (8, 6_100, 5.85),
-    "conf": (9, 9_500, 6.33),
-    "reproduction": (8, 14_000, 8.78),
-    "learnkernels": (3, 1_700, 5.30),
+    "kernels": (81, 109_100, 8.20),
+    "tasks": (58, 73_900, 7.29),
+    "flows": (8, 6_200, 5.74),
+    "conf": (9, 9_600, 6.27),
+    "reproduction": (8, 14_000, 8.74),
+    "learnkernels": (3, 1_700, 5.25),
 }
 """Most files, syntax nodes, and nodes per line of code, of each package. A commit that raises one says why."""
 
