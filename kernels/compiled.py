@@ -383,7 +383,7 @@ def _kept(options: dict[str, Any], function: Callable[..., Any]) -> Any:
 
     try:
         dispatcher = njit(cache=True, **options)(function)
-    except RuntimeError:  # there is no such folder
+    except RuntimeError:  # there is no such folder, and NUMBA_CACHE_DIR names none
         _tell(None)
         return njit(**options)(function)
     names = function.__globals__
