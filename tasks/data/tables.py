@@ -749,7 +749,7 @@ def _common_decimal(kinds: Sequence[Any]) -> Any:
 FORMULA = r"^[=+\-@\t\r]"
 """Beginnings of texts that a spreadsheet runs as formulas."""
 
-SIGNED_NUMBER = r"^[+-]((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
+SIGNED_NUMBER = r"(?i)^[+-](\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
 """Texts with such a beginning that are numbers, and run nothing."""
 
 

@@ -114,7 +114,10 @@ def test_every_format_gives_the_bits_of_all_rows_at_once(model: Model, tmp_path:
 FORMULAS = {
     **{text: f"'{text}" for text in ("=1+2", "=HYPERLINK(0)", "+cmd", "-cmd", "+1 555", "-", "--1", "@SUM(A1)")},
     **{text: f"'{text}" for text in ("\t=1", "\r=1", "-1\n=2")},
-    **{text: text for text in ("-1", "+1", "-1.5e-3", "-.5", "+491701234", "", "1=2", "a@b", "'=1", " x", "x\n=1")},
+    **{
+        text: text
+        for text in ("-1", "+1", "-1.5e-3", "-.5E2", "-inf", "+491701234", "", "1=2", "a@b", "'=1", " x", "x\n=1")
+    },
 }
 """Texts, and how a CSV file has them."""
 
