@@ -241,19 +241,18 @@ def _section(key: str, name: str, *, display: bool = True) -> dict[str, Any]:
 def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
     """Return the place of an experiment's runs of a level, below the address of the UI.
 
-    A comparison and the models open in their saved view. A version of MLflow that ignores saved views opens the same
-    runs in its own columns. Results are sorted by `percent_above_best`: MLflow hides nested runs in an order of time.
+    A comparison and the models have a saved view, which the page ignores if the address has a filter, too. Versions of
+    MLflow without saved views then open all runs. Other results are sorted by `percent_above_best`: MLflow hides nested
+    runs in an order of time.
     """
-    view = None
+    query = {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
     if run is not None:
-        view = _view_key(run)
+        query["viewStateShareKey"] = _view_key(run)
     elif level == "model":
-        view = models_view().key
-    query = {} if view is None else {"viewStateShareKey": view}
-    query["searchFilter"] = _filter(level, run)
-    if level == "result":
+        query["viewStateShareKey"] = models_view().key
+    else:
+        query["searchFilter"] = _filter(level)
         query |= {"orderByKey": "metrics.`percent_above_best`", "orderByAsc": "true"}
-    query |= {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
     return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
 
 

@@ -1,11 +1,12 @@
 """Runs in MLflow: what a comparison that ends early leaves of itself."""
 
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import mlflow
 import pytest
@@ -17,7 +18,15 @@ from learnkernels.tasks import stopping, store
 from learnkernels.tasks.data.dataset import store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
-from learnkernels.tasks.evidence.mlflow_pages import LEVEL, RUN, VIEW_TAG, experiment_note, runs_path
+from learnkernels.tasks.evidence.mlflow_pages import (
+    LEVEL,
+    RUN,
+    VIEW_TAG,
+    comparison_view,
+    experiment_note,
+    models_view,
+    runs_path,
+)
 from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
 from tools.waiting import within
 
@@ -84,22 +93,22 @@ def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(w
         assert sorted(given.dataset.digest for given in logged) == [given.dataset.digest for given in inputs]
 
 
-def test_links_of_an_experiment_filter_its_runs_as_mlflow_does(working_folder):
+def test_links_and_views_of_an_experiment_filter_its_runs_as_mlflow_does(working_folder):
     client, name = MlflowClient(), "20261121-133018-6a18"
     experiment = client.create_experiment("links")
     runs = {}
     for level, run in product(("comparison", "result", "model"), (name, "older")):
         runs[level, run] = client.create_run(experiment, tags={LEVEL: level, RUN: run}).info.run_id
 
-    def found(address: str) -> set[str]:
-        query = dict(parse_qsl(urlsplit(address).fragment.partition("?")[2]))
-        order = [f"{query['orderByKey']} ASC"] if "orderByKey" in query else []
+    def found(query: Mapping[str, Any]) -> set[str]:
+        order = [f"{query['orderByKey']} ASC"]
         return {run.info.run_id for run in client.search_runs([experiment], query["searchFilter"], order_by=order)}
 
-    assert found(runs_path(experiment, run=name)) == {runs["result", name]}
-    assert found(runs_path(experiment)) == {runs["result", name], runs["result", "older"]}
-    assert found(runs_path(experiment, "model", charts=False)) == {runs["model", name], runs["model", "older"]}
-    assert quote(f"tags.`{RUN}` = '{name}'") in experiment_note(experiment, name)
+    all_results = dict(parse_qsl(urlsplit(runs_path(experiment)).fragment.partition("?")[2]))
+    assert found(all_results) == {runs["result", name], runs["result", "older"]}
+    assert found(comparison_view(name, ["wine"]).state) == {runs["result", name]}
+    assert found(models_view().state) == {runs["model", name], runs["model", "older"]}
+    assert f"viewStateShareKey={comparison_view(name, []).key}" in experiment_note(experiment, name)
 
 
 def test_the_views_that_links_lead_to_exist_while_a_comparison_runs(working_folder, prefect_server: None):
