@@ -132,7 +132,7 @@ Tell = Callable[[str], object]
 
 def digest(*parts: Any) -> str:
     """Return a short name, stable over processes, for JSON values: 20 hexadecimal digits of their SHA-256."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 

@@ -29,7 +29,6 @@ from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
 
-from ..naming import by_deployment
 from ..store import Tell, checked, keep, kept, store_path
 from .parts import TableParts
 from .readers import names_from_data, names_to_data
@@ -337,6 +336,8 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
         fewer, _ = most_folds(dataset, protocol.folds - 1, seed)
         way_out = "at least 3 are needed: one to test, one to validate, one to train"
         if fewer:
+            from ..naming import by_deployment  # brings Prefect along
+
             way_out = f"set 'protocol.folds' to {fewer}"
             if not by_deployment():
                 way_out += f" (--set protocol.folds={fewer})"

@@ -309,10 +309,11 @@ def write_results(
         for name, figure in drawn.items():
             save_figure(figure, folder / name, config.figures)
         predictions = _write_figures_of_best(folder, run.summary, refs, config.figures)
-        lasting = {**shown, "links": links_of_report(folder, target, links)}
-        texts["report.md"] = render("comparison.md", figures=files, predictions=predictions, **lasting)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
+        lasting = {**shown, "links": links_of_report(folder, target, links)}
+        report = render("comparison.md", figures=files, predictions=predictions, **lasting)
+        (folder / "report.md").write_text(report, encoding="utf-8")
     _publish(config, run, render("comparison.md", figures=inlined, predictions={}, **shown), shown)
     return str(target)
 

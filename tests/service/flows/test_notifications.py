@@ -80,4 +80,3 @@ def test_every_occasion_sends_a_message(prefect_server: None):
         "told: input drifted": 'told is "drifted".',
         "told: input empty": 'told is "empty".',
     }
-    assert len(received) == 5

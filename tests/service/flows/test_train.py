@@ -139,7 +139,9 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
 def test_what_cannot_be_trained_is_refused_before_a_run_begins():
     ensemble = small(learners=["ensemble"])
     refused = [(small(), "a/b", "a registered model's name has up to 64"), (ensemble, "wine", "learns no kernel")]
-    require_refusals(((partial(train.fn, config, name), said) for config, name, said in refused), error=InputError)
+    require_refusals(
+        ((partial(train.fn, config=config, model=name), said) for config, name, said in refused), error=InputError
+    )
 
 
 @alone
