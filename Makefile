@@ -17,10 +17,13 @@ PYTEST = OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE PYTHONDONTWRITEBYTECODE=
 
 JOURNEYS = tests/system/test_journeys.py
 
+# Tests that open pages in a browser run alone: a page that loads beside other tests may take minutes.
+PAGES = tests/system/test_screenshots.py tests/system/test_serving.py
+
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-system coverage lint ui bench board chaos docs dist clean install install-dev
+.PHONY: help run check test test-system test-pages coverage lint ui bench board chaos docs dist clean install install-dev
 
 help: ## Show this help.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +37,11 @@ check: lint ## Lint, type check and run the unit tests, which start no process a
 test: lint ## Lint, type check and run unit tests, service tests and three journeys of a user.
 	@$(PYTEST) tests/unit tests/service $(JOURNEYS)
 
-test-system: install-dev ## Run the other system tests: commands, schedules, browsers, kills, documentation.
-	@$(PYTEST) tests/system --ignore $(JOURNEYS)
+test-system: install-dev ## Run the other system tests: commands, schedules, kills, documentation.
+	@$(PYTEST) tests/system --ignore $(JOURNEYS) $(addprefix --ignore ,$(PAGES))
+
+test-pages: install-dev ## Run the tests that open Prefect and MLflow in a browser; they need Chromium on the PATH.
+	@$(PYTEST) -n 0 $(PAGES)
 
 coverage: install-dev ## Run all tests, and measure the lines and branches that they take: build/coverage/report.json.
 	@rm -rf build/coverage && mkdir -p build/coverage

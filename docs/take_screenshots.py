@@ -39,7 +39,7 @@ LOOPBACK = "127.0.0.1"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 SIZE = {"width": 1440, "height": 900}
 START_SECONDS = 180
-WAIT_MILLISECONDS = 90_000
+WAIT_MILLISECONDS = 180_000
 SETTLE_MILLISECONDS = 400
 """Between two looks at a page: it is ready when they are equal."""
 SETTLE_LOOKS = 40

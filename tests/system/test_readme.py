@@ -49,7 +49,8 @@ PAPERS = [  # up to an hour; tests/system/test_reproduction.py runs the reduced 
     "learnkernels papers --quick",
     "learnkernels papers --report docs/reproduction.md",
 ]
-DEVELOPERS = [f"make {target}" for target in ("check", "test", "test-system", "coverage", "bench", "chaos", "docs")]
+TARGETS = ("check", "test", "test-system", "test-pages", "coverage", "bench", "chaos", "docs")
+DEVELOPERS = [f"make {target}" for target in TARGETS]
 DEVELOPERS += ["make dist", ".venv/bin/ruff format .", "pre-commit install"]
 
 
@@ -108,7 +109,10 @@ def test_make_runs_what_the_pages_say():
         "ui": ["learnkernels ui"],
         "check": ["ruff check", "mypy", "-m pytest", " tests/unit\n"],
         "test": ["ruff check", "mypy", " tests/unit tests/service tests/system/test_journeys.py\n"],
-        "test-system": [" tests/system --ignore tests/system/test_journeys.py\n"],
+        "test-system": [
+            " tests/system --ignore tests/system/test_journeys.py --ignore tests/system/test_screenshots.py"
+        ],
+        "test-pages": [" -n 0 tests/system/test_screenshots.py tests/system/test_serving.py\n"],
         "coverage": ["-m coverage run -m pytest", " tests\n", "-m coverage combine"],
         "bench": ["-m benchmarks.alignment_statistics"],
         "board": ["-m benchmarks.board"],
