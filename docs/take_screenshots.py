@@ -329,22 +329,23 @@ def browser(places: Places) -> Iterator[BrowserContext]:
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         application = playwright.chromium.launch(executable_path=chromium(), args=arguments)
-        user, _, password = places.key.partition(":")
+        user, _, secret = places.key.partition(":")
         context = application.new_context(
             viewport=SIZE,  # type: ignore[arg-type]
             color_scheme="light",
             timezone_id="UTC",
             locale="en-GB",
-            http_credentials={"username": user, "password": password},
+            http_credentials={"username": user, "password": secret},
         )
         context.set_default_timeout(WAIT_MILLISECONDS)
         context.route(
             lambda address: not address.startswith((f"http://{LOOPBACK}:", "data:", "blob:")),
             lambda route: route.abort(),
         )
+        # As the page of Prefect keeps the password, and before its first script asks for it.
+        password = json.dumps(b64encode(places.key.encode()).decode())
+        context.add_init_script(f"localStorage.setItem('prefect-password', {password})")
         page = context.new_page()
-        page.goto(places.prefect)
-        page.evaluate("key => localStorage.setItem('prefect-password', btoa(key))", places.key)  # as its page keeps it
         page.goto(places.prefect)
         page.wait_for_selector("text=Dashboard >> nth=0")
         page.goto(places.mlflow)
