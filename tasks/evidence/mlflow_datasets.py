@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from mlflow.types.schema import AnyType
 
 from learnkernels.conf.schema import CompareConfig
 
-from ..data.dataset import Dataset, DatasetRef, load_dataset
+from ..data.dataset import DatasetRef, load_dataset
 from ..store import digest
 
 Context = Literal["training", "validation"]
@@ -44,7 +45,13 @@ def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: Compare
         Configuration with the folder of relative paths and the targets.
     """
     targets = {dataset.label: dataset.target for dataset in config.datasets}
-    return [_input(ref, context, Path(config.data_dir), targets.get(ref.name) or "target") for ref in refs]
+    inputs = []
+    for ref in refs:
+        source = _source(ref.source, Path(config.data_dir))
+        schema = _schema_of(ref, targets.get(ref.name) or "target")
+        sizes = {"num_rows": ref.n_rows, "num_features": ref.n_features}
+        inputs.append(_input(ref.name, ref.digest, source, schema, sizes, context))
+    return inputs
 
 
 def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInput:
@@ -52,33 +59,30 @@ def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInp
 
     Its digest is of place, time of change, columns and number of rows, as the rows may not fit into memory.
     """
-    kind, place = _source(source, Path())
-    changed = Path(source).stat().st_mtime_ns if kind == "local" and Path(source).exists() else 0
+    changed = Path(source).stat().st_mtime_ns if Path(source).exists() else 0
     of_any_type = AnyType()  # type: ignore[no-untyped-call]
     schema = Schema([ColSpec(of_any_type, name) for name in columns[:SCHEMA_COLUMNS]])
-    tracked = TrackedDataset(
-        name=Path(source).name,
-        digest=digest(source, changed, list(columns), n_rows),
-        source_type=kind,
-        source=place,
-        schema=json.dumps({"mlflow_colspec": schema.to_dict()}),
-        profile=json.dumps({"num_rows": n_rows, "num_features": len(columns)}),
-    )
-    return DatasetInput(tracked, [InputTag(CONTEXT, "scoring")])
+    key = digest(source, changed, list(columns), n_rows)
+    sizes = {"num_rows": n_rows, "num_features": len(columns)}
+    return _input(Path(source).name, key, _source(source, Path()), _as_json(schema), sizes, "scoring")
 
 
-def _input(ref: DatasetRef, context: Context, folder: Path, target: str) -> DatasetInput:
-    kind, source = _source(ref.source, folder)
-    schema = _schema(load_dataset(ref), target)
-    tracked = TrackedDataset(
-        name=ref.name,
-        digest=ref.digest,
-        source_type=kind,
-        source=source,
-        schema=None if schema is None else json.dumps({"mlflow_colspec": schema.to_dict()}),
-        profile=json.dumps({"num_rows": ref.n_rows, "num_features": ref.n_features}),
-    )
+def _input(
+    name: str,
+    digest: str,
+    source: tuple[str, str],
+    schema: str | None,
+    sizes: dict[str, int],
+    context: str,
+) -> DatasetInput:
+    """Return an input of a run from what MLflow keeps of it; the source is its type and its JSON."""
+    kind, place = source
+    tracked = TrackedDataset(name, digest, kind, place, schema=schema, profile=json.dumps(sizes))
     return DatasetInput(tracked, [InputTag(CONTEXT, context)])
+
+
+def _as_json(schema: Schema) -> str:
+    return json.dumps({"mlflow_colspec": schema.to_dict()})
 
 
 def _source(source: str, folder: Path) -> tuple[str, str]:
@@ -102,8 +106,13 @@ def _common_folder(paths: Sequence[Path]) -> Path:
     return next(folder for folder in first.parents if all(path.resolve().is_relative_to(folder) for path in paths))
 
 
-def _schema(dataset: Dataset, target: str) -> Schema | None:
-    """Return names and types of the columns, the target last; None where they are too many."""
+@cache
+def _schema_of(ref: DatasetRef, target: str) -> str | None:
+    """Return names and types of the columns as JSON, the target last; None where they are too many.
+
+    It is kept, as a comparison logs a data set once per method, and each reading of it verifies files.
+    """
+    dataset = load_dataset(ref)
     if dataset.table is not None:
         kinds = {column.name: column.kind for column in dataset.table.columns}
     else:
@@ -114,4 +123,4 @@ def _schema(dataset: Dataset, target: str) -> Schema | None:
         return None
     columns = [ColSpec(COLUMN_TYPES[kind], name) for name, kind in kinds.items()]
     of_target = DataType.string if dataset.target.task == "classification" else DataType.double
-    return Schema([*columns, ColSpec(of_target, target)])
+    return _as_json(Schema([*columns, ColSpec(of_target, target)]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,9 @@ TAG_CHARACTERS = 5_000
 
 VIEW_TAG = "mlflow.sharedViewState."
 """Prefix of the tag of an experiment in which the page of MLflow 3.17 keeps a saved view; its key follows."""
+
+MODELS_VIEW = "learnkernels-models"
+"""Key of the saved view of the models of an experiment."""
 
 CHARTED_RUNS = 100
 """Runs that a chart of a saved view shows at most."""
@@ -139,7 +143,7 @@ def models_view() -> SavedView:
         "compareRunCharts": charts,
         "compareRunSections": [_section("models", "Models"), _section("other", "Other metrics", display=False)],
     }
-    return SavedView("learnkernels-models", "models", state)
+    return SavedView(MODELS_VIEW, "models", state)
 
 
 def metric_of_dataset(name: str) -> str:
@@ -149,7 +153,7 @@ def metric_of_dataset(name: str) -> str:
 
 def metric_name(text: str) -> str:
     """Return a text as a name that MLflow accepts for a metric, with underscores for other characters."""
-    name = "".join(letter if _accepted(letter) else "_" for letter in text)[:100]
+    name = re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
     return name if name.strip(" .") else "_"  # which a path would lose
 
 
@@ -159,10 +163,6 @@ def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str,
     if len(set(names)) < len(names):
         names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
     return {f"weight/{name}": float(share) for name, share in zip(names, shares, strict=False)}
-
-
-def _accepted(letter: str) -> bool:
-    return letter.isascii() and (letter.isalnum() or letter in "_.- ")
 
 
 def _filter(level: str, run: str | None = None) -> str:
@@ -249,7 +249,7 @@ def runs_path(experiment_id: str, level: str = "result", run: str | None = None,
     if run is not None:
         query["viewStateShareKey"] = _view_key(run)
     elif level == "model":
-        query["viewStateShareKey"] = models_view().key
+        query["viewStateShareKey"] = MODELS_VIEW
     else:
         query["searchFilter"] = _filter(level)
         query |= {"orderByKey": "metrics.`percent_above_best`", "orderByAsc": "true"}

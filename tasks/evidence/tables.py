@@ -246,23 +246,31 @@ def equals_p(p: float) -> str:
     return f"{'' if p < 0.01 else '= '}{short_p(p)}"
 
 
+def p_against_best(summary: pd.DataFrame) -> pd.Series:
+    """Return the p-value of each row of a summary against the first best one of its data set; NaN for the best."""
+    p_values = pd.Series(np.nan, summary.index, dtype=float)
+    for _, group in summary.groupby("dataset", sort=False):
+        ranked = group.sort_values("error_mean", kind="stable")
+        p_values[group.index] = ranked["p_each"].iloc[0]
+    return p_values.mask(summary["best"])
+
+
 def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
     """Return the table that people see in the terminal, in Prefect and in the report: the best of a data set first.
 
     A column without any entry is no part of it.
     """
     rows = []
-    for _, group in summary.groupby("dataset", sort=False):
-        ranked = group.reset_index(drop=True).sort_values("error_mean", kind="stable")
-        of_best = ranked["p_each"].iloc[0]
-        for row in ranked.itertuples():
+    tested = summary.assign(p=p_against_best(summary))
+    for _, group in tested.groupby("dataset", sort=False):
+        for row in group.sort_values("error_mean", kind="stable").itertuples():
             sample = "" if pd.isna(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
             rows.append(
                 {
                     "dataset": row.dataset,
                     "method": row.learner + (" *" if row.best else ""),
                     "test error": mean_and_sd(row.error_mean, row.error_sd),
-                    "p": "" if row.best else short_p(of_best[row.Index]),
+                    "p": "" if row.best else short_p(row.p),
                     "alignment": "" if pd.isna(row.alignment_mean) else f"{row.alignment_mean:.3f}",
                     "weights from": sample,
                     "seconds": _seconds(row),

@@ -447,7 +447,7 @@ def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str
     """Put the results folder (figures, tables, report, configuration) on the run of the comparison."""
     client = MlflowClient()
     summary = pd.read_parquet(Path(results) / "summary.parquet")
-    _log_ranks(client, comparison, summary, Path(results))
+    _complete_results(client, comparison, summary, Path(results))
     files = [path.name for path in Path(results).iterdir()]
     note = comparison_note(
         comparison.experiment_id,
@@ -464,35 +464,24 @@ def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str
     get_run_logger().info("comparison %s: %s", comparison.name, comparison.url)
 
 
-def _log_ranks(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path) -> None:
-    """Log how far each result is from the best of its data set, and the figures of predictions of the best ones."""
+def _complete_results(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path) -> None:
+    """Log to each result how far it is from the best of its data set, and to the best their figures of predictions."""
     now = int(time.time() * 1000)
-    p_values = _p_against_best(summary)
-    rows = {(row.dataset, row.learner): row for row in summary.itertuples()}
+    tested = summary.assign(p=tables.p_against_best(summary))
+    rows = {(row.dataset, row.learner): row for row in tested.itertuples()}
     children = f"tags.`{PARENT}` = '{comparison.run_id}'"
     for run in mlflow.search_runs([comparison.experiment_id], children, output_format="list"):
         row = rows[run.data.params["dataset"], run.data.params["learner"]]
         ranks = {
             "percent_above_best": row.percent_above_best,
             "alignment_over_best": row.alignment_over_best,
-            "p": p_values[row.dataset, row.learner],
+            "p": row.p,
         }
         known = [Metric(key, value, now, 0) for key, value in rounded(ranks) if np.isfinite(value)]
         client.log_batch(run.info.run_id, metrics=known)
         predictions = figures_folder(results, row.dataset, row.learner)
         if predictions.is_dir():
             client.log_artifacts(run.info.run_id, str(predictions), FOLDER)
-
-
-def _p_against_best(summary: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """Return the p-value of each result against the best of its data set; NaN for the best."""
-    p_values: dict[tuple[str, str], float] = {}
-    for dataset, group in summary.groupby("dataset", sort=False):
-        best = int(np.argmin(group["error_mean"]))
-        against_best = group["p_each"].iloc[best]
-        for row, p_value in zip(group.itertuples(), against_best, strict=True):
-            p_values[str(dataset), row.learner] = np.nan if row.best else p_value
-    return p_values
 
 
 def forgettable_runs(days: float) -> dict[str, str]:

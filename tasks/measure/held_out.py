@@ -84,7 +84,11 @@ class HeldOutPredictions:
 
 def sampled_test_rows(rows: np.ndarray, n_trials: int) -> np.ndarray:
     """Return the test rows of one of several trials whose predictions are kept, spread evenly over all of them."""
-    most = max(FEWEST_PREDICTIONS, MOST_PREDICTIONS // n_trials)
+    return evenly_spaced(rows, max(FEWEST_PREDICTIONS, MOST_PREDICTIONS // n_trials))
+
+
+def evenly_spaced(rows: np.ndarray, most: int) -> np.ndarray:
+    """Return at most so many rows, spread evenly over all of them."""
     if len(rows) <= most:
         return rows
     return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]

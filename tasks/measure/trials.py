@@ -37,7 +37,7 @@ from ..data.parts import TableParts
 from ..own import as_learner, learner_class
 from ..store import checked, keep
 from .families import build_family
-from .held_out import predict_held_out, sampled_test_rows
+from .held_out import evenly_spaced, predict_held_out, sampled_test_rows
 
 ARRAYS = "statistics.npz"
 """What holds the statistics, in their entry of the store."""
@@ -287,8 +287,7 @@ def _test_alignment(
     learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, X: Rows, dataset: Dataset, rows: np.ndarray
 ) -> float | None:
     """Return the alignment of the chosen kernel on test rows, centered on these; None where there is none."""
-    if len(rows) > ALIGNED_ROWS:
-        rows = rows[np.linspace(0, len(rows) - 1, ALIGNED_ROWS).astype(np.intp)]
+    rows = evenly_spaced(rows, ALIGNED_ROWS)
     held_out, weights = dataset.target.take(rows), None if dataset.weights is None else dataset.weights[rows]
     if isinstance(learned, KernelEnsemble) or not np.ptp(held_out.Y, axis=0).any():
         return None
