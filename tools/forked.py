@@ -141,15 +141,24 @@ def fork(
     env: Mapping[str, str],
     run: Callable[[Sequence[str]], int] | None = None,
 ) -> int:
-    """Start a command in a process that is forked from this one, with further variables, and return its number."""
+    """Start a command in a process that is forked from this one, with further variables, and return its number.
+
+    The process leads a session of its own when this function returns, so that its group can be sent signals.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
+    leads, has_session = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(has_session)
+        os.read(leads, 1)
+        os.close(leads)
         return pid
     code = 1
     try:
+        os.close(leads)
         os.setsid()
+        os.close(has_session)
         die_with()
         os.environ.update(env)
         become(work, out, err)
