@@ -245,7 +245,7 @@ def test_runs_without_a_sign_of_life_are_marked_by_prefect(client: SyncPrefectCl
     (action,) = automation.actions
     assert (action.state.value, action.force, automation.trigger.posture.value) == ("CRASHED", False, "Proactive")
     beats = int(scheduled_settings()["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
-    assert timedelta(seconds=4 * beats) < automation.trigger.within == timedelta(minutes=3)
+    assert timedelta(seconds=4 * beats) < automation.trigger.within < timedelta(minutes=3)
 
 
 @pytest.mark.slow(40)
