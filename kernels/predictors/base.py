@@ -19,7 +19,7 @@ from ..parameters import Parameterized, positive, whole_number
 from ..registry import CLASSIFIERS, PREDICTORS
 from ..solvers.conjugate_gradients import Progress, ShiftedSolutions
 from ..targets import Target, Task
-from .calibration import assign_calibration_folds, class_scores, pair_votes
+from .calibration import assign_calibration_folds, class_scores, pair_votes, votes_with_sums
 
 MOST_FOLD_ROWS = 10_000
 """Rows beyond which one fold of them is held out, and not each of five in turn."""
@@ -226,10 +226,21 @@ class RegularizationPath:
     def class_scores(self, X_new: Any) -> list[np.ndarray]:
         """Return the scores that classes are compared by, one array of shape (n,) or (n, n_classes) per value.
 
-        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        For two classes, above zero for the second. For more, one column per class, of which the largest is predicted;
+        a class without a training row has the score -1, below every other one of a support vector machine.
         """
         n_classes = len(self.target.classes)
-        return [class_scores(one, n_classes, self.pairs_of is not None) for one in self.scores(X_new)]
+        path_scores = self.scores(X_new)
+        if self.pairs_of is None or len(self.pairs_of) == n_classes:
+            return [class_scores(scores, n_classes, self.pairs_of is not None) for scores in path_scores]
+        return [self._scores_of_all_classes(scores, n_classes) for scores in path_scores]
+
+    def _scores_of_all_classes(self, pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
+        """Return one column per class from scores of the pairs of those with training rows."""
+        assert self.pairs_of is not None
+        scores = np.full((len(pair_scores), n_classes), -1.0)
+        scores[:, self.pairs_of] = votes_with_sums(pair_scores, len(self.pairs_of))
+        return scores
 
 
 class Predictor(Parameterized, ABC):

@@ -207,7 +207,12 @@ def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarr
         return linear[:, 0]
     if not of_pairs:
         return linear
-    votes, sums = pair_votes(linear, n_classes)
+    return votes_with_sums(linear, n_classes)
+
+
+def votes_with_sums(pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
+    """Return the pairs that each class wins, plus less than a third for the sum of its scores, (n, n_classes)."""
+    votes, sums = pair_votes(pair_scores, n_classes)
     return votes + sums / (3 * (1 + np.abs(sums)))
 
 

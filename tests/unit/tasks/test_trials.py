@@ -367,6 +367,31 @@ def test_predictors_that_miss_a_class_keep_predictions_without_scores():
     assert (held_out.scores, held_out.probabilities) == (None, None)
 
 
+@pytest.mark.parametrize("present", [[0, 2], [0, 2, 3]])
+def test_scores_of_classes_with_training_rows_are_as_if_no_other_class_existed(present):
+    rng = np.random.default_rng(0)
+    codes = np.arange(120) % 4
+    X = rng.normal(size=(120, 2)) + codes[:, None]
+    target = Target.of(np.array(["a", "b", "c", "d"])[codes])
+    training = np.flatnonzero(np.isin(codes[:80], present))
+    kernel = learn_kernel("unif", GaussianFamily([0.5]), X[training], target.given[training])
+    scores = KernelPredictors([kernel], target, "svm", [1.0], X=X, training=training).scores(X[80:])[0]
+    others = np.setdiff1d(range(4), present)
+    assert scores.shape == (40, 4)
+    assert (scores[:, others] == -1).all()
+    assert (scores[:, present].min(axis=1) > -1 / 3).all()
+
+    known = np.flatnonzero(np.isin(codes, present))
+    smaller = Target.of(target.given[known])
+    of_known = np.flatnonzero(np.isin(known, training))
+    expected = KernelPredictors([kernel], smaller, "svm", [1.0], X=X[known], training=of_known).scores(X[80:])[0]
+    if len(present) == 2:
+        np.testing.assert_array_equal(scores[:, 2] > scores[:, 0], expected > 0)
+    else:
+        # The order of the kernel's rows in memory moves the last digit.
+        np.testing.assert_allclose(scores[:, present], expected, atol=1e-12)
+
+
 def test_few_predictions_are_kept_of_many_test_rows():
     rows = np.arange(0, 30_000, 3)
     kept = sampled_test_rows(rows, 5)
