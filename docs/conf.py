@@ -26,7 +26,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "site_parts",
 ]
-exclude_patterns = ["chapters", "gallery/*.ipynb", "guide/*.ipynb", "**/GALLERY_HEADER.rst"]
+exclude_patterns = ["chapters", "examples", "gallery/*.ipynb", "guide/*.ipynb", "**/GALLERY_HEADER.rst"]
 nitpicky = False
 language = "en"
 default_role = "literal"
@@ -67,7 +67,7 @@ html_sidebars = {"**": ["globaltoc.html"]}
 copybutton_exclude = ".linenos, .gp"
 
 sphinx_gallery_conf = {
-    "examples_dirs": ["chapters", "../examples"],
+    "examples_dirs": ["chapters", "examples"],
     "gallery_dirs": ["guide", "gallery"],
     "filename_pattern": r"\.py$",
     "within_subsection_order": "site_parts.GalleryOrder",

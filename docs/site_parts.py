@@ -72,7 +72,7 @@ def visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
 
 def spell(app: Sphinx, page: str, source: list[str]) -> None:
     """Spell anchors, and links to pages beside this folder, as the site's parser does."""
-    source[0] = ANCHOR.sub(r"(\1)=", source[0]).replace("](../CONTRIBUTING.md)", "](contributing.md)")
+    source[0] = ANCHOR.sub(r"(\1)=", source[0]).replace("](../.github/CONTRIBUTING.md)", "](contributing.md)")
 
 
 PARTS = {

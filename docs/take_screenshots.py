@@ -2,8 +2,8 @@
 
     python docs/take_screenshots.py [--output docs/screenshots] [--pages NAME ...]
 
-Needs playwright (`pip install -e '.[dev]'`), a Chromium on the PATH and the data of conf/all_learners.yaml; nothing
-is downloaded, and the browser reaches this machine alone.
+Needs playwright (`pip install -e '.[dev]'`), a Chromium on the PATH and the data of conf/examples/all_learners.yaml;
+nothing is downloaded, and the browser reaches this machine alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LARGE_BYTES = 150_000
 TRAIN = ("train", "conf/quickstart.yaml", "--register", "tumours", "--dataset", "breast_cancer", "--learner")
 FIRST = ("compare", "conf/quickstart.yaml")
 COMMANDS = (
-    ("compare", "conf/all_learners.yaml", "--set", f"data_dir={ROOT.parent / 'shared' / 'data'}"),
+    ("compare", "conf/examples/all_learners.yaml", "--set", f"data_dir={ROOT.parent / 'shared' / 'data'}"),
     FIRST,
     (*TRAIN, "rfm"),
     ("promote", "tumours"),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dev.tools.waiting import within
 from tests.user import ROOT
-from tools.waiting import within
 
 PROGRAM = """
 from distributed import LocalCluster

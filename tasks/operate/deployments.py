@@ -205,7 +205,7 @@ def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
     elif "image" not in plan.job_variables:
         raise InputError(
             f"--pool {plan.pool}: runs of a pool of type {pool_type} need an image with learnkernels; build one from "
-            "Containerfile, and give --job-variable image=NAME."
+            "packaging/Containerfile, and give --job-variable image=NAME."
         )
     variables |= {**plan.job_variables, "env": variables["env"] | plan.job_variables.get("env", {})}
     config = plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -153,7 +153,7 @@ def require_same_versions(client: Client) -> None:
         if differences:
             raise InputError(
                 f"dask: the worker at {address} has {', '.join(differences[:4])}; install there what is installed "
-                "here: the same Python, and learnkernels with its constraints.txt."
+                "here: the same Python, and learnkernels with its packaging/constraints.txt."
             )
 
 

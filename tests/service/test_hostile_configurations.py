@@ -5,11 +5,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from dev.tools.mutations import fates, mutated_text
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import DEEPEST, MOST_BYTES, load_config
-from tools.mutations import fates, mutated_text
 
-SHIPPED = sorted((Path(__file__).resolve().parents[2] / "conf").glob("*.yaml"))
+CONF = Path(__file__).resolve().parents[2] / "conf"
+SHIPPED = sorted([*CONF.glob("*.yaml"), *CONF.glob("examples/*.yaml")])
 
 SMALL = """
 name: small

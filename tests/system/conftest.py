@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dev.tools.forked import Commands
 from learnkernels.tasks.operate.servers import free_port
 from tests.pages import files_of
 from tests.user import ROOT, User, environment, new_home
-from tools.forked import Commands
 
 
 @pytest.fixture

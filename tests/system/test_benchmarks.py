@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import alignment_statistics, drift, learners, predictions, scale, scaling
-from benchmarks.contestants import CONTESTANTS
+from dev.benchmarks import alignment_statistics, drift, learners, predictions, scale, scaling
+from dev.benchmarks.contestants import CONTESTANTS
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER
 
 Run = Callable[..., list[dict[str, Any]]]
@@ -51,7 +51,7 @@ def test_the_benchmark_of_statistics_completes(run: Run):
 @pytest.mark.slow(10)
 def test_the_benchmark_of_predictions_completes(tmp_path: Path):
     output = tmp_path / "predictions.parquet"
-    command = [sys.executable, "-m", "benchmarks.predictions", "--fast", "--before", ".", "--output", str(output)]
+    command = [sys.executable, "-m", "dev.benchmarks.predictions", "--fast", "--before", ".", "--output", str(output)]
     subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True)
     rows = pq.read_table(output).to_pylist()
     assert set(rows[0]) == set(predictions.COLUMNS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.chaos.__main__ import KINDS
-from tools.chaos.journal import attempts_in
+from dev.tools.chaos.__main__ import KINDS
+from dev.tools.chaos.journal import attempts_in
 
 FEW = 0.003
 """Share of the tries of `make chaos`: one of each kind of processes, some hundred files."""
@@ -19,7 +19,7 @@ def test_nothing_is_lost_and_everything_ends(tmp_path: Path):
     ours = ("PREFECT", "MLFLOW", "LEARNKERNELS", "DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY", "MPLCONFIGDIR", "TMPDIR")
     env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     asked = ["--seed", "22", "--minutes", "1", "--share", str(FEW), "--one-lane", "--resume", str(tmp_path)]
-    command = [sys.executable, "-m", "tools.chaos", *asked]
+    command = [sys.executable, "-m", "dev.tools.chaos", *asked]
     root = Path(__file__).resolve().parents[2]
     run = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=900)
     attempts = attempts_in(tmp_path)

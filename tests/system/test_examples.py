@@ -22,7 +22,9 @@ from learnkernels import linear_cka
 pytestmark = pytest.mark.slow(4)
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = {path.stem: path for folder in ("examples", "docs/chapters") for path in sorted((ROOT / folder).glob("*.py"))}
+SCRIPTS = {
+    path.stem: path for folder in ("docs/examples", "docs/chapters") for path in sorted((ROOT / folder).glob("*.py"))
+}
 
 SMALL = {
     "grid_search": {"StratifiedKFold(5,": "StratifiedKFold(3,"},

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dev.tools.forked import Started
+from dev.tools.waiting import within
 from tests.user import COMMAND, User, environment
-from tools.forked import Started
-from tools.waiting import within
 
 STOPPED = "stopped; what was computed is kept, the same command resumes from there."
 TRACKER = re.compile(r"Traceback \(most recent call last\):\n(?: +.*\n)*KeyError: '/loky-.*\n?")

@@ -17,6 +17,8 @@ import psutil
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+from dev.tools.forked import Commands
+from dev.tools.waiting import within
 from learnkernels.flows.compare import compare
 from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
@@ -26,8 +28,6 @@ from learnkernels.tasks.evidence.tables import display_table
 from tests.pages import by_section, commands
 from tests.service.flows.test_deployments import FLOWS
 from tests.user import COMMAND, ROOT, environment, key_of, learnkernels, open_to_others
-from tools.forked import Commands
-from tools.waiting import within
 
 README, START = ROOT / "README.md", ROOT / "docs" / "start.md"
 

@@ -10,11 +10,11 @@ import pytest
 from mlflow import MlflowClient
 from prefect.settings import PREFECT_API_URL
 
+from dev.tools.waiting import within
 from learnkernels.flows.compare import compare
 from learnkernels.flows.train import train
 from tests.service.flows.test_train import small
 from tests.user import environment
-from tools.waiting import within
 
 CONFIG = small(learners=["unif", "alignf", "nkrr"])
 

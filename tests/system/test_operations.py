@@ -26,6 +26,8 @@ from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL
 from prefect.workers.process import ProcessJobConfiguration
 
+from dev.tools.forked import PROGRAMS, Commands, Started
+from dev.tools.waiting import within
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.train import train
 from learnkernels.tasks.operate.servers import free_port
@@ -33,8 +35,6 @@ from tests.pages import by_section, commands
 from tests.service.flows.test_notifications import receiving
 from tests.system.test_journeys import processes_in, write_inputs
 from tests.user import ROOT, environment, key_of
-from tools.forked import PROGRAMS, Commands, Started
-from tools.waiting import within
 
 PAGE = ROOT / "docs" / "operations.md"
 STACK = ROOT / "docs" / "stack.md"
@@ -385,7 +385,7 @@ def test_the_unit_file_is_one_that_systemd_takes(tmp_path: Path):
 def test_compose_takes_its_file():
     if shutil.which("docker") is None:
         pytest.skip("docker is not installed")
-    file = ROOT / "compose.yaml"
+    file = ROOT / "packaging" / "compose.yaml"
     given = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)", file.read_text(encoding="utf-8")), "x")
     checking = ["docker", "compose", "--file", str(file), "config", "--quiet"]
     if subprocess.run([*checking[:2], "version"], capture_output=True).returncode != 0:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+from dev.tools.distributions import build
 from tests.pages import python_blocks
 from tests.unit.test_architecture import PACKAGES, required
 from tests.user import ROOT, environment
-from tools.distributions import build
 
 OWN = ("kernels", "tasks", "flows", "conf")
 """Modules that a user has in her working folder."""
@@ -110,13 +110,13 @@ def test_the_wheel_holds_the_package_its_command_and_what_the_mathematics_requir
     assert sorted(wanted) == sorted(required())
     assert {name.split("/")[0] for name in names} == {"learnkernels", points.split("/")[0]}
     ours = {
-        f"learnkernels/{path.relative_to(ROOT)}"
+        f"learnkernels/{package}/{path.relative_to(ROOT / 'learnkernels' / package)}"
         for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
+        for path in (ROOT / "learnkernels" / package).rglob("*")
         if path.suffix in (".py", ".yaml", ".service") or path.parent.name == "templates"
     }
-    here = {"learnkernels/__init__.py", "learnkernels/__main__.py", "learnkernels/displays.py"}
-    examples = {f"learnkernels/examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
+    here = {f"learnkernels/{name}" for name in ("__init__.py", "__main__.py", "displays.py", "py.typed")}
+    examples = {f"learnkernels/examples/{path.name}" for path in (ROOT / "docs" / "examples").glob("*.py")}
     assert {name for name in names if name.startswith("learnkernels/")} == ours | here | examples
     assert len({name for name in ours if name.endswith(".yaml")}) > 10
 

@@ -14,13 +14,13 @@ import pytest
 from prefect.settings import PREFECT_API_URL
 from sklearn.datasets import load_breast_cancer
 
+from dev.tools.forked import Commands
+from dev.tools.waiting import within
 from tests.pages import check, commands, files_of, not_covered, python_blocks
 from tests.system.test_journeys import JOURNEY
 from tests.user import ROOT, environment
-from tools.forked import Commands
-from tools.waiting import within
 
-README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+README, CONTRIBUTING = ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md"
 PAGES = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
 FOLLOWED = [README, *(PAGES[name] for name in ("start", "configurations", "lifecycle", "papers", "tile-store"))]
 """Pages whose commands are run, in the order in which a stranger comes to them."""
@@ -40,9 +40,13 @@ INLINE = ["learnkernels gram mine.yaml --output grams", "learnkernels compare pr
 """Commands that stand within a sentence."""
 
 SERVERS = ["learnkernels up"]
-INSTALL = ["pip install .", "pip install -c constraints.txt '.[pipeline]'"]  # test_packaging.py installs a wheel
+# test_packaging.py installs a wheel.
+INSTALL = [
+    "pip install .",
+    "pip install -c packaging/constraints.txt '.[pipeline]'",
+]
 MAKE = ["make run", "make ui", "make test", "make bench", "make board", "make docs"]
-MANY_ROWS = ["learnkernels compare conf/many_rows.yaml"]  # minutes; test_train.py trains such a model
+MANY_ROWS = ["learnkernels compare conf/examples/many_rows.yaml"]  # minutes; test_train.py trains such a model
 PAPERS = [  # up to an hour; tests/system/test_reproduction.py runs the reduced forms
     "learnkernels papers jmlr2012-table2",
     "learnkernels papers nips2009-table1.as-printed",
@@ -107,6 +111,7 @@ def test_make_runs_what_the_pages_say():
     expected = {
         "run": ["learnkernels compare conf/quickstart.yaml"],
         "ui": ["learnkernels ui"],
+        "test-unit": [" tests/unit\n"],
         "check": ["ruff check", "mypy", "-m pytest", " tests/unit\n"],
         "test": ["ruff check", "mypy", " tests/unit tests/service tests/system/test_journeys.py\n"],
         "test-system": [
@@ -114,11 +119,11 @@ def test_make_runs_what_the_pages_say():
         ],
         "test-pages": [" -n 0 tests/system/test_screenshots.py tests/system/test_serving.py\n"],
         "coverage": ["-m coverage run -m pytest", " tests\n", "-m coverage combine"],
-        "bench": ["-m benchmarks.alignment_statistics"],
-        "board": ["-m benchmarks.board"],
-        "chaos": ["-m tools.chaos"],
+        "bench": ["-m dev.benchmarks.alignment_statistics"],
+        "board": ["-m dev.benchmarks.board"],
+        "chaos": ["-m dev.tools.chaos"],
         "docs": ["-m sphinx -b html"],
-        "dist": ["-m tools.distributions"],
+        "dist": ["-m dev.tools.distributions"],
     }
     assert {f"make {target}" for target in expected} >= {line for line in MAKE + DEVELOPERS if line.startswith("make")}
     wrong = []

@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dev.tools.waiting import within
 from docs import take_screenshots as shots
 from tests.unit.test_docs import require_not_blank
-from tools.waiting import within
 
 LOOKED_AT = ("mlflow-chart", "mlflow-table", "mlflow-comparison", "prefect-run", "prefect-report")
 

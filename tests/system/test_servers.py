@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from dev.tools.forked import Commands, Started
+from dev.tools.waiting import within
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.evidence import databases
@@ -22,8 +24,6 @@ from learnkernels.tasks.operate.apart import call_apart
 from learnkernels.tasks.store import Owner
 from tests.system.test_journeys import up
 from tests.user import ROOT, User, key_of, open_to_others
-from tools.forked import Commands, Started
-from tools.waiting import within
 
 CHILD = """
 import os, signal, subprocess, sys, time

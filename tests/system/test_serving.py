@@ -18,12 +18,12 @@ import psutil
 import pytest
 from websockets.asyncio.client import connect
 
+from dev.tools.forked import Commands
+from dev.tools.waiting import within
 from learnkernels.flows.compare import compare
 from learnkernels.tasks.operate.servers import free_port
 from tests.system.test_screenshots import shots
 from tests.user import ROOT, User, environment, key_of, new_home
-from tools.forked import Commands
-from tools.waiting import within
 
 READ = {"prefect": "/api/flows/filter", "mlflow": "/api/2.0/mlflow/experiments/search"}
 PLANTED = {"name": "planted"}
@@ -121,7 +121,7 @@ def test_a_program_needs_the_key_and_pages_of_other_places_are_refused(servers: 
 PROGRAM = """
 import asyncio
 from learnkernels.tasks.environment import prepare_environment
-from tools.forked import renew
+from dev.tools.forked import renew
 prepare_environment()
 renew()
 from prefect import flow, get_run_logger, task

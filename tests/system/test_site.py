@@ -18,7 +18,7 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels import families, learners, predictors
 
 ROOT = Path(__file__).resolve().parents[2]
-NEEDED = ("docs", "examples", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff")
+NEEDED = ("docs", "README.md", ".github", "CITATION.cff")
 MADE = ("gallery", "guide", "__pycache__")
 EXECUTED = {"features_for_others": "gallery", "2_combination": "guide"}
 
@@ -85,7 +85,7 @@ def require_every_source(pages: Pages) -> None:
     docs = ROOT / "docs"
     for source in [path for folder in (".", "reference", "reproduction") for path in (docs / folder).glob("*.md")]:
         assert source.relative_to(docs).with_suffix(".html").as_posix() in pages
-    for folder, scripts in (("gallery", ROOT / "examples"), ("guide", docs / "chapters")):
+    for folder, scripts in (("gallery", ROOT / "docs" / "examples"), ("guide", docs / "chapters")):
         for script in scripts.glob("*.py"):
             title = str(ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))).split("\n")[0]
             assert title in pages[f"{folder}/{script.stem}.html"].text

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from sklearn.datasets import load_diabetes
 
+from dev.tools.waiting import within
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.flows.compare import compare
@@ -33,7 +34,6 @@ from tests.elsewhere import another_machine, hideable, served
 from tests.service.conftest import S3, s3, s3_server  # noqa: F401
 from tests.unit.test_containers import CONTAINERFILE, PAGE, SERVICES, SETTINGS
 from tests.user import ROOT
-from tools.waiting import within
 
 X = np.random.default_rng(0).normal(size=(90, 5))
 

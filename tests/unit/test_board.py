@@ -10,14 +10,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import history
-from benchmarks.board.__main__ import LEAST, Measurement, measured, metrics
-from benchmarks.board.contestants import OURS, TUNED
-from benchmarks.board.sections import SECTIONS
-from benchmarks.board.tables import GROWING, LARGE, Drawing, Split, Table, numbers
-from benchmarks.board.verdict import Board
-from tools.chaos.__main__ import KINDS
-from tools.chaos.journal import Attempt, Failure, Journal, attempts_in, report
+from dev.benchmarks import history
+from dev.benchmarks.board.__main__ import LEAST, Measurement, measured, metrics
+from dev.benchmarks.board.contestants import OURS, TUNED
+from dev.benchmarks.board.sections import SECTIONS
+from dev.benchmarks.board.tables import GROWING, LARGE, Drawing, Split, Table, numbers
+from dev.benchmarks.board.verdict import Board
+from dev.tools.chaos.__main__ import KINDS
+from dev.tools.chaos.journal import Attempt, Failure, Journal, attempts_in, report
 
 
 def board(errors: dict[str, list[list[float]]], task: str = "regression", sizes: tuple[int, ...] = (500,)) -> Board:
@@ -142,7 +142,7 @@ def test_a_journal_of_injected_faults_goes_on_after_a_line_that_was_cut_off(tmp_
     text = report([first, second], tmp_path)
     assert "| kills | 1 | 0 | as if never killed: 1 |" in text
     assert "| data files | 250 | 1 | **traceback: 1** |" in text
-    assert f"`python -m tools.chaos --resume {tmp_path} --seed 7 --again data files:3`: ValueError: no" in text
+    assert f"`python -m dev.tools.chaos --resume {tmp_path} --seed 7 --again data files:3`: ValueError: no" in text
 
 
 def test_each_kind_of_fault_has_its_function():

@@ -59,7 +59,10 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
         (["quickstrt"], "quickstrt: cannot be read .*did you mean 'quickstart'"),
         (["rows.csv"], "file not found: rows.csv"),
         ([CONF, "--set", "learners=[alingf]"], "did you mean 'alignf'"),
-        ([str(ROOT / "conf/ionosphere.yaml"), "--set", "data_dir=gone"], "there is no file gone/ionosphere.parquet"),
+        (
+            [str(ROOT / "conf/examples/ionosphere.yaml"), "--set", "data_dir=gone"],
+            "there is no file gone/ionosphere.parquet",
+        ),
         (
             [CONF, "--set", "learners=[{name: lq, params: {p: 2}}]"],
             f"{learners} has no parameter 'p'; .*'q'. it takes q",
@@ -176,7 +179,7 @@ def test_credentials_in_an_address_are_refused_before_anything_is_told_of_them(h
         ["predict", "--model", "m", "--input", "s3://me:hidden@b/k.csv", "--output", "o.csv"],
         ["predict", "--model", "m", "--input", "i.csv", "--output", "s3://me:hid/den@b/k.csv"],
         ["deploy", CONF, "--register", "m", "--input", "s3://me:hidden@b/k.csv"],
-        ["compare", str(ROOT / "conf/letters.yaml"), "--set", "data_dir=s3://me:hidden@b/k"],
+        ["compare", str(ROOT / "conf/examples/letters.yaml"), "--set", "data_dir=s3://me:hidden@b/k"],
     ):
         done = run(*command)
         assert (done.exit_code, done.stdout) == (2, ""), command
@@ -194,7 +197,12 @@ def test_a_configuration_that_comes_along_is_found_by_its_name_and_a_file_here_c
 def test_examples_are_copied_whole_and_replace_nothing(here: Path):
     done = run("examples", "tried")
     assert done.exit_code == 0, done.output
-    ours = [*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("*.py"), *(ROOT / "conf/operations").iterdir()]
+    ours = [
+        *(ROOT / "conf").glob("*.yaml"),
+        *(ROOT / "conf/examples").iterdir(),
+        *(ROOT / "docs" / "examples").glob("*.py"),
+        *(ROOT / "conf/operations").iterdir(),
+    ]
     copied = {path.name: path.read_bytes() for path in Path("tried").rglob("*.*")}
     assert copied == {path.name: path.read_bytes() for path in ours}
     assert load_config(Path("tried/quickstart.yaml")) == load_config(Path("quickstart"))

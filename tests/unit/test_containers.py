@@ -6,14 +6,14 @@ from typing import Any
 import dask
 import yaml
 
+from dev.tools.distributions import FILES, FOLDERS
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.environment import QUIET
 from tests.user import ROOT
-from tools.distributions import FILES, FOLDERS
 
-TEXT = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+TEXT = (ROOT / "packaging" / "compose.yaml").read_text(encoding="utf-8")
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
-CONTAINERFILE = (ROOT / "Containerfile").read_text(encoding="utf-8")
+CONTAINERFILE = (ROOT / "packaging" / "Containerfile").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 SETTINGS = {
     name: value
@@ -48,10 +48,14 @@ def test_images_are_of_one_version():
 
 
 def test_an_image_is_made_of_what_the_package_is_made_of_and_has_no_layer_of_it():
-    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
+    ignored = (ROOT / "packaging" / "Containerfile.dockerignore").read_text(encoding="utf-8").split("\n")
     rules = [line for line in ignored if line and not line.startswith("#")]
     assert rules[0] == "*"
-    assert {rule.removeprefix("!") for rule in rules if rule.startswith("!")} == {*FOLDERS, *FILES, "constraints.txt"}
+    assert {rule.removeprefix("!") for rule in rules if rule.startswith("!")} == {
+        *FOLDERS,
+        *FILES,
+        "packaging/constraints.txt",
+    }
     made, image = re.split(r"(?m)^FROM ", CONTAINERFILE)[1:]
     assert "COPY . " in made
     assert not re.search(r"^(COPY|ADD) ", image, re.MULTILINE)

@@ -36,7 +36,7 @@ def test_the_pages_name_every_command_learner_and_configuration():
     choose = (DOCS / "choose.md").read_text(encoding="utf-8")
     assert [learner for learner in LEARNERS if f"`{learner}`" not in choose] == []
     for page in [ROOT / "README.md", *DOCS.glob("*.md")]:
-        for path in re.findall(r"conf/[\w-]+\.yaml", page.read_text(encoding="utf-8")):
+        for path in re.findall(r"conf/(?:examples/)?[\w-]+\.yaml", page.read_text(encoding="utf-8")):
             assert yaml.safe_load((ROOT / path).read_text())["name"], page.name
 
 
@@ -75,7 +75,7 @@ def test_the_reference_has_every_column_of_the_results():
 
 
 def test_the_reference_has_every_variable_of_the_environment_that_is_read():
-    files = [path for room in ("kernels", "tasks", "flows", "reproduction") for path in (ROOT / room).rglob("*.py")]
+    files = [path for room in ("kernels", "tasks", "flows", "learnkernels") for path in (ROOT / room).rglob("*.py")]
     code = "".join(path.read_text("utf-8") for path in files)
     read = set(re.findall(r"""environ(?:\.\w+)?[\[(]"([A-Z0-9_]+)"|"([A-Z0-9_]+)" not in os\.environ""", code))
     assert {name for pair in read for name in pair if name} <= named("environment")
@@ -89,7 +89,7 @@ def anchors(text: str) -> set[str]:
 
 
 def test_the_tests_that_show_the_features_are_there():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = text.partition("## Features and their tests\n")[2].partition("\n## ")[0]
     shown = re.findall(r"\| `([\w/]+\.py)::(\w+)` \|$", section, re.M)
     assert len(shown) == section.count("\n| ") - 1
@@ -98,7 +98,7 @@ def test_the_tests_that_show_the_features_are_there():
 
 def test_links_of_the_pages_lead_somewhere():
     broken = []
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *DOCS.rglob("*.md")]:
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             path, fragment = urldefrag(link)
             if re.match(r"https?:", link) or path.startswith(MADE) or path.endswith(".rst"):
@@ -148,7 +148,7 @@ def test_make_builds_the_site_where_git_does_not_look():
 
 
 def test_an_example_has_its_place_is_short_and_asks_its_question_first():
-    examples = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")}
+    examples = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "examples").glob("*.py")}
     assert sorted(GALLERY) == sorted(examples)
     assert len(GALLERY) >= 15
     assert sorted(path.stem[0] for path in (DOCS / "chapters").glob("*.py")) == ["1", "2", "3", "4", "5"]

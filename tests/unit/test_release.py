@@ -4,11 +4,11 @@ import re
 
 import yaml
 
+from dev.tools.distributions import ROOT, disagreements, version
 from learnkernels.kernels import NUMERICS_VERSION
 from tests.unit.test_architecture import PROJECT
-from tools.distributions import ROOT, disagreements, version
 
-RECIPE = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+RECIPE = (ROOT / "packaging" / "conda" / "meta.yaml").read_text(encoding="utf-8")
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 
@@ -17,14 +17,14 @@ IN_DEVELOPMENT = version().endswith(".dev0")
 
 
 def test_a_tag_is_that_of_the_version_everywhere():
-    lacking = ["CHANGELOG.md"] if IN_DEVELOPMENT else []
+    lacking = ["docs/changes.md"] if IN_DEVELOPMENT else []
     assert [sentence.split()[0] for sentence in disagreements(f"v{version()}")] == lacking
     assert len(disagreements("v99.0.0")) == 3
     assert f'set version = "{version()}"' in RECIPE
 
 
 def test_the_newest_section_of_the_changelog_is_the_text_of_its_release():
-    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    log = (ROOT / "docs" / "changes.md").read_text(encoding="utf-8")
     dates = {found[1]: found[2] for found in re.finditer(r"^## \[(\d\S*)\] - (\d{4}-\d\d-\d\d)$", log, re.M)}
     newest, before, *_ = dates
     assert sorted(dates.values(), reverse=True) == [*dates.values()]
@@ -65,7 +65,25 @@ def test_the_workflow_runs_targets_that_are_there_and_releases_what_was_tried():
     assert jobs["release"]["if"] == "github.ref_type == 'tag'"
 
 
-def test_hooks_run_the_tools_of_the_environment():
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
-    tools = {hook["entry"].split()[0].removeprefix(".venv/bin/") for hook in hooks}
-    assert tools == {"ruff", "mypy"} <= {re.match(r"[\w-]+", item).group() for item in EXTRAS["dev"]}
+def test_pushes_are_linted_and_tested_on_every_supported_python_and_with_the_lowest_versions():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    assert {"push", "pull_request"} <= set(workflow[True])  # YAML reads the key `on` as a truth value
+    jobs = workflow["jobs"]
+    commands = {name: "\n".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"make ([a-z-]+)", "\n".join(commands.values()))
+    assert targets == ["lint", "test-unit"]
+    assert set(targets) <= set(re.findall(r"^([a-z-]+):.*\n\t", makefile, re.M))
+    pythons = jobs["unit"]["strategy"]["matrix"]["python"]
+    assert f">={pythons[0]}" == PROJECT["project"]["requires-python"]
+    assert pythons == ["3.11", "3.12", "3.13"]
+    assert "--resolution lowest-direct" in commands["lowest"]
+
+
+def test_hooks_need_no_environment_of_this_folder_and_have_the_version_of_the_constraints():
+    text = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    assert ".venv" not in text
+    ruff, local = yaml.safe_load(text)["repos"]
+    pins = (ROOT / "packaging" / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert f"ruff=={ruff['rev'].removeprefix('v')}" in pins
+    assert [hook["entry"].split()[0] for hook in local["hooks"]] == ["mypy"]

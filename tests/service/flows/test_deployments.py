@@ -26,6 +26,7 @@ from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Pending, Running
 from prefect.utilities.callables import parameter_schema
 
+from dev.tools.waiting import within
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
@@ -38,7 +39,6 @@ from learnkernels.tasks.operate import deployments, events, recovery, servers
 from learnkernels.tasks.operate.deployments import Plan, deploy, job_variables, printed
 from tests.refusals import require_refusals
 from tests.user import ROOT
-from tools.waiting import within
 
 FLOWS = {"compare": compare, "train": train, "promote": promote, "predict": predict}
 PLAN = Plan("demo", load_config(ROOT / "conf/quickstart.yaml"))
@@ -156,7 +156,7 @@ def test_the_printed_file_is_one_that_prefect_takes(client, working_folder, monk
 
 
 def test_the_file_of_the_repository_has_what_deploy_makes(working_folder: Path):
-    shipped = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+    shipped = yaml.safe_load((ROOT / "conf" / "operations" / "prefect.yaml").read_text(encoding="utf-8"))
     made_here = yaml.safe_load(printed(replace(WITH_FILES, dataset="diabetes", cron=CRON)))
     of = {one["entrypoint"]: one for one in shipped["deployments"]}
     for one in made_here["deployments"]:

@@ -93,7 +93,7 @@ def compared(prefect_server: None, here: Path) -> dict[str, Any]:
 
 def test_the_page_has_files_and_a_configuration_and_its_python_runs(tmp_path: Path):
     assert list(FILES) == ["softmax_learner.py", "rational_quadratic.py", "own.yaml"]
-    for page in ("README.md", "CONTRIBUTING.md"):
+    for page in ("README.md", ".github/CONTRIBUTING.md"):
         assert "docs/extending.md" in (ROOT / page).read_text(encoding="utf-8")
     write_files(tmp_path)
     (tmp_path / "script.py").write_text(SCRIPT + CHECKS)

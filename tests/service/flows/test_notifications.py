@@ -16,10 +16,10 @@ from prefect.client.orchestration import get_client
 from prefect.events.schemas.automations import AutomationCore
 from prefect.states import Failed
 
+from dev.tools.waiting import within
 from learnkernels.flows.train import train
 from learnkernels.tasks.operate.events import announce
 from tests.user import ROOT
-from tools.waiting import within
 
 SECRET = "s3cret"
 

@@ -20,6 +20,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
 from typer.testing import CliRunner, Result
 
+from dev.tools.waiting import within
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import app
@@ -32,7 +33,6 @@ from learnkernels.tasks.models.scoring import Asked, Drifted, score_table
 from tests.refusals import require_refusals
 from tests.service.conftest import S3
 from tests.service.flows.test_notifications import sends, told_of
-from tools.waiting import within
 
 
 def rows_of(n: int, seed: int) -> pd.DataFrame:

@@ -19,6 +19,7 @@ from mlflow.models import get_model_info
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from sklearn.datasets import load_diabetes, load_wine
 
+from dev.tools.waiting import within
 from learnkernels import GaussianFamily, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
@@ -34,7 +35,6 @@ from tests.refusals import require_refusals
 from tests.service.flows.test_notifications import sends, told_of
 from tests.unit.tasks.test_comparison import DIABETES, WINE
 from tests.unit.tasks.test_comparison import small as comparison
-from tools.waiting import within
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from dev.tools.mutations import Fate, fates
 from learnkernels.kernels.persistence.kernel import SEAL_LENGTH
 from learnkernels.kernels.persistence.model import save_model
 from tests.unit.kernels.test_model import loaded, resealed, small
 from tests.unit.kernels.test_serialization import loaded as kernel_loaded
-from tools.mutations import Fate, fates
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPRESSED = "the file was not written by save_{}: its arrays are compressed."

@@ -28,6 +28,7 @@ from dask.utils import parse_bytes
 from distributed import Client, Security
 from scipy import sparse
 
+from dev.tools.waiting import within
 from learnkernels import GaussianFamily, LinearFamily, gram_statistics
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
@@ -40,7 +41,6 @@ from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWo
 from tests.elsewhere import another_machine
 from tests.unit.tasks.test_matrices import files_of, make
 from tests.unit.tasks.test_trials import require_statistics_of_training_rows
-from tools.waiting import within
 
 if TYPE_CHECKING:
     from tests.service.conftest import S3

@@ -13,10 +13,10 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from dev.tools.mutations import fates, mutated
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.data import dataset, locations, readers, tables
 from tests.sources import load, write
-from tools.mutations import fates, mutated
 
 CASES = 250
 """Damaged files a format."""

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dev.tools.mutations import fates, is_sentence
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks import environment
 from learnkernels.tasks.data import locations, tables
 from tests.refusals import require_refusals
-from tools.mutations import fates, is_sentence
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from dev.tools.mutations import fates
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.kernels.estimators import KernelLearningClassifier
@@ -17,7 +18,6 @@ from learnkernels.tasks.data.locations import locate
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
 from tests.unit.tasks.test_scoring import model_of, read, replaced, score, table_of
-from tools.mutations import fates
 
 if TYPE_CHECKING:
     from tests.service.conftest import S3

@@ -13,6 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
+from dev.tools.waiting import within
 from learnkernels.conf.schema import CompareConfig, TrackingConfig
 from learnkernels.tasks import stopping, store
 from learnkernels.tasks.data.dataset import store_dataset
@@ -28,7 +29,6 @@ from learnkernels.tasks.evidence.mlflow_pages import (
     runs_path,
 )
 from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
-from tools.waiting import within
 
 
 def test_results_that_are_being_written_end_with_their_comparison(working_folder, prefect_server: None):

@@ -17,6 +17,7 @@ from prefect.utilities.callables import parameter_schema
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import make_url
 
+from dev.tools.mutations import is_sentence
 from learnkernels.conf.errors import LONGEST, InputError, cut, did_you_mean, listed, one_line, short, without_passwords
 from learnkernels.conf.loading import config_of_text, existing_files, filled_in, load_config
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, FamilyConfig, LearnerConfig, grid_values
@@ -30,7 +31,6 @@ from learnkernels.kernels.learners import LEARNERS, as_learner
 from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.tables.encoding import KINDS
 from tests.refusals import refusal, require_refusals
-from tools.mutations import is_sentence
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 
@@ -60,7 +60,7 @@ def labels(*datasets: dict[str, object]) -> list[str]:
 def test_every_shipped_configuration_is_valid():
     paths = sorted(CONF.glob("*.yaml"))
     assert [load_config(path).name for path in paths] == [path.stem for path in paths] != []
-    assert {learner.name for learner in load_config(CONF / "all_learners.yaml").learners} == set(LEARNERS)
+    assert {learner.name for learner in load_config(CONF / "examples" / "all_learners.yaml").learners} == set(LEARNERS)
 
 
 def test_changes_reach_nested_keys_list_entries_and_keys_the_file_does_not_have(conf: Path):

@@ -15,6 +15,7 @@ import yaml
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
+from dev.tools.mutations import is_sentence
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import ENDINGS as NAMED_ENDINGS
 from learnkernels.conf.schema import DatasetConfig
@@ -23,7 +24,6 @@ from learnkernels.tasks.data.dataset import Dataset, copied_share, dataset_diges
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, load, read, require_equal, require_refused, write
 from tests.unit.conftest import peak_of
-from tools.mutations import is_sentence
 
 ROOT = Path(__file__).resolve().parents[3]
 FEATURES = ["a", "b", "c"]

@@ -18,12 +18,12 @@ import pytest
 import typer
 from prefect.states import Completed, Failed
 
+from dev.tools.mutations import is_sentence
 from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import BAD_INPUT, user_errors
 from learnkernels.tasks import environment, stopping
 from learnkernels.tasks.data.locations import TransferError, failed_in_transfer
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
-from tools.mutations import is_sentence
 
 
 def test_a_damaged_note_of_servers_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from prefect.settings import Settings
 from typer.testing import CliRunner
 
+from dev.tools.waiting import within
 from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import app
 from learnkernels.kernels.targets import Target
@@ -40,7 +41,6 @@ from learnkernels.tasks.store import (
     versions,
     versions_of,
 )
-from tools.waiting import within
 
 CONTENT = {"a.npy": bytes(range(200)), "b.json": b'{"b": 1}'}
 NOW = versions()

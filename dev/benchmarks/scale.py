@@ -1,0 +1,274 @@
+"""Measure the second stage at 10^5 rows and the sampled first stage at 10^6, in one run on one machine.
+
+Tables: `landmarks`, against scikit-learn's Nystroem and Ridge on the same landmarks, medians of REPEATS paired runs;
+`pipeline`, from rows to predictions, with the regression of a tenth of the rows beside it; `residuals`, steps and
+residual of conjugate gradients where kernels are nearly constant; `sampled`, weights of 10^6 rows from some thousands;
+`spread`, how far these are from the weights of all rows; and `diagnostics`, linear CKA and tests by permutation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge
+
+from dev.benchmarks.alignment_statistics import REPEATS, timed
+from dev.benchmarks.history import tell
+from learnkernels import GaussianFamily, alignment_test, gram_statistics, learn_kernel, linear_cka
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import learn_from_statistics
+from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
+from learnkernels.kernels.protocol.evaluation import KernelPredictors
+from learnkernels.kernels.statistics.gram import GramStatistics
+from learnkernels.kernels.statistics.sampled import SAMPLE_ROWS, SampledStatistics, sample_statistics
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.synthetic import friedman
+
+COLUMNS = ["table", "case", "m", "p", "landmarks", "seconds", "ratio", "error", "steps", "residual", "note"]
+
+D = 20
+GRID = [2.0**g for g in range(-2, 13, 2)]
+
+
+def row(table: str, case: str, m: int, p: int, **measured: Any) -> dict[str, Any]:
+    """Return a row with all columns."""
+    return dict.fromkeys(COLUMNS) | {"table": table, "case": case, "m": m, "p": p} | measured
+
+
+def rows_and_target(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of which five of twenty features matter, and a target with noise of deviation one."""
+    return friedman(np.random.default_rng(seed), m, D - 5)
+
+
+def bandwidths(p: int, top: int = -4) -> list[float]:
+    """Return a power-of-two grid up to ``2**top``; one over the number of features is about 2^-4."""
+    return [2.0**g for g in range(top + 1 - p, top + 1)]
+
+
+def rmse(predictions: np.ndarray, y: np.ndarray) -> float:
+    """Return the root mean squared error."""
+    return float(np.sqrt(np.mean((predictions - y) ** 2)))
+
+
+def peak() -> str:
+    """Return the most memory that this process has held."""
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most"
+
+
+def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
+    """Compare one bandwidth and one ridge with scikit-learn on the same landmarks, fit and prediction, in turns."""
+    X, y = rows_and_target(m, 0)
+    X_new, y_new = rows_and_target(m // 5, 1)
+    gamma, C, target = 0.25, 1024.0, Target.of(y)
+    sample = np.arange(0, m, max(1, m // 2000))
+    learned = learn_kernel("unif", GaussianFamily([gamma]), X[sample], y[sample], normalize="none")
+    kernel = replace(learned, rows=sample[learned.rows])
+
+    def fit(seed: int = 0) -> KernelPredictors:
+        return KernelPredictors((kernel,), target, Nystrom(landmarks=M, seed=seed), [C], X=X, training=np.arange(m))
+
+    Z = fit().paths[0].kernel.rows  # type: ignore[union-attr]
+    unit = np.trace(learned.gram()) / len(sample)  # about that of all rows
+    ridge = unit / C / float(kernel.combination.coefficients[0])
+
+    def theirs() -> np.ndarray:
+        features = Nystroem(gamma=gamma, n_components=M).fit(X[Z])
+        model = Ridge(alpha=ridge).fit(features.transform(X), y)
+        return np.asarray(model.predict(features.transform(X_new)))
+
+    def ours() -> np.ndarray:
+        return np.asarray(fit().predict(X_new)[0])
+
+    times: dict[str, list[float]] = {"Nystroem + Ridge": [], "nystrom": []}
+    errors = {}
+    cases: dict[str, Callable[[], np.ndarray]] = {"Nystroem + Ridge": theirs, "nystrom": ours}
+    for _ in range(repeats):
+        for case, work in cases.items():
+            started = time.perf_counter()
+            errors[case] = rmse(work(), y_new)
+            times[case].append(time.perf_counter() - started)
+    ratio = statistics.median(b / a for a, b in zip(*times.values(), strict=True))
+    ratios = {"Nystroem + Ridge": 1.0, "nystrom": ratio}
+    return [
+        row(
+            "landmarks", case, m, 1, landmarks=M, error=errors[case], ratio=ratios[case],
+            seconds=statistics.median(times[case]),
+        )
+        for case in cases
+    ]  # fmt: skip
+
+
+def pipeline(m: int, M: int, p: int, top: int) -> list[dict[str, Any]]:
+    """Time weights of two learners, their predictors and predictions, and the regression of a tenth of the rows.
+
+    The grid of bandwidths ends at ``2**top``: of the smooth kernels of a low one few landmarks span most.
+    """
+    X, y = rows_and_target(m, 0)
+    held_out = rows_and_target(m // 10, 2), rows_and_target(m // 5, 1)
+    family, target, grid = GaussianFamily(bandwidths(p, top)), Target.of(y), f"grid to 2^{top}"
+    rows, started = [], time.perf_counter()
+    stats = gram_statistics(family, X, y)
+    rows.append(row("pipeline", f"{grid}: statistics", m, p, seconds=time.perf_counter() - started, note=peak()))
+    for name in ("align", "alignf"):
+        begun = time.perf_counter()
+        kernel = learn_from_statistics(name, family, X, stats)
+        fitted = KernelPredictors((kernel,), target, Nystrom(landmarks=M), GRID)
+        measured = {"error": _test_error(fitted, *held_out), "seconds": time.perf_counter() - begun}
+        rows.append(row("pipeline", f"{grid}: {name}, nystrom", m, p, landmarks=M, **measured, note=peak()))
+    total = time.perf_counter() - started
+    rows.append(row("pipeline", f"{grid}: all of the above", m, p, seconds=total, note=peak()))
+    some = np.random.default_rng(0).choice(m, m // 10, replace=False)
+    begun = time.perf_counter()
+    kernel = learn_kernel("alignf", family, X[some], y[some])
+    fitted = KernelPredictors((kernel,), target.take(some), "krr-cg", GRID)
+    measured = {"error": _test_error(fitted, *held_out), "seconds": time.perf_counter() - begun}
+    rows.append(row("pipeline", f"{grid}: alignf, krr-cg on a tenth", m // 10, p, **measured, note=peak()))
+    return rows
+
+
+Drawn = tuple[np.ndarray, np.ndarray]
+
+
+def _test_error(fitted: KernelPredictors, validation: Drawn, test: Drawn) -> float:
+    """Return the test error at the regularization of the lowest validation error."""
+    best = int(np.argmin([rmse(one, validation[1]) for one in fitted.predict(validation[0])]))
+    return rmse(fitted.predict(test[0])[best], test[1])
+
+
+def residuals(m: int, M: int) -> list[dict[str, Any]]:
+    """Say how conjugate gradients end on a kernel of bandwidth 2^-12, nearly constant, and on the pipeline's."""
+    X, y = rows_and_target(m, 0)
+    rows = []
+    for case, gammas in (("gamma 2^-12", [2.0**-12]), ("grid", bandwidths(10))):
+        kernel, target = learn_kernel("unif", GaussianFamily(gammas), X, y), Target.of(y)
+        for predictor, used in ((ConjugateGradients(), None), (Nystrom(landmarks=M), M)):
+            for C in (1.0, 2.0**12, 2.0**24):
+                fitted, seconds = _fitted(kernel, target, predictor, C)
+                ended = fitted.paths[0].solutions
+                assert ended is not None
+                rows.append(
+                    row(
+                        "residuals", f"{predictor.name}, {case}, C {C:g}", m, len(gammas), seconds=seconds,
+                        landmarks=used, steps=ended.iterations,
+                        residual=float(ended.residuals.max()), note="" if ended.converged else "warned",
+                    )
+                )  # fmt: skip
+    return rows
+
+
+def _fitted(kernel: LearnedKernel, target: Target, predictor: Predictor, C: float) -> tuple[KernelPredictors, float]:
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = KernelPredictors((kernel,), target, predictor, [C])
+    return fitted, time.perf_counter() - started
+
+
+def sampled(m: int, p: int) -> list[dict[str, Any]]:
+    """Time the weights of many rows from a sample of them."""
+    X, y = rows_and_target(m, 0)
+    family = GaussianFamily(bandwidths(p, 2))
+    started = time.perf_counter()
+    stats = sample_statistics(family, X, y)
+    kernels = [learn_from_statistics(name, family, X, stats) for name in ("align", "alignf")]
+    seconds = time.perf_counter() - started
+    note = f"{stats.n_rows:,} rows; alignf {kernels[1].alignment:.4f}; {peak()}"
+    return [row("sampled", "align, alignf", m, p, seconds=seconds, note=note)]
+
+
+def spread(m: int, p: int, trials: int, n: int) -> list[dict[str, Any]]:
+    """Measure how far alignments and weights of samples are from those of all rows, root mean squares over seeds."""
+    X, y = rows_and_target(m, 0)
+    family, learners = GaussianFamily(bandwidths(p, 2)), ("align", "alignf")
+
+    def learned(stats: GramStatistics | SampledStatistics) -> np.ndarray:
+        kernels = [learn_from_statistics(name, family, X, stats) for name in learners]
+        return np.concatenate([stats.alignments, *([one.alignment, *one.weights] for one in kernels)])
+
+    exact = learned(gram_statistics(family, X, y))
+    off = [learned(sample_statistics(family, X, y, sample=n, seed=seed)) - exact for seed in range(trials)]
+    errors = np.sqrt(np.mean(np.square(off), axis=0))
+    of = {"largest of an alignment of a base kernel": errors[:p].max()}
+    for i, name in enumerate(learners):
+        of[f"alignment of {name}"] = errors[p + i * (p + 1)]
+        of[f"largest of a weight of {name}"] = errors[p + i * (p + 1) + 1 :][:p].max()
+    return [
+        row("spread", case, m, p, error=float(error), note=f"{trials} seeds, {n:,} rows") for case, error in of.items()
+    ]
+
+
+def diagnostics(m: int, d: int, permutations: int) -> list[dict[str, Any]]:
+    """Time linear CKA of two representations with d features each, and tests of three Gaussians by permutations."""
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(2, m, d))
+    B += A
+    X, y = rows_and_target(m, 0)
+    outputs = y[:, None] + 100 * rng.normal(size=(m, 3))
+    test = partial(alignment_test, GaussianFamily(bandwidths(3)), X, task="regression", n_permutations=permutations)
+    cases: dict[str, Callable[[], Any]] = {
+        f"linear CKA, {d} features each": lambda: linear_cka(A, B),
+        "alignment test, one output": lambda: test(outputs[:, 0]),
+        "alignment test, three outputs": lambda: test(outputs),
+    }
+    rows = []
+    for case, work in cases.items():
+        started, busy = time.perf_counter(), time.process_time()
+        work()
+        note = f"{time.process_time() - busy:.1f} CPU seconds, {permutations} permutations, {peak()}"
+        rows.append(row("diagnostics", case, m, 3, seconds=time.perf_counter() - started, note=note))
+    return rows
+
+
+TABLES = ("landmarks", "pipeline", "residuals", "sampled", "spread", "diagnostics")
+
+
+def main() -> None:
+    """Run the tables, print them, and write them to a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--fast", action="store_true", help="small sizes, to see that all runs")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/scale.parquet"))
+    options = parser.parse_args()
+    fast = options.fast
+    m, M = (2000, 60) if fast else (100_000, 2000)
+    work: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "landmarks": lambda: landmarks(m, M, 1 if fast else options.repeats),
+        "pipeline": lambda: [*pipeline(m, M, 10, -4), *pipeline(m, M, 10, 0)],
+        "residuals": lambda: residuals(*((400, 50) if fast else (8000, 1000))),
+        "sampled": lambda: sampled(5000 if fast else 1_000_000, 10),
+        "spread": lambda: spread(*((1500, 4, 3, 300) if fast else (40_000, 10, 20, SAMPLE_ROWS))),
+        "diagnostics": lambda: diagnostics(*((1500, 8, 9) if fast else (m, 512, 99))),
+    }
+    timed(lambda: gram_statistics(GaussianFamily([0.5]), np.eye(60), np.arange(60.0)), 1)  # loads and compiles
+    rows = []
+    for table in options.tables:
+        found = work[table]()
+        show(found)
+        rows += found
+    tell(rows, options.output)
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print the columns that a table has."""
+    for one in rows:
+        held = {key: value for key, value in one.items() if value not in (None, "")}
+        cells = [f"{key} {value:.4g}" if isinstance(value, float) else str(value) for key, value in held.items()]
+        print(*cells, sep="  ", flush=True)  # noqa: T201
+    print()  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
