@@ -30,8 +30,9 @@ from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
 
 from ..store import Tell, checked, keep, kept, store_path
-from .parts import TableParts
+from .parts import parts_from_json, parts_to_json
 from .readers import names_from_data, names_to_data
+from .row_files import RowFiles
 
 RAW = "raw.arrow"
 """What holds the columns of a table as they are."""
@@ -69,7 +70,7 @@ class Dataset:
 
     Attributes
     ----------
-    X : ndarray, CSR matrix or TableParts of float64 of shape (n, d)
+    X : ndarray, CSR matrix or RowFiles of float64 of shape (n, d)
         ``(raw - low) / spread``.
     target : Target
     features : sequence of str
@@ -158,13 +159,13 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         ordered=dataset.times is not None,
         weighted=dataset.weights is not None,
         by_training=bool(dataset.by_training),
-        in_parts=isinstance(dataset.X, TableParts),
+        in_parts=isinstance(dataset.X, RowFiles),
         folds=None if dataset.folds is None else (int(dataset.folds.max()) + 1, dataset.folds.shape[1]),
     )
     if not kept(path, tell):
         with keep(path) as folder:
-            if isinstance(dataset.X, TableParts):
-                (folder / PARTS).write_text(json.dumps(dataset.X.to_dict()), encoding="utf-8")
+            if isinstance(dataset.X, RowFiles):
+                (folder / PARTS).write_text(parts_to_json(dataset.X), encoding="utf-8")
             elif sparse.issparse(dataset.X):
                 sparse.save_npz(folder / "X.npz", dataset.X)
             else:
@@ -195,7 +196,7 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     if (folder / PARTS).exists():
-        X = TableParts.from_dict(json.loads((folder / PARTS).read_text(encoding="utf-8")))
+        X = parts_from_json((folder / PARTS).read_text(encoding="utf-8"))
     elif (folder / "X.npz").exists():
         X = sparse.load_npz(folder / "X.npz")
     else:
@@ -235,7 +236,7 @@ def dataset_digest(dataset: Dataset) -> str:
     X = dataset.X
     # The width of a CSR matrix's index integers is not content; writing and reading changes it.
     arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
-    if isinstance(X, TableParts):
+    if isinstance(X, RowFiles):
         arrays = []
     target = dataset.target
     about = [
@@ -248,8 +249,8 @@ def dataset_digest(dataset: Dataset) -> str:
     ]
     if dataset.table is not None:
         about.append(dataset.table.to_dict())
-    if isinstance(X, TableParts):
-        about += ["in parts", X.digest]
+    if isinstance(X, RowFiles):
+        about += ["in parts", X.name]
     if dataset.by_training:
         raw = {} if dataset.raw is None else read_columns(dataset.raw)
         about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]

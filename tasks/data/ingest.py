@@ -35,7 +35,7 @@ from .dataset import Dataset, DatasetRef, scaled, scaling_of, store_dataset
 from .headers import source_files
 from .locations import TRIED_AGAIN, Location
 from .openml import read_openml
-from .parts import HeldRows, Readers, RowsOfParts, parts_of, wanted_in_parts
+from .parts import PartedTable, TableInMemory, parts_of, wanted_in_parts
 from .readers import (
     arrays_of,
     features_among,
@@ -50,6 +50,7 @@ from .readers import (
     select_ngrams,
     target_column,
 )
+from .row_files import Readers
 from .synthetic import read_synthetic
 from .tables import FORMATS, Table, joint_name
 
@@ -149,11 +150,11 @@ def load_source(
             )
         used = np.ones(table.num_rows, dtype=bool) if kept is None else kept.copy()
         used[used] = known.usable
-        rows: HeldRows | RowsOfParts
+        rows: TableInMemory | PartedTable
         if in_parts:
-            rows = RowsOfParts(parts_of(table, used), readers)
+            rows = PartedTable(parts_of(table, used), readers)
         else:
-            rows = HeldRows(table.select(columns).filter(pa.array(used)))
+            rows = TableInMemory(table.select(columns).filter(pa.array(used)))
         numbers = config.columns is None and all(is_number(table.schema.field(name).type) for name in columns)
         return _of_table(rows, columns, dict.fromkeys(columns, "number") if numbers else config.columns, known)
 
@@ -195,11 +196,13 @@ class _Known:
             self.tell(f"{self.where}: {sentence}.")
 
 
-def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: ColumnTypes | None, known: _Known) -> Dataset:
+def _of_table(
+    rows: TableInMemory | PartedTable, columns: Sequence[str], said: ColumnTypes | None, known: _Known
+) -> Dataset:
     """Return the data set of the usable rows of a table, in memory or in parts."""
     config, where = known.config, known.where
     with input_errors(where):
-        encoding, lacking = rows.learned(columns, said, config.scale)
+        encoding, lacking = rows.learn_encoding(columns, said, config.scale)
         if lacking and config.missing == "refuse":
             named = listed([f"{name} ({count})" for name, count in lacking.items()], show=str)
             raise InputError(
@@ -210,22 +213,22 @@ def _of_table(rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Column
             rows = rows.complete(encoding)
         if config.missing == "drop" and lacking:
             kinds = None if said is None else {name: kind for name, kind in said.items() if name in encoding.names}
-            encoding, _ = rows.learned(encoding.names, kinds, config.scale)
+            encoding, _ = rows.learn_encoding(encoding.names, kinds, config.scale)
         known.tell_all(encoding.sentences((DROPPED_BY_USER,)))
-        X, there, met = rows.encoded(encoding)
+        X, there, met = rows.encode(encoding)
     known.tell_all(met.sentences())
     usable = known.usable.copy()
     usable[usable] = there
     known.require_some(usable)
     taken = np.flatnonzero(usable)
     distinct = np.arange(len(taken))
-    if config.distinct and isinstance(rows, HeldRows):
-        plain, _, _ = rows.encoded(encoding.learned_on(rows.columns, "none"))
+    if config.distinct and isinstance(rows, TableInMemory):
+        plain, _, _ = rows.encode(encoding.learned_on(rows.columns, "none"))
         distinct = _first_of_equals(plain, known.y[taken])
     drawn, target, sample_columns = known.drawn(taken[distinct])
     fewer, anew = len(drawn) < len(taken), config.scale != "none" or any(one.has_gaps for one in encoding.columns)
     by_training = config.scale_on == "training" and anew
-    if isinstance(rows, HeldRows) and (fewer or by_training):  # of parts, no configuration needs either
+    if isinstance(rows, TableInMemory) and (fewer or by_training):  # of parts, no configuration needs either
         raw = rows.table.select(encoding.names).take(distinct[drawn])
         if fewer:
             encoding = encoding.learned_on(raw, config.scale)

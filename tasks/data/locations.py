@@ -332,11 +332,12 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def written(location: Location) -> Iterator[Path]:
+def written(location: Location, lasting: bool = True) -> Iterator[Path]:
     """Give a temporary file; when the block ends well, it becomes the file or the object, whole or not at all.
 
     Folders of a local file are made. A file on its way to a server is written to this machine first, and sent when it
-    is complete; there must be room for it in the folder of temporary files.
+    is complete; there must be room for it in the folder of temporary files. A local file outlasts a power cut if it is
+    to be `lasting`.
 
     Raises
     ------
@@ -349,7 +350,7 @@ def written(location: Location) -> Iterator[Path]:
         path = Path(location.path)
         if path.is_dir():
             raise InputError(f"{location.text}: is a folder; give the name of a file.")
-        with transferring(location, "written"), atomic_path(path) as temporary:
+        with transferring(location, "written"), atomic_path(path, lasting) as temporary:
             yield temporary
         return
     location.require_bucket()

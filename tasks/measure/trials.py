@@ -33,7 +33,7 @@ from learnkernels.kernels.tables import shares_by_column
 from learnkernels.kernels.targets import Task
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
-from ..data.parts import TableParts
+from ..data.row_files import RowFiles
 from ..own import as_learner, learner_class
 from ..store import checked, keep
 from .families import build_family
@@ -153,7 +153,7 @@ class Held:
         loaded = {path: load_dataset(ref) for path, ref in refs.items()}
         return cls(
             {
-                path: replace(of, X=replace(of.X, folder=folder)) if isinstance(of.X, TableParts) else of
+                path: replace(of, X=replace(of.X, folder=folder)) if isinstance(of.X, RowFiles) else of
                 for path, of in loaded.items()
             },
             {path: load_statistics(ref) for path, ref in statistics.items()},

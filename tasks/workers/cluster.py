@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 import secrets
+import shutil
 import signal
 import warnings
 import weakref
@@ -42,8 +43,8 @@ from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, 
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.parameters import warn_caller
 
-from ..data import parts as in_parts
-from ..data.parts import TableParts
+from ..data import row_files
+from ..data.row_files import RowFiles
 from ..store import LIBRARIES, store_path, temporary_folder
 
 KEPT_BYTES = 1 << 28
@@ -243,8 +244,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._open = ExitStack()
         self._client: Client | None = None
         self._folder: str | None = None
-        self._files = itertools.count()
-        self._parts: dict[str, in_parts.RowParts] = {}
+        self._numbers = itertools.count()
+        self._sent: dict[str, RowFiles] = {}
         self._run = f"learnkernels-{secrets.token_hex(6)}"
         self._starting = RLock()  # steps that run at once share what the first of them starts
 
@@ -419,26 +420,19 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 self._folder = self._open.enter_context(temporary_folder(parent))
             return self._folder
 
-    def write_rows(self, rows: RowSource) -> in_parts.RowFile:
-        """Write dense rows to a file of this run, which is removed when nothing refers to it.
+    def write_rows(self, rows: RowSource) -> RowFiles:
+        """Write dense rows to a folder of this run, which is removed when nothing refers to it.
 
         Raises
         ------
         InputError
             The disk does not take it.
         """
-        path = Path(self.folder) / f"{next(self._files)}.arrow"
-        try:
-            file = in_parts.RowFile.write(path, rows)
-        except OSError as error:
-            raise InputError(
-                f"{path.parent}: {rows.shape[0]} rows for the workers cannot be written "
-                f"({error.strerror or type(error).__name__}); free up disk space, or set dask.workers to 0."
-            ) from None
-        weakref.finalize(file, path.unlink, missing_ok=True)
-        return file
+        blocks = RowFiles.write(str(Path(self.folder, f"rows-{next(self._numbers)}")), rows)
+        weakref.finalize(blocks, shutil.rmtree, blocks.name, ignore_errors=True)
+        return blocks
 
-    def parts_of(self, X: RowSource) -> in_parts.RowParts:
+    def send_rows(self, X: RowSource) -> RowFiles:
         """Return dense rows where workers on other machines find them; the same rows are written once per run.
 
         Raises
@@ -446,19 +440,26 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         InputError
             The place cannot be written to, or a worker does not see it.
         """
-        rows = in_parts.content_digest(X)
+        digest = row_files.content_digest(X)
         with self._starting:
-            if rows in self._parts:
-                return self._parts[rows]
-            first, self._parts[rows] = not self._parts, in_parts.RowParts.write(f"{self._place}/{rows}", X)
-            unseen = self.client.run(self._parts[rows].unseen) if first else {}
-            for address, why in sorted(unseen.items()):
-                if why:
-                    raise InputError(
-                        f"dask.rows: the worker at {address} cannot read there ({cut(why.rstrip('.'), 240)}); give a "
-                        "place that all workers see, and those of S3 its address and keys in their environment."
-                    )
-            return self._parts[rows]
+            if digest in self._sent:
+                return self._sent[digest]
+            blocks = RowFiles.write(f"{self._place}/{digest}", X)
+            is_first = not self._sent
+            self._sent[digest] = blocks
+            if is_first:
+                self._require_seen(blocks)
+            return blocks
+
+    def _require_seen(self, blocks: RowFiles) -> None:
+        """Raise InputError if a worker cannot read the rows."""
+        sentences = self.client.run(blocks.sentence_if_unseen)
+        for address, sentence in sorted(sentences.items()):
+            if sentence:
+                raise InputError(
+                    f"dask.rows: the worker at {address} cannot read there ({cut(sentence.rstrip('.'), 240)}); give a "
+                    "place that all workers see, and those of S3 its address and keys in their environment."
+                )
 
     @property
     def _place(self) -> str:
@@ -469,48 +470,10 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         with self._open:
             if self.config.elsewhere and self._running:
                 with suppress(OSError):
-                    self.client.run(in_parts.forget_copies, self._run, on_error="ignore")
-            if self._parts:
+                    self.client.run(row_files.forget_copies, self._run, on_error="ignore")
+            if self._sent:
                 with suppress(OSError, InputError):
-                    in_parts.remove(self._place)
-
-
-@dataclass(frozen=True)
-class PartsElsewhere:
-    """The rows of a table in parts, of which this process gets those that it needs from workers on other machines.
-
-    Attributes
-    ----------
-    parts : TableParts
-    pool : DaskPool
-    """
-
-    parts: TableParts
-    pool: DaskPool
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(m, d)."""
-        return self.parts.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64."""
-        return self.parts.dtype
-
-    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return a run of rows, or those at some positions, shape (a, d); each part is requested by one task."""
-        at = in_parts.positions(rows, self.shape[0])
-        taken = np.empty((len(at), self.shape[1]))
-        these = [some for _, some, _ in in_parts.by_chunk(at, self.parts.starts)]
-        found = self.pool.map(_taken, [at[some] for some in these], X=self.parts)
-        for some, values in zip(these, found, strict=True):
-            taken[some] = values
-        return taken
-
-
-def _taken(at: np.ndarray, X: TableParts) -> np.ndarray:
-    return X[at]
+                    row_files.remove(self._place)
 
 
 @dataclass
@@ -547,28 +510,23 @@ class DaskWorkers:
             The disk does not take the file, or the place the rows.
         """
         source = SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
-        if isinstance(X, PartsElsewhere | TableParts):
-            return replace(source, X=self.readable(X))
+        if isinstance(X, RowFiles):
+            return replace(source, X=replace(X, folder=self._pool.folder, readers=None))
         if sparse.issparse(X) or not (self._pool.local or self._pool.config.rows):
-            held: RowSource = source[:]
-            return held
+            in_memory: RowSource = source[:]
+            return in_memory
         if self._pool.local:
             return self._pool.write_rows(source)
-        parts = self._pool.parts_of(X)
-        return parts if rows is None and not origin.any() else replace(source, X=parts)
-
-    def readable(self, X: Any) -> TableParts:
-        """Return the rows of a table in parts as the workers read them."""
-        parts: TableParts = X.parts if isinstance(X, PartsElsewhere) else X
-        return replace(parts, folder=self._pool.folder)
+        blocks = self._pool.send_rows(X)
+        return blocks if rows is None and not origin.any() else replace(source, X=blocks)
 
     def local_view(self, X: Rows) -> Rows:
-        """Return rows of which this process reads some: those of a table in parts from workers on other machines."""
-        if not isinstance(X, TableParts):
+        """Return rows of which this process reads some: of a table in parts from workers on other machines."""
+        if not isinstance(X, RowFiles):
             return X
-        readable = self.readable(X)
-        held: Any = PartsElsewhere(readable, self._pool) if self._pool.config.elsewhere else readable
-        return held
+        readers = self._pool if self._pool.config.elsewhere else None
+        view: Any = replace(X, folder=self._pool.folder, readers=readers)
+        return view
 
     def broadcast(self, value: Any) -> Shared:
         """Return the handle of a value that every worker is sent once."""

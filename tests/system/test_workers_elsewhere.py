@@ -26,8 +26,8 @@ from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.flows.compare import compare
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.reproduction.flow import papers
-from learnkernels.tasks.data import parts as rows_in_parts
-from learnkernels.tasks.data.parts import RowParts
+from learnkernels.tasks.data import row_files
+from learnkernels.tasks.data.row_files import RowFiles
 from learnkernels.tasks.operate.servers import free_port
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.elsewhere import another_machine, hideable, served
@@ -72,7 +72,7 @@ def require_working(pool: DaskPool) -> None:
 
 @pytest.mark.parametrize("where", ["files", "objects"])
 def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(s3, tmp_path, machine, where, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(rows_in_parts, "PART_BYTES", 16 * 5 * 8)
+    monkeypatch.setattr(row_files, "BLOCK_BYTES", 16 * 5 * 8)
     V, some, seen = np.eye(5), np.random.default_rng(1).permutation(90)[:70], tmp_path / "seen"
     place = str(seen) if where == "files" else "s3://rows/scratch"
     with DaskPool(DaskConfig(scheduler=machine[0], rows=place)) as pool:
@@ -80,21 +80,21 @@ def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(s3, tmp_path,
         for origin in (np.zeros(5), np.full(5, 0.5)):
             held = pool.workers.scatter_rows(X, some, origin)
             assert isinstance(held, SelectedRows)
-            assert isinstance(held.X, RowParts)
+            assert isinstance(held.X, RowFiles)
             found = pool.workers.total(product, pool.workers.broadcast(held), V, spans(70, 7))
             there = Threads(1).total(product, X[some] - origin, V, spans(70, 7))
             np.testing.assert_allclose(found, there, rtol=1e-12)  # sums of 70 rows in another order
-        assert isinstance(pool.workers.scatter_rows(X.copy(), None, np.zeros(5)), RowParts)
+        assert isinstance(pool.workers.scatter_rows(X.copy(), None, np.zeros(5)), RowFiles)
         written = [*map(str, seen.rglob("*")), *s3.keys()]
-        assert len([name for name in written if name.endswith(".arrow")]) == 6  # of three times the same rows
-        files = pool.client.run(lambda dask_worker: [*Path(dask_worker.local_directory).rglob("*.arrow")])
+        assert len([name for name in written if name.endswith(".rows")]) == 6  # of three times the same rows
+        files = pool.client.run(lambda dask_worker: [*Path(dask_worker.local_directory).rglob("*.rows")])
         copied = [len(of) for of in files.values()]
         if where == "files":
             assert sum(copied) == 0
         else:
             assert max(copied) <= 6 <= sum(copied)
     left = [*map(str, seen.rglob("*")), *map(str, machine[1].rglob("*")), *s3.keys()]
-    assert not [name for name in left if name.endswith(".arrow")]
+    assert not [name for name in left if name.endswith(".rows")]
 
 
 def test_a_place_that_workers_do_not_see_is_named(machine: tuple[str, Path], hidden: Path | None):
@@ -104,7 +104,7 @@ def test_a_place_that_workers_do_not_see_is_named(machine: tuple[str, Path], hid
     config = DaskConfig(scheduler=machine[0], rows=str(hidden))
     with DaskPool(config) as pool, pytest.raises(InputError, match=sentence):
         pool.workers.scatter_rows(X, None, np.zeros(5))
-    assert not list(hidden.rglob("*.arrow"))
+    assert not list(hidden.rglob("*.rows"))
 
 
 # Comparisons ----------------------------------------------------------------------------------------------------------

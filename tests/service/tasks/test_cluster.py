@@ -34,8 +34,8 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
-from learnkernels.tasks.data import parts as in_parts
-from learnkernels.tasks.data.parts import RowFile, RowParts
+from learnkernels.tasks.data import row_files
+from learnkernels.tasks.data.row_files import RowFiles
 from learnkernels.tasks.store import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from tests.elsewhere import another_machine
@@ -246,8 +246,8 @@ def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(po
     workers = pool.workers
     assert isinstance(workers, DaskWorkers)
     held = workers.scatter_rows(rows_of("float64"), None, np.zeros(5))
-    assert isinstance(held, RowFile)
-    path, shared = Path(held.path), workers.broadcast((held, 1.0))
+    assert isinstance(held, RowFiles)
+    path, shared = Path(held.name), workers.broadcast((held, 1.0))
     del held
     many = [(row, row + 1) for row in range(90)]
     assert len(many) > SUMS_PER_WORKER * pool.n_workers
@@ -267,7 +267,7 @@ def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(po
 
 
 def test_rows_of_a_run_that_was_killed_go_with_the_next_run(pool: DaskPool):
-    ours = Path(pool.write_rows(rows_of("float64")).path).parent
+    ours = Path(pool.write_rows(rows_of("float64")).name).parent
     assert Owner.read(ours.name) == Owner.this()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         killed = Owner.of(process.pid)
@@ -276,15 +276,15 @@ def test_rows_of_a_run_that_was_killed_go_with_the_next_run(pool: DaskPool):
     left.mkdir()
     foreign.mkdir()
     with DaskPool(DaskConfig(workers=1)) as other:
-        theirs = Path(other.write_rows(rows_of("float64")).path).parent
+        theirs = Path(other.write_rows(rows_of("float64")).name).parent
         assert (ours.is_dir(), theirs.is_dir(), left.exists(), foreign.exists()) == (True, True, False, True)
     assert not theirs.exists()
 
 
 def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(in_parts, "PART_BYTES", 16 * 5 * 8)
+    monkeypatch.setattr(row_files, "BLOCK_BYTES", 16 * 5 * 8)
     X, waited = np.random.default_rng(0).normal(size=(90, 5)), []
-    parts = RowParts.write("s3://rows/run/rows", X)
+    parts = RowFiles.write("s3://rows/run/rows", X)
     s3.server.stop()
 
     def wait(seconds: float) -> None:
@@ -292,8 +292,8 @@ def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, mon
         if len(waited) == 2:
             s3.start()  # its objects are in this process
 
-    monkeypatch.setattr(in_parts.time, "sleep", wait)
-    monkeypatch.setattr(in_parts, "copies", lambda: tmp_path)
+    monkeypatch.setattr(row_files.time, "sleep", wait)
+    monkeypatch.setattr(row_files, "copies", lambda: tmp_path)
     np.testing.assert_array_equal(parts[20:60], X[20:60])
     assert waited == [1, 2]
 

@@ -19,8 +19,9 @@ from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
+from learnkernels.tasks.data.row_files import RowFiles
 from learnkernels.tasks.models.scoring import Asked, score_parts_with, score_with
-from learnkernels.tasks.workers.cluster import DaskPool, PartsElsewhere
+from learnkernels.tasks.workers.cluster import DaskPool
 from tests.sources import config
 from tests.unit.tasks.test_parts import M, load, table, written
 
@@ -37,9 +38,9 @@ def set_variables(variables: dict[str, str]) -> None:
     os.environ.update(variables)
 
 
-def arrow_files(dask_worker: Any) -> dict[str, float]:
+def files_of_rows(dask_worker: Any) -> dict[str, float]:
     """Return the copies that a worker holds, and when each was written."""
-    return {str(file): file.stat().st_mtime for file in Path(dask_worker.local_directory).rglob("*.arrow")}
+    return {str(file): file.stat().st_mtime for file in Path(dask_worker.local_directory).rglob("*.rows")}
 
 
 def test_workers_read_each_part_once(s3: S3, tmp_path: Path, scheduler_elsewhere: str, monkeypatch: pytest.MonkeyPatch):
@@ -54,11 +55,12 @@ def test_workers_read_each_part_once(s3: S3, tmp_path: Path, scheduler_elsewhere
     some = np.random.default_rng(1).permutation(600)[:300]
     with DaskPool(DaskConfig.model_validate({"scheduler": scheduler_elsewhere})) as pool:
         pool.client.run(set_variables, {name: of for name, of in os.environ.items() if name.startswith("AWS_")})
-        before = pool.client.run(arrow_files)
+        before = pool.client.run(files_of_rows)
         assert not any(before.values())
         read: Any = pool.workers.local_view(load_dataset(ingest.fn(given, ".", 0, pool)).X)
-        assert isinstance(read, PartsElsewhere)
-        copied: dict[str, dict[str, float]] = pool.client.run(arrow_files)
+        assert isinstance(read, RowFiles)
+        assert read.readers is pool
+        copied: dict[str, dict[str, float]] = pool.client.run(files_of_rows)
         assert sum(map(len, copied.values())) == 12  # one worker each
         np.testing.assert_array_equal(read[some], whole[some])
         np.testing.assert_array_equal(read[20:400], whole[20:400])
@@ -66,7 +68,7 @@ def test_workers_read_each_part_once(s3: S3, tmp_path: Path, scheduler_elsewhere
         found = pool.workers.total(product, pool.workers.broadcast(held), np.eye(5), [(0, 90), (90, 200), (200, 300)])
         rows = whole[some] - 0.5
         np.testing.assert_allclose(found, rows.T @ rows, rtol=1e-12)  # sums of 300 rows in another order
-        later = pool.client.run(arrow_files)
+        later = pool.client.run(files_of_rows)
         for worker, files in copied.items():
             assert files.items() <= later[worker].items()  # none was read again
     assert not any(Path(file).exists() for files in later.values() for file in files)  # copies go with the run

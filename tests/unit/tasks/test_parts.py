@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.ipc
 import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SelectedRows, Threads
 from learnkernels.tasks.data import parts as in_parts
+from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
-from learnkernels.tasks.data.parts import BATCH_BYTES, RowFile, RowParts, TableParts, content_digest
+from learnkernels.tasks.data.row_files import RowFiles, content_digest
 from learnkernels.tasks.workers.cluster import DaskPool, worker_memory
 from tests.refusals import require_refusals
 from tests.sources import load as load_any
@@ -102,9 +102,10 @@ MADE = [
 
 @pytest.mark.parametrize(("make", "ending", "keys"), MADE)
 def test_rows_in_parts_are_those_of_the_table(tmp_path, monkeypatch, make, ending, keys):
-    sizes = {"BATCH_BYTES": 4 * 8 * 7} if make is table else {"BATCH_BYTES": 17 * 8 * 90, "SUMMARY_BYTES": 17 * 8 * 40}
+    sizes = {"READ_BYTES": 4 * 8 * 7} if make is table else {"READ_BYTES": 17 * 8 * 90, "SUMMARY_BYTES": 17 * 8 * 40}
     for name, value in (sizes | {"HELD_RESULTS": 3}).items():
         monkeypatch.setattr(in_parts, name, value)
+    monkeypatch.setattr(row_files, "READ_BYTES", 5 * 8 * 7)
     path = written(tmp_path / "table", make(), ending)
     parts, whole = [], []  # what is told
     ours, theirs = load(path, True, tell=parts.append, **keys), load(path, tell=whole.append, **keys)
@@ -114,7 +115,7 @@ def test_rows_in_parts_are_those_of_the_table(tmp_path, monkeypatch, make, endin
         np.testing.assert_array_equal(ours.X[of], rows[of])
     np.testing.assert_array_equal([ours.X.min(axis=0), ours.X.max(axis=0)], [rows.min(axis=0), rows.max(axis=0)])
     require_equal(ours, theirs)
-    assert len(ours.X.parts) == (12 if ending == ".parquet" else 4)
+    assert len(ours.X.blocks) == (12 if ending == ".parquet" else 4)
     assert sorted(parts) == sorted(whole)
     for attribute in ("owners", "codes", "scaled"):
         assert getattr(ours.features, attribute, None) == getattr(theirs.features, attribute, None)
@@ -132,7 +133,7 @@ def test_the_store_has_all_of_it_but_its_rows(path: str):
     ref = store_dataset(dataset, "table", path)
     assert ref.in_parts
     again = load_dataset(ref)
-    assert isinstance(again.X, TableParts)
+    assert isinstance(again.X, RowFiles)
     np.testing.assert_array_equal(again.X[:], dataset.X[:])
     np.testing.assert_array_equal(again.weights, dataset.weights)
     assert store_dataset(load(path, True, **keys), "table", path) == ref
@@ -145,7 +146,7 @@ def test_a_file_that_has_changed_since_is_refused(path: str, tmp_path: Path, mon
     X: Any = load(path, True).X
     os.utime(f"{path}2.parquet")
     np.testing.assert_array_equal(X[:], X[:])  # of copies
-    monkeypatch.setattr(in_parts, "copies", lambda: tmp_path / "others")
+    monkeypatch.setattr(row_files, "copies", lambda: tmp_path / "others")
     assert len(X[:100]) == 100
     with pytest.raises(InputError, match=r"2\.parquet: has changed since the run began; start again"):
         X[:]
@@ -168,36 +169,39 @@ def test_what_needs_the_whole_table_is_said(path: str):
 def test_a_large_table_is_read_in_parts_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = written(tmp_path / "table", table(gaps=False))
     monkeypatch.setattr(in_parts, "BYTES_AS_NUMBERS", 8 * M * 8)
-    assert isinstance(load(path).X, TableParts)
+    assert isinstance(load(path).X, RowFiles)
     assert isinstance(load(path, False).X, np.ndarray)
     assert isinstance(load(path, subsample=100).X, np.ndarray)
     monkeypatch.setattr(in_parts, "BYTES_AS_NUMBERS", 8 * M * 8 + 1)
     assert isinstance(load(path).X, np.ndarray)
 
 
-# Rows in Arrow files --------------------------------------------------------------------------------------------------
+# Rows in blocks -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dtype", "d"), [("float64", 1), ("float32", 7), ("float64", 400), ("float32", 1025)])
-def test_every_run_of_rows_is_what_was_written(tmp_path, dtype: str, d: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(in_parts, "BATCH_BYTES", 4096)
-    m = 3 * 4096 // (d * np.dtype(dtype).itemsize) + 5  # of several batches, the last one short
+def test_every_run_of_rows_is_the_run_that_was_written(tmp_path, dtype: str, d: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_files, "READ_BYTES", 4096)
+    monkeypatch.setattr(row_files, "BLOCK_BYTES", 2 * 4096)
+    size = np.dtype(dtype).itemsize
+    m = 3 * 4096 // (d * size) + 5  # of several blocks, the last one short
     X = np.arange(m * d, dtype=dtype).reshape(m, d)
-    file = RowFile.write(tmp_path / "rows.arrow", X)
-    assert (file.shape, file.dtype) == (X.shape, X.dtype)
-    step = max(1, BATCH_BYTES // (d * X.dtype.itemsize))
-    edges = sorted({0, 1, m // 2, m - 1, m} | {n for n in (step - 1, step, step + 1, 2 * step) if n <= m})
+    blocks = RowFiles.write(str(tmp_path / "rows"), X)
+    assert (blocks.shape, blocks.dtype) == (X.shape, X.dtype)
+    edges = sorted({0, 1, m // 2, m - 1, m})
+    for step in (max(1, 4096 // (d * size)), max(1, 2 * 4096 // (d * size))):
+        edges += [n for n in (step - 1, step, step + 1, 2 * step) if n <= m]
     for start, stop in product(edges, edges):
-        run = file[start:stop]
+        run = blocks[start:stop]
         np.testing.assert_array_equal(run, X[start:stop])
         assert (run.dtype, run.flags.writeable, run.flags.c_contiguous) == (X.dtype, True, True)
-    np.testing.assert_array_equal(file[:], X)
-    np.testing.assert_array_equal(file[-2:], X[-2:])
-    np.testing.assert_array_equal(file[::2], X[::2])
-    assert RowFile.write(tmp_path / "none.arrow", X[:0])[:].shape == (0, d)
+    np.testing.assert_array_equal(blocks[:], X)
+    np.testing.assert_array_equal(blocks[-2:], X[-2:])
+    np.testing.assert_array_equal(blocks[::2], X[::2])
+    assert RowFiles.write(str(tmp_path / "none"), X[:0])[:].shape == (0, d)
 
 
-def test_selected_rows_are_written_in_their_order_with_a_batch_of_them_in_memory(tmp_path):
+def test_selected_rows_are_written_in_their_order_with_few_of_them_in_memory(tmp_path):
     X, origin = np.random.default_rng(0).normal(size=(50_000, 9)), np.arange(9.0)
     rows = np.random.default_rng(1).permutation(50_000)[:40_000]
     asked: list[int] = []
@@ -207,22 +211,17 @@ def test_selected_rows_are_written_in_their_order_with_a_batch_of_them_in_memory
             asked.append((run.stop - run.start) * 9 * 8)
             return super().__getitem__(run)
 
-    file = RowFile.write(tmp_path / "rows.arrow", Watched(X, rows, origin))
-    np.testing.assert_array_equal(file[:], X[rows] - origin)
-    assert max(asked) <= BATCH_BYTES
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.arrow"]
+    blocks = RowFiles.write(str(tmp_path / "rows"), Watched(X, rows, origin))
+    np.testing.assert_array_equal(blocks[:], X[rows] - origin)
+    assert max(asked) <= row_files.READ_BYTES
+    assert [path.name for path in tmp_path.glob("*/*")] == ["00000.rows"]
 
 
-def test_a_file_travels_as_its_path_and_is_one_that_arrow_reads(tmp_path):
+def test_blocks_travel_as_their_paths(tmp_path):
     X = np.random.default_rng(0).normal(size=(30_000, 5))
-    file = RowFile.write(tmp_path / "rows.arrow", X)
-    sent = pickle.dumps(file)
+    sent = pickle.dumps(RowFiles.write(str(tmp_path / "rows"), X))
     assert len(sent) < 1000
     np.testing.assert_array_equal(pickle.loads(sent)[29_990:], X[29_990:])
-    with pa.ipc.open_file(tmp_path / "rows.arrow") as reader:
-        assert reader.num_record_batches > 1
-        (column,) = reader.read_all().columns
-    np.testing.assert_array_equal(np.stack(column.to_numpy()), X)
 
 
 # What is known of workers before any is started: memory, rows in files, and what is refused --------------------------
@@ -245,17 +244,15 @@ def test_which_pools_have_workers_and_which_of_these_see_our_files_and_have_room
 
 
 def test_rows_in_parts_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(in_parts, "PART_BYTES", 16 * 5 * 8)
-    monkeypatch.setattr(in_parts, "BATCH_BYTES", 4 * 5 * 8)
-    parts = RowParts.write(str(tmp_path / "run" / "rows"), X)
+    monkeypatch.setattr(row_files, "BLOCK_BYTES", 16 * 5 * 8)
+    monkeypatch.setattr(row_files, "READ_BYTES", 4 * 5 * 8)
+    parts = RowFiles.write(str(tmp_path / "run" / "rows"), X)
     assert len(list((tmp_path / "run" / "rows").iterdir())) == 6
     some = np.random.default_rng(1).permutation(90)[:70]
     for at in (slice(0, 90), slice(15, 18), slice(4, 4), some, some[:0]):
         np.testing.assert_array_equal(parts[at], X[at])
     np.testing.assert_array_equal(SelectedRows(parts, some, X[3])[10:20], X[some[10:20]] - X[3])  # type: ignore[arg-type]
-    file = RowFile.write(tmp_path / "one.arrow", X)
-    np.testing.assert_array_equal(file[some], X[some])
-    assert content_digest(X) == content_digest(file)
+    assert content_digest(X) == content_digest(parts)
     for row in (0, 50, 89):
         changed = X.copy()
         changed[row, 2] += 1
@@ -266,8 +263,8 @@ def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(RowFile, "write", full)
-    sentence = r"90 rows .* cannot be written \(No space left on device\); free up disk space"
+    monkeypatch.setattr(row_files, "write_rows", full)
+    sentence = r"00000\.rows: No space left on device; free up"
     with DaskPool(DaskConfig(workers=2)) as pool, pytest.raises(InputError, match=sentence):
         pool.workers.scatter_rows(X, None, np.zeros(5))
 

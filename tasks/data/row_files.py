@@ -1,0 +1,308 @@
+"""Dense rows in files of blocks, of which each process reads only the rows that it needs."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from distributed import Worker, get_worker
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.files import is_remote
+from learnkernels.kernels.engine.workers import RowSource
+
+from ..store import atomic_path, store_path, temporary_folder
+from .locations import TransferError, explained, locate, transferring, written
+
+BLOCK_BYTES = 64 << 20
+"""Size of a block: large enough for an object server, small enough to copy for a few rows."""
+
+READ_BYTES = 1 << 20
+"""Size of a single read or write of rows."""
+
+PAUSES = (1, 2, 4, 8, 16, 32)
+"""Seconds between repeated requests to an object server, which may be away for a minute."""
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+class Readers(Protocol):
+    """Workers that read tables and rows, of this machine or of others."""
+
+    @property
+    def folder(self) -> str:
+        """Folder for files of rows that all of them see; relative if each has its own."""
+
+    def map(self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any) -> list[Result]:
+        """Return the result of a function for each job, in their order; `shared` arguments are sent once."""
+
+
+class Block(Protocol):
+    """Consecutive rows that can be written to a file of this machine."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    def write_to(self, path: Path) -> None:
+        """Write the values of the rows, one row after the other, whole or not at all."""
+
+
+@dataclass(frozen=True)
+class StoredBlock:
+    """Rows that are in a file or object already."""
+
+    address: str
+    n_rows: int
+
+    def write_to(self, path: Path) -> None:
+        """Copy the file."""
+        location = locate(self.address)
+        with (
+            transferring(location),
+            location.open_input() as source,  # first, so that no folder is made for a file that is not there
+            atomic_path(path, lasting=False) as temporary,
+            temporary.open("wb") as copy,
+        ):
+            shutil.copyfileobj(source, copy, READ_BYTES)
+
+
+@dataclass(frozen=True)
+class RowFiles:
+    """Dense rows that need not be in memory: blocks of consecutive rows, of which only addresses travel.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+    n_features : int
+    dtype : numpy.dtype
+        float64 or float32.
+    name : str
+        Folder of the files on this machine; if it is relative, it is below `folder`.
+    folder : str
+        Below the folder for copies of the process or Dask worker that reads, unless it is absolute.
+    extremes : ndarray of shape (2, d) or None
+        Lowest and highest value of each feature, if they are known.
+    readers : Readers or None
+        Workers on other machines that read rows for this process, which has no files then.
+
+    Notes
+    -----
+    A file that is missing is written when its rows are needed: rows cross the network once. Files are read and not
+    mapped, as mapped pages count as memory of a process, by which Dask judges its workers.
+    """
+
+    blocks: tuple[Block, ...]
+    n_features: int
+    dtype: np.dtype[Any]
+    name: str
+    folder: str = ""
+    extremes: np.ndarray | None = None
+    readers: Readers | None = None
+
+    ndim = 2
+
+    @classmethod
+    def write(cls, place: str, rows: RowSource) -> RowFiles:
+        """Write rows, of which a small part is in memory at a time.
+
+        Parameters
+        ----------
+        place : str
+            A folder, or ``s3://bucket/prefix``, whose last two parts name the run and the rows.
+        rows : RowSource of shape (m, d)
+            Dense rows. Not modified.
+
+        Raises
+        ------
+        InputError
+            The place cannot be written to.
+        """
+        n_rows, n_features = rows.shape
+        block_rows = rows_in(BLOCK_BYTES, n_features, rows.dtype)
+        blocks = list[Block]()
+        for start in range(0, n_rows, block_rows):
+            stop = min(start + block_rows, n_rows)
+            block = StoredBlock(f"{place}/{len(blocks):05d}.rows", stop - start)
+            with written(locate(block.address), lasting=False) as path:
+                write_rows(path, runs_of(rows, start, stop))
+            blocks.append(block)
+        name = "/".join(place.split("/")[-2:]) if is_remote(place) else str(Path(place).absolute())
+        return cls(tuple(blocks), n_features, rows.dtype, name)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """Position behind the last row of each block, after a zero."""
+        return np.cumsum([0, *(block.n_rows for block in self.blocks)])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, d)."""
+        return int(self.ends[-1]), self.n_features
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def min(self, axis: int) -> np.ndarray:
+        """Return the lowest value of each feature; `axis` is 0."""
+        assert self.extremes is not None
+        return np.array(self.extremes[0])
+
+    def max(self, axis: int) -> np.ndarray:
+        """Return the highest value of each feature; `axis` is 0."""
+        assert self.extremes is not None
+        return np.array(self.extremes[1])
+
+    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
+        """Return a run of rows, or the rows at some positions, shape (a, d); the caller owns the array.
+
+        Raises
+        ------
+        InputError
+            A file cannot be written or fetched within a minute.
+        """
+        positions = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        taken = np.empty((len(positions), self.n_features), self.dtype)
+        by_block = list(grouped(positions, self.ends[:-1]))
+        jobs = [(block, within) for block, _, within in by_block]
+        for (_, places, _), values in zip(by_block, self._read_blocks(jobs), strict=True):
+            taken[places] = values
+        return taken
+
+    def _read_blocks(self, jobs: Sequence[tuple[int, np.ndarray]]) -> Iterable[np.ndarray]:
+        """Return some rows of each of several blocks."""
+        if self.readers is not None:
+            return self.readers.map(_read_block, jobs, rows=replace(self, readers=None))
+        return map(partial(_read_block, rows=self), jobs)
+
+    def file_of(self, block: int) -> Path:
+        """Return the file of a block on this machine, which is written if it is missing."""
+        path = copies() / self.folder / self.name / f"{block:05d}.rows"
+        if not path.exists():
+            patiently(partial(self.blocks[block].write_to, path))
+        return path
+
+    def sentence_if_unseen(self) -> str:
+        """Return an error message if this process cannot read the file of the first block, else nothing."""
+        block = self.blocks[0]
+        assert isinstance(block, StoredBlock)
+        location = locate(block.address)
+        try:
+            with transferring(location), location.open_input():
+                return ""
+        except InputError as error:
+            return str(error)
+
+
+def _read_block(job: tuple[int, np.ndarray], rows: RowFiles) -> np.ndarray:
+    """Return the rows at some positions of a block."""
+    block, positions = job
+    path = rows.file_of(block)
+    values = np.empty((len(positions), rows.n_features), rows.dtype)
+    run_rows = rows_in(READ_BYTES, rows.n_features, rows.dtype)
+    run_values = run_rows * rows.n_features
+    starts = np.arange(0, rows.blocks[block].n_rows, run_rows)
+    for run, places, within in grouped(positions, starts):
+        read = np.fromfile(path, rows.dtype, run_values, offset=run * run_values * rows.dtype.itemsize)
+        values[places] = read.reshape(-1, rows.n_features)[within]
+    return values
+
+
+def rows_in(n_bytes: int, n_features: int, dtype: np.dtype[Any]) -> int:
+    """Return the number of rows of so many bytes, at least one."""
+    return max(1, n_bytes // (n_features * dtype.itemsize))
+
+
+def runs_of(rows: RowSource, start: int, stop: int) -> Iterator[np.ndarray]:
+    """Give the rows from `start` to `stop` in runs of about `READ_BYTES`."""
+    step = rows_in(READ_BYTES, rows.shape[1], rows.dtype)
+    for first in range(start, stop, step):
+        yield np.ascontiguousarray(rows[first : min(first + step, stop)], dtype=rows.dtype)
+
+
+def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
+    """Write the values of rows to a file, one row after the other."""
+    with path.open("wb") as file:
+        for run in runs:
+            file.write(run.data)
+
+
+def grouped(positions: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Give each group of rows that has some positions, by the groups' first rows.
+
+    Of each group: its number, the places of its positions in `positions`, and these positions within the group.
+    """
+    groups = np.searchsorted(starts, positions, side="right") - 1
+    order = np.argsort(groups, kind="stable")
+    numbers, firsts = np.unique(groups[order], return_index=True)
+    for number, places in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=False):  # no rows have no group
+        yield number, places, positions[places] - starts[number]
+
+
+def content_digest(rows: RowSource) -> str:
+    """Return a short name of the values of dense rows, of which a small part is in memory at a time."""
+    sha = hashlib.sha256(f"{rows.shape} {rows.dtype}".encode())
+    for run in runs_of(rows, 0, rows.shape[0]):
+        sha.update(run.data)
+    return sha.hexdigest()[:20]
+
+
+def patiently(fetch: Callable[[], Result]) -> Result:
+    """Return the result of a function, which is called again for a minute if a server may be away.
+
+    Raises
+    ------
+    TransferError
+        The server is still away after that.
+    """
+    for pause in PAUSES:
+        try:
+            return fetch()
+        except TransferError:
+            time.sleep(pause)
+    return fetch()
+
+
+def copies() -> Path:
+    """Return the folder for files of rows: of the Dask worker that runs this task, or of this process."""
+    try:
+        return Path(get_worker().local_directory)
+    except ValueError:
+        return Path(_folder_of_process().name)
+
+
+@cache
+def _folder_of_process() -> tempfile.TemporaryDirectory[str]:
+    parent = store_path("rows")
+    parent.mkdir(parents=True, exist_ok=True)
+    return temporary_folder(parent)
+
+
+def forget_copies(run: str, dask_worker: Worker) -> None:
+    """Remove the files that a worker has written for a run."""
+    shutil.rmtree(Path(dask_worker.local_directory) / run, ignore_errors=True)
+
+
+def remove(place: str) -> None:
+    """Remove all blocks of a run at a place.
+
+    Raises
+    ------
+    InputError, OSError
+        The place cannot be changed.
+    """
+    if not is_remote(place):
+        shutil.rmtree(place)
+        return
+    location = locate(place)
+    with explained(location):
+        location.filesystem.delete_dir(location.path)
