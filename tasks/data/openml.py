@@ -1,9 +1,8 @@
-"""OpenML data sets: fetched once by scikit-learn, kept below the store, and checked whenever they are read."""
+"""OpenML data sets, fetched and kept by scikit-learn."""
 
 from __future__ import annotations
 
 import socket
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,28 +13,23 @@ from urllib.error import HTTPError
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 from sklearn.datasets import fetch_openml
+from sklearn.utils import Bunch
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 
-from ..store import keep, kept, store_path
+from ..environment import state_dir
 from .locations import TransferError
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
-"""A configuration that leaves the target at this takes the one that OpenML names."""
+"""A configuration with this target uses the target of the OpenML data set."""
 
 SILENT_SECONDS = 30
 """How long OpenML may stay silent during a request."""
 
 RETRIES = 1
 """How often scikit-learn sends a request again; tasks try again after that."""
-
-TABLE = "data.parquet"
-
-TARGETS = b"learnkernels.targets"
-"""Entry of the metadata of the table: the columns that OpenML names as targets, one a line."""
 
 AS_TABLES_ARE_READ = {"dtype": None, "low_memory": False}
 """For pandas: categories that are numbers are numbers, as in a file. By default scikit-learn 1.9 fails at such
@@ -45,64 +39,58 @@ _FETCHING = threading.Lock()
 
 
 def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> tuple[pa.Table, str, str]:
-    """Return an OpenML data set, from what is kept of an earlier use where there is that, its name, and its target.
+    """Return an OpenML data set, its name and its target.
 
     Parameters
     ----------
     config : DatasetConfig
-        With the name and the version of the set.
+        With the name and the version of the data set.
     where : str
-        The data set, for sentences.
+        The data set, for messages.
     tell : callable
-        Is given a sentence where what is kept is damaged, and what OpenML itself warns about.
+        Is called with warnings of scikit-learn, for instance about a damaged copy or an inactive version.
 
     Raises
     ------
     TransferError
-        The set is not kept whole, and OpenML cannot be reached or sends something else.
+        There is no copy, and OpenML cannot be reached or sends something else.
     InputError
-        OpenML has no such set, or the set does not suit the configuration.
+        OpenML has no such data set, or the data set does not suit the configuration.
 
     Notes
     -----
-    Where the target is left at its default, the target of the set is called ``target``, also in `where`, unless another
-    column is. The table lies in ``store/openml/<name>-<version>/data.parquet``.
+    If the target is left at its default, the target column of the data set is called ``target``, also in `where`,
+    unless another column has that name. Copies are in ``openml`` of the state folder; scikit-learn verifies the
+    checksum that OpenML states whenever it reads one.
     """
-    wanted, version = str(config.name), int(config.version or 0)
-    folder = store_path("openml", f"{wanted.lower()}-{version}")
-    lack = "is damaged" if folder.exists() else "is missing"
-    if kept(folder, tell):
-        table = pyarrow.parquet.read_table(folder / TABLE)
-    else:
-        lacking = f"{where}: the copy of set {wanted!r}, version {version}, in {folder} {lack}"
-        table = _fetch(wanted, version, where, lacking, tell)
-        with keep(folder) as aside:
-            pyarrow.parquet.write_table(table, aside / TABLE, compression="zstd")
-    targets = table.schema.metadata[TARGETS].decode().splitlines()
-    name, target = f"set {config.name!r} of OpenML", config.target
-    if target == DEFAULT_TARGET:
-        if len(targets) != 1:
-            held = f"the targets {', '.join(targets)}" if targets else "no target of its own"
-            raise InputError(f"{where}: {name} has {held}; name one column with 'target'.")
-        if target in table.column_names:
-            (target,) = targets
-        else:
-            table = table.rename_columns([target if held in targets else held for held in table.column_names])
-    return table, name, target
+    bunch = _fetch(config, where, tell)
+    table = pa.Table.from_pandas(bunch.frame, preserve_index=False)
+    for position, field in enumerate(table.schema):  # single quotes around texts are not part of a category
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            texts = pc.replace_substring_regex(table.column(position), "^'(.*)'$", "\\1")
+            table = table.set_column(position, field.name, texts)
+    name = f"set {config.name!r} of OpenML"
+    if config.target != DEFAULT_TARGET:
+        return table, name, config.target
+    targets = bunch.target_names
+    if len(targets) != 1:
+        described = f"the targets {', '.join(targets)}" if targets else "no target of its own"
+        raise InputError(f"{where}: {name} has {described}; name one column with 'target'.")
+    if DEFAULT_TARGET in table.column_names:
+        return table, name, targets[0]
+    renamed = {targets[0]: DEFAULT_TARGET}
+    return table.rename_columns([renamed.get(column, column) for column in table.column_names]), name, DEFAULT_TARGET
 
 
-def _fetch(name: str, version: int, where: str, lacking: str, tell: Callable[[str], None]) -> pa.Table:
-    with (
-        _patience(),
-        warnings.catch_warnings(record=True) as caught,
-        tempfile.TemporaryDirectory(prefix="learnkernels-openml-") as downloads,
-    ):
+def _fetch(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> Bunch:
+    """Return a data set as scikit-learn fetches it, or finds it on the disk."""
+    with _limited_silence(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             bunch = fetch_openml(
-                name,
-                version=version,
-                data_home=downloads,
+                str(config.name),
+                version=int(config.version or 0),
+                data_home=state_dir(),
                 as_frame=True,
                 parser="pandas",
                 read_csv_kwargs=AS_TABLES_ARE_READ,
@@ -110,24 +98,21 @@ def _fetch(name: str, version: int, where: str, lacking: str, tell: Callable[[st
             )
         except (OSError, EOFError, HTTPException) as error:
             raise TransferError(
-                f"{lacking}, and OpenML cannot be reached ({_reason(error)}); start again with a network, or give "
-                "the set as a file with 'source: file'."
+                f"{where}: {state_dir() / 'openml'} has no copy of set {config.name!r}, version {config.version}, and "
+                f"OpenML cannot be reached ({_reason(error)}); start again with a network, or give the set as a file "
+                "with 'source: file'."
             ) from None
         except (ValueError, KeyError) as error:
-            raise _explanation(error, name, version, where) from None
+            raise _explanation(error, config, where) from None
     for warning in caught:
-        if "network error" not in str(warning.message) and "Invalid cache" not in str(warning.message):
+        if "network error" not in str(warning.message):
             tell(f"{where}: {str(warning.message).splitlines()[0]}")
-    table = pa.Table.from_pandas(bunch.frame, preserve_index=False)
-    for i, field in enumerate(table.schema):  # single quotes around texts are no part of a category
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            table = table.set_column(i, field.name, pc.replace_substring_regex(table.column(i), "^'(.*)'$", "\\1"))
-    return table.replace_schema_metadata({TARGETS: "\n".join(bunch.target_names)})
+    return bunch
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
-    """Let no request of scikit-learn, which sets no limit itself, wait forever; one fetch at a time."""
+def _limited_silence() -> Iterator[None]:
+    """Let no request of scikit-learn, which has no limit itself, wait forever; one fetch at a time."""
     with _FETCHING:
         before = socket.getdefaulttimeout()
         socket.setdefaulttimeout(SILENT_SECONDS if before is None else before)
@@ -137,10 +122,13 @@ def _patience() -> Iterator[None]:
             socket.setdefaulttimeout(before)
 
 
-def _explanation(error: Exception, name: str, version: int, where: str) -> InputError:
+def _explanation(error: Exception, config: DatasetConfig, where: str) -> InputError:
+    name = config.name
     reason = str(error).splitlines()[0][:200].rstrip(".") if str(error) else type(error).__name__
     if "not found" in reason:
-        return InputError(f"{where}: OpenML has no set {name!r} of version {version}; correct 'name' or 'version'.")
+        return InputError(
+            f"{where}: OpenML has no set {name!r} of version {config.version}; correct 'name' or 'version'."
+        )
     if "Sparse ARFF" in reason:
         return InputError(
             f"{where}: set {name!r} of OpenML is sparse, which is not supported; give it as a LIBSVM file with "
@@ -148,11 +136,11 @@ def _explanation(error: Exception, name: str, version: int, where: str) -> Input
         )
     if "checksum" in reason:
         return TransferError(
-            f"{where}: what arrived of set {name!r} does not have the checksum that OpenML states; start again, or "
+            f"{where}: the download of set {name!r} does not have the checksum that OpenML states; start again, or "
             "give the set as a file with 'source: file'."
         )
     return InputError(
-        f"{where}: set {name!r}, version {version}, of OpenML cannot be used ({reason}); give it as a file with "
+        f"{where}: set {name!r}, version {config.version}, of OpenML cannot be used ({reason}); give it as a file with "
         "'source: file'."
     )
 
