@@ -1,4 +1,4 @@
-"""ca: continuous alignment, base kernels found one by one and weighted by how much each adds to the alignment."""
+"""ca: continuous alignment, a greedy search for base kernels that increase the alignment."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from ..targets import Target
 from .base import FoundKernels, KernelSearchLearner
 
 NEGLIGIBLE = 1e-6
-"""Share of the largest weight up to which a kernel that was added is not reported as found."""
+"""Kernels with at most this share of the largest weight are not returned."""
 
 SEARCH_ROWS = 2000
-"""Rows that parameters are searched on where there are more; weights and alignments always use all."""
+"""Default of `search_rows`."""
 
 SETTLED = 1e-3
-"""A step of log sigma this short is the last: Newton's leaves its square, times the curvature's error on bins."""
+"""Length of a step of log sigma at which Newton's method ends."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CA(KernelSearchLearner):
-    r"""Base kernels found one by one, each the one that raises the alignment with the target most.
+    r"""Greedy alignment maximization over a continuous family of base kernels.
 
     From :math:`K_0 = \varepsilon I`, each step adds the base kernel along which the centered alignment F grows fastest,
 
@@ -48,32 +48,31 @@ class CA(KernelSearchLearner):
     Parameters
     ----------
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
-        Of the base kernels.
+        Kind of the base kernels.
     per_feature : bool, default False
-        One bandwidth per feature (CA-nD) in place of one for all (CA-1D), of Gaussians. The search then starts from the
-        weighted mean of what CA-1D finds.
+        Whether each feature has its own bandwidth (CA-nD) instead of one for all (CA-1D). Requires Gaussians. The
+        search then starts from the weighted mean bandwidth that CA-1D finds.
     shrinkage : float, default 0
-        lambda of the formula, with the mean of the sigma of all features as target; for `per_feature` alone. Worth
+        Factor lambda, which shrinks sigma towards its mean over the features. Only used if `per_feature` is true; worth
         tuning over many decades.
     max_kernels : int, default 50
-        T, the most base kernels.
+        Largest number of base kernels (T).
     threshold : float, default 1e-3
-        theta: the search ends with the first step that adds no more than this to the alignment.
+        Gain in alignment (theta) at or below which a step is the last.
     largest_step : float, default 1
-        eta_max.
+        Largest weight (eta_max).
     eps : float, default 1e-10
-        epsilon.
+        Factor epsilon of the initial kernel.
     search_rows : int, default 2000
-        Most rows that sigma is searched on; a random subset beyond. The weights use all rows.
+        Number of rows for the search of sigma; a random subset if there are more. The weights use all rows.
     seed : int, default 0
-        Of that subset.
+        Random seed of the subset.
 
     Notes
     -----
-    The gradient F' is centered because K and K^* are, by corrections of rank one. For one sigma the candidates of a
-    search are compared on bins of distances, in one pass over the pairs; a local optimizer with the exact derivative
-    then polishes the best. O(m^2) time for each of its evaluations and O(m^2) memory on the search rows; on more rows
-    than those one pass over tiles an addition.
+    F' is centered because K and K^* are. With one sigma, candidates are compared on binned distances, and a local
+    optimizer with the exact derivative refines the best. Each evaluation takes O(m^2) time on the search rows, with
+    O(m^2) memory. With more rows, each addition takes one pass over tiles.
 
     References
     ----------
@@ -96,60 +95,92 @@ class CA(KernelSearchLearner):
 
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        Y = target.Y - target.Y.mean(axis=0)
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
-        pairs: FeaturePairs | RadialPairs
-        steepest: Callable[[np.ndarray], np.ndarray | float]
-        finite: Callable[[np.ndarray], KernelFamily]
-        if self.per_feature:
-            pairs = FeaturePairs(X[rows])
-            one = replace(self, per_feature=False, shrinkage=0.0).find(X, target)
-            start = np.full(X.shape[1], np.log(one.weights @ one.parameters[:, 0] / one.weights.sum()))
-            steepest, finite = partial(pairs.steepest, start=start, shrinkage=self.shrinkage), scaled_gaussians
-        else:
-            pairs = RadialPairs(self.kind, X[rows])
-            steepest, finite = partial(pairs.steepest, settled=SETTLED), partial(radial_kernels, self.kind)
+        pairs = self._pairs(X[rows])
+        steepest = self._steepest(pairs, X, target)
+        Y = target.Y - target.Y.mean(axis=0)
         ascent = Ascent(pairs, Y[rows] - Y[rows].mean(axis=0), self.eps)
-        U, weights, alignments, reached = list[np.ndarray](), np.empty(0), list[float](), ascent.alignment
+        log_sigmas: list[np.ndarray] = []
+        weights = np.empty(0)
+        alignments: list[float] = []
+        previous_alignment = ascent.alignment
         while len(weights) < self.max_kernels:
-            u = np.atleast_1d(steepest(ascent.gradient()))
-            candidates, new_weights = np.array([*U, u]), np.append(weights, ascent.add(u, self.largest_step))
+            log_sigma = np.atleast_1d(steepest(ascent.gradient()))
+            candidates = [*log_sigmas, log_sigma]
+            new_weights = np.append(weights, ascent.add(log_sigma, self.largest_step))
             alignment = ascent.alignment
             if len(rows) < m:
-                new_weights, alignment = self._weigh(gram_statistics(finite(candidates), X, Y), Y, weights)
+                statistics = gram_statistics(self._base_kernels(np.array(candidates)), X, Y)
+                new_weights, alignment = self._weights_on_all_rows(statistics, Y, weights)
             if not new_weights[-1] > 0:
                 break
-            U, weights = [*U, u], new_weights
+            log_sigmas = candidates
+            weights = new_weights
             alignments.append(alignment)
-            if alignment <= reached + self.threshold and len(weights) > 1:
-                break  # the last addition, which adds little, stays
-            reached = alignment
-        if not U:
+            if alignment <= previous_alignment + self.threshold and len(weights) > 1:
+                break
+            previous_alignment = alignment
+        if not log_sigmas:
             raise ValueError(
                 "no base kernel of the family aligns with the target; try another family or other features."
             )
-        carried = weights > NEGLIGIBLE * weights.max()
-        parameters = np.array(U)[carried]
-        return FoundKernels(finite(parameters), weights[carried], np.exp(parameters), tuple(alignments))
+        has_weight = weights > NEGLIGIBLE * weights.max()
+        parameters = np.array(log_sigmas)[has_weight]
+        return FoundKernels(
+            self._base_kernels(parameters), weights[has_weight], np.exp(parameters), tuple(alignments)
+        )
 
-    def _weigh(self, statistics: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return weights and alignment after the addition of the last kernel, on all rows.
+    def _pairs(self, X: Rows) -> FeaturePairs | RadialPairs:
+        """Return the base kernels over all pairs of rows, as functions of log sigma."""
+        if self.per_feature:
+            return FeaturePairs(X)
+        return RadialPairs(self.kind, X)
 
-        M and a begin with K_0, whose products with centered kernels are eps times their traces.
-        """
+    def _base_kernels(self, log_sigmas: np.ndarray) -> KernelFamily:
+        """Return the base kernels with the given log sigma, one row per kernel, as a finite family."""
+        if self.per_feature:
+            return scaled_gaussians(log_sigmas)
+        return radial_kernels(self.kind, log_sigmas)
+
+    def _steepest(
+        self, pairs: FeaturePairs | RadialPairs, X: Rows, target: Target
+    ) -> Callable[[np.ndarray], np.ndarray | float]:
+        """Return the function that maps the gradient F' to log sigma of the next base kernel."""
+        if isinstance(pairs, RadialPairs):
+            return partial(pairs.steepest, settled=SETTLED)
+        isotropic = replace(self, per_feature=False, shrinkage=0.0).find(X, target)
+        mean_sigma = isotropic.weights @ isotropic.parameters[:, 0] / isotropic.weights.sum()
+        start = np.full(X.shape[1], np.log(mean_sigma))
+        return partial(pairs.steepest, start=start, shrinkage=self.shrinkage)
+
+    def _weights_on_all_rows(
+        self, statistics: AlignmentStatistics, Y: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        """Return the weights after the addition of the last kernel, and the alignment, on all rows."""
         n = 1 + statistics.n_kernels
-        M, a = np.empty((n, n)), np.append(self.eps * np.vdot(Y, Y), statistics.target_products())
-        M[0, 0], M[0, 1:], M[1:, 1:] = self.eps**2 * (len(Y) - 1), self.eps * statistics.traces(), statistics.products()
+        # The first kernel is epsilon I, whose products with centered kernels are eps times their traces.
+        a = np.append(self.eps * np.vdot(Y, Y), statistics.target_products())
+        M = np.empty((n, n))
+        M[0, 0] = self.eps**2 * (len(Y) - 1)
+        M[0, 1:] = self.eps * statistics.traces()
         M[1:, 0] = M[0, 1:]
+        M[1:, 1:] = statistics.products()
         mu = np.concatenate([[1.0], weights, [0.0]])
-        before = M @ mu
-        products = float(mu @ a), float(a[-1]), float(mu @ before), float(before[-1]), float(M[-1, -1])
-        mu[-1] = best_step(*products, self.largest_step)
-        return mu[1:], float(mu @ a / (np.sqrt(mu @ M @ mu) * statistics.target_norm()))
+        products = M @ mu
+        mu[-1] = best_step(
+            a=float(mu @ a),
+            b=float(a[-1]),
+            c=float(mu @ products),
+            d=float(products[-1]),
+            e=float(M[-1, -1]),
+            largest=self.largest_step,
+        )
+        alignment = mu @ a / (np.sqrt(mu @ M @ mu) * statistics.target_norm())
+        return mu[1:], float(alignment)
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return whether sparse rows will do."""
+        """Return whether the rows may be sparse."""
         return self.kind == "gaussian" and not self.per_feature
 
     def require(self) -> None:
@@ -157,15 +188,17 @@ class CA(KernelSearchLearner):
         require_kind(self.kind)
         if self.per_feature and self.kind != "gaussian":
             raise ValueError(f"per_feature is for kind gaussian alone, got {self.kind}; leave one of them out.")
-        for name, low in (("shrinkage", 0.0), ("threshold", 0.0), ("max_kernels", 1), ("search_rows", 10)):
-            if not low <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be at least {low:g} and finite, got {getattr(self, name)}.")
-        for name in ("largest_step", "eps"):
-            positive(name, getattr(self, name))
+        lower_bounds = {"shrinkage": 0.0, "threshold": 0.0, "max_kernels": 1, "search_rows": 10}
+        for name, low in lower_bounds.items():
+            value = getattr(self, name)
+            if not low <= value < np.inf:
+                raise ValueError(f"{name} must be at least {low:g} and finite, got {value}.")
+        positive("largest_step", self.largest_step)
+        positive("eps", self.eps)
 
 
 class Ascent:
-    """The sum of epsilon I and base kernels added to it, on the rows that are searched; all centered.
+    """Sum of epsilon I and weighted base kernels on the search rows; all matrices are centered.
 
     Parameters
     ----------
@@ -176,53 +209,58 @@ class Ascent:
     """
 
     def __init__(self, pairs: RadialPairs | FeaturePairs, Y: np.ndarray, eps: float) -> None:
-        self.pairs, self.Y, m = pairs, Y, len(Y)
+        m = len(Y)
+        self.pairs = pairs
+        self.Y = Y
         self.target_norm = float(np.linalg.norm(Y.T @ Y))
         self.K = np.full((m, m), -eps / m)
         self.K.flat[:: m + 1] += eps
-        self.a, self.c = eps * float(np.vdot(Y, Y)), eps**2 * (m - 1)
+        self.target_product = eps * float(np.vdot(Y, Y))
+        self.squared_norm = eps**2 * (m - 1)
 
     @property
     def alignment(self) -> float:
         """Centered alignment with the target kernel."""
-        return float(self.a / (np.sqrt(self.c) * self.target_norm))
+        return float(self.target_product / (np.sqrt(self.squared_norm) * self.target_norm))
 
     def gradient(self) -> np.ndarray:
-        """Return F', shape (m, m); centered, as both its terms are."""
-        P = self.Y @ self.Y.T
-        P -= (self.a / self.c) * self.K
-        P /= np.sqrt(self.c) * self.target_norm
-        return P
+        """Return the centered gradient F', shape (m, m)."""
+        gradient = self.Y @ self.Y.T
+        gradient -= (self.target_product / self.squared_norm) * self.K
+        gradient /= np.sqrt(self.squared_norm) * self.target_norm
+        return gradient
 
     def add(self, u: np.ndarray, largest: float) -> float:
-        """Add the base kernel at u with its best weight, which is returned; O(m^2)."""
+        """Add the base kernel at u = log sigma with its best weight, and return the weight."""
         K_new = center_in_place(self.pairs.matrix(u))
-        b, d = float(np.vdot(self.Y, K_new @ self.Y)), float(np.vdot(K_new, self.K))
+        b = float(np.vdot(self.Y, K_new @ self.Y))
+        d = float(np.vdot(K_new, self.K))
         e = float(np.vdot(K_new, K_new))
-        eta = best_step(self.a, b, self.c, d, e, largest)
+        eta = best_step(self.target_product, b, self.squared_norm, d, e, largest)
         K_new *= eta
         self.K += K_new
-        self.a, self.c = self.a + eta * b, self.c + 2 * eta * d + eta**2 * e
+        self.target_product = self.target_product + eta * b
+        self.squared_norm = self.squared_norm + 2 * eta * d + eta**2 * e
         return eta
 
 
 def best_step(a: float, b: float, c: float, d: float, e: float, largest: float) -> float:
-    r"""Return the step in [0, `largest`] that aligns best.
+    r"""Return the step in [0, `largest`] with the highest alignment.
 
     .. math:: \max_\eta \; (a + b\eta) / \sqrt{c + 2d\eta + e\eta^2}
 
     Parameters
     ----------
     a, b : float
-        Products of the kernel and of the one added with the target kernel.
+        Products of the target kernel with the current kernel and with the new one.
     c, d, e : float
-        Products of the kernel with itself, of both, and of the one added with itself.
+        Squared norm of the current kernel, product of both kernels, and squared norm of the new one.
     largest : float
-        eta_max.
+        Largest step (eta_max).
 
     Notes
     -----
-    The only stationary point is ``(ad - bc) / (bd - ae)``; comparing it with the ends tells whether it is a maximum.
+    The only stationary point is ``(ad - bc) / (bd - ae)``. It is compared with both ends, as it may be a minimum.
 
     References
     ----------
@@ -232,5 +270,8 @@ def best_step(a: float, b: float, c: float, d: float, e: float, largest: float) 
     def alignment(eta: float) -> float:
         return (a + b * eta) / np.sqrt(c + 2 * d * eta + e * eta**2)
 
-    stationary = (a * d - b * c) / (b * d - a * e) if b * d != a * e else 0.0
-    return max((0.0, min(max(stationary, 0.0), largest), largest), key=alignment)
+    stationary = 0.0
+    if b * d != a * e:
+        stationary = (a * d - b * c) / (b * d - a * e)
+    candidates = (0.0, min(max(stationary, 0.0), largest), largest)
+    return max(candidates, key=alignment)
