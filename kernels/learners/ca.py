@@ -127,9 +127,7 @@ class CA(KernelSearchLearner):
             )
         has_weight = weights > NEGLIGIBLE * weights.max()
         parameters = np.array(log_sigmas)[has_weight]
-        return FoundKernels(
-            self._base_kernels(parameters), weights[has_weight], np.exp(parameters), tuple(alignments)
-        )
+        return FoundKernels(self._base_kernels(parameters), weights[has_weight], np.exp(parameters), tuple(alignments))
 
     def _pairs(self, X: Rows) -> FeaturePairs | RadialPairs:
         """Return the base kernels over all pairs of rows, as functions of log sigma."""

@@ -1,10 +1,9 @@
-"""rfm: the recursive feature machine, base kernels in metrics learned from the gradients of a regression."""
+"""rfm: the recursive feature machine, base kernels in metrics learned from gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -33,77 +32,76 @@ from .alignf import Alignf
 from .base import AlignmentLearner, FoundKernels, KernelSearchLearner
 from .closed_form import Unif
 
-WEIGHTS: dict[str, AlignmentLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
-"""How base kernels in all metrics are weighted."""
+WEIGHT_LEARNERS: dict[str, AlignmentLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
+"""Learners of the weights of the base kernels, by the value of `weights`."""
 
-LAST = 3
-"""Most rounds of "auto"."""
+MOST_ROUNDS = 3
+"""Largest number of rounds with ``rounds="auto"``."""
 
 GAIN = 0.01
-"""Share of the squared error of halves that a second round must save for a third to be learned."""
+"""Share of the squared error on both halves that the second round must save before a third is learned."""
 
 LEAST_ROWS = 20
-"""Distinct rows from which on two-fold cross-fitting selects the base kernels."""
+"""Smallest number of distinct rows with which base kernels are selected by two-fold cross-fitting."""
 
 SEARCH_ROWS = 1500
-"""Rows that metrics are learned on where there are more; weights and alignments always use all."""
+"""Default of `search_rows`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RFM(KernelSearchLearner):
     r"""Recursive feature machine: base kernels in metrics learned from gradients of the prediction.
 
-    A recursive feature machine that keeps several metrics and several kernels: Gaussians and Laplacians around the
-    median distance, in the metric in which every feature has a standard deviation of one, and in metrics that are
-    learned from it. Each round fits a ridge regression in the metric of the round before, and takes the average outer
-    product of its gradients for the next one (`learned_metrics`). Base kernels of unit trace in all metrics at once are
-    then weighted together.
+    Base kernels are Gaussians and Laplacians with bandwidths around the median distance. They use several metrics: one
+    in which every feature has a standard deviation of one, and metrics learned from it. Each round fits a ridge
+    regression in the metric of the previous round. The average outer product of its gradients is the next metric
+    (`learned_metrics`). All base kernels have unit trace and are then weighted together.
 
     Parameters
     ----------
     metric : {"both", "diagonal", "full"}, default "both"
-        Whether features are weighted, mapped by a matrix, or the base kernels are taken in metrics of both kinds.
+        Learned metrics: weights of the features, a matrix that maps them, or both.
     rounds : int or "auto", default "auto"
-        After how many rounds metrics are taken; 0 for no learned metric. With "auto" none, those of round 1, those of
-        the last round or both are taken, whichever predicts best. The last round is the second, or the third where the
-        second is worth `GAIN`. Of more than `COMPONENTS` features there is one metric more to choose, that of their
-        principal components, unless it is to be diagonal.
+        Number of rounds; 0 learns no metric. "auto" selects by cross-fitting: no learned metric, round 1, the last
+        round, or rounds 1 and last. The last round is the second, or the third if the second reduces the squared error
+        by 1 %. With more than 50 features, the metric of their principal components is another candidate, unless
+        `metric` is "diagonal".
     kernels : {"auto", "both", "gaussian", "laplacian", "wide"}, default "auto"
-        Which base kernels are taken: Gaussians and Laplacians, either of them, or Gaussians of larger width; with
-        "auto" those that predict best.
+        Base kernels: Gaussians and Laplacians, only one of these, or Gaussians of larger bandwidth. "auto" selects by
+        cross-fitting.
     weights : {"unif", "alignf"}, default "unif"
-        How base kernels are weighted.
+        Learner of the weights of the base kernels.
     rank : int, default 100
-        Most new features of a full metric.
+        Largest number of features to which a full metric maps.
     search_rows : int, default 1500
-        Most rows that metrics are learned and choices made on; a random subset beyond. Metrics of two rounds must then
-        save `GAIN`, as each base kernel costs time on all rows. The scales of base kernels, and their alignments where
-        no metric is learned, are those of all rows.
+        Number of rows for learning metrics and for selection; a random subset if there are more. Rounds 1 and last are
+        then selected together only if this saves 1 % of the squared error. The scales of the base kernels, and the
+        alignments without a learned metric, use all rows.
     seed : int, default 0
-        Of that subset, and of its halves.
+        Random seed of the subset and of the halves for cross-fitting.
     scaled : bool, default False
-        Whether features are in comparable units already, and are taken as they are in place of those of their spread.
+        Whether features already have comparable units. They are then not divided by their standard deviations.
     codes : tuple of int, default ()
-        Columns of X that hold codes of levels, as tables have for categories of many levels. They have no part in the
-        metrics: next to the other base kernels stands one for each, which is one where two rows have the same level.
+        Columns of X that hold codes of categories. They are not part of the metrics. Each adds one base kernel, which
+        is one if two rows have the same category.
     code_names : tuple of str, default ()
         Names of these columns; by default their positions.
     scores : bool or "auto", default "auto"
-        Whether each feature of more than two values stands next to its normal score, which is a function of its rank,
-        as another one (`NormalScoresFamily`). With "auto" where there are no more than `COMPONENTS` of these.
+        Whether to append the normal score of each feature with more than two values (`NormalScoresFamily`). "auto"
+        appends them if there are at most 50.
 
     Notes
     -----
-    Leave-one-out residuals of the rows that trained a metric are too small, and choose learned metrics where these do
-    harm. Two halves of the search rows therefore choose: each learns metrics, fits ridge
-    regressions (the ridge by leave-one-out, in closed form) and predicts the other. ``alignf``, too, takes alignments
-    on each half of base kernels in the metrics of the other, and the mean of the weights that follow and of equal ones.
-    `FoundKernels.alignments` are those of each round on the test half.
+    Leave-one-out residuals on the rows that trained a metric are too small to select metrics by. The search rows are
+    therefore split in two halves. Each learns metrics, fits ridge regressions (with the ridge by leave-one-out, in
+    closed form) and predicts the other half. ``alignf`` also computes alignments on each half, for base kernels in the
+    metrics of the other, and averages its weights with equal ones. `FoundKernels.alignments` are those of each round on
+    the test half.
 
-    Copies of a row with one target are treated as one row of their weights. Features need no scaling. A round costs
-    ``O(m^3 + m^2 d q)`` time on the search rows, and on the halves a quarter of that; a choice an eigenproblem of half
-    of the rows. sigma of a found base kernel is, for each feature, the difference by which it falls to 1 / e where two
-    rows differ in that feature alone.
+    Copies of a row with one target are treated as one weighted row. Features need no scaling. A round takes
+    ``O(m^3 + m^2 d q)`` time on the search rows, and a quarter of that on the halves. A selection takes an
+    eigendecomposition for half of the rows. The parameters sigma of a base kernel are, for each feature, the difference
+    at which the kernel falls to 1 / e if two rows differ only in that feature.
 
     References
     ----------
@@ -131,137 +129,181 @@ class RFM(KernelSearchLearner):
 
     def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        m = X.shape[0]
-        rows = drawn_rows(m, self.search_rows, self.seed)
-        given = None if sample_weight is None else sample_weight[rows]
-        some, _, Y, w = distinct_examples(X[rows], target.Y[rows], given)
-        searched, columns = Examples(X[rows[some]], Y, w), FeatureColumns.of(X.shape[1], self.codes, self.code_names)
-        if self.scores in (True, "auto"):
-            knots = normal_scores(searched.X, searched.w)
-            knots = tuple(None if j in self.codes else one for j, one in enumerate(knots))
-            if self.scores is True or 0 < sum(one is not None for one in knots) <= COMPONENTS:
-                d, scored = X.shape[1], np.array([j for j, one in enumerate(knots) if one is not None], dtype=np.intp)
-                found = replace(self, scores=False).find(scores_beside(X, knots), target, C, sample_weight)
-                # Where rows differ in one feature alone, by a deviation, its score does by about one.
-                by_value, by_score = 1.0 / found.parameters[:, :d], 1.0 / found.parameters[:, d:]
-                spread = spread_of(searched.X[:, scored], searched.w).map
-                by_value[:, scored] = np.hypot(by_value[:, scored], by_score * spread)
-                with np.errstate(divide="ignore"):  # a feature that does not count
-                    return replace(found, family=NormalScoresFamily(found.family, knots), parameters=1.0 / by_value)
-        halves = self._halves(searched, columns)
-        choice = self._chosen(halves, GAIN if X.shape[0] > self.search_rows else 0.0)
-        near = halves[0].rounds[1].ridge if halves and 1 in halves[0].rounds else None
-        metrics = choice.metrics(self._rounds(searched, columns, choice.rounds, near))
-        family, sigmas = columns.union(metrics, searched, choice.kind)
-        statistics = gram_statistics(family, searched.X, searched.Y, sample_weight=searched.w)
-        weights = _weigh(self.weights, statistics, halves, choice)
-        carried = weights > 0
+        rows = drawn_rows(X.shape[0], self.search_rows, self.seed)
+        row_weights = None if sample_weight is None else sample_weight[rows]
+        first, _, Y, w = distinct_examples(X[rows], target.Y[rows], row_weights)
+        examples = Examples(X[rows[first]], Y, w)
+        columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
+        knots = self._knots(examples)
+        if knots:
+            without_scores = replace(self, scores=False)
+            found = without_scores.find(scores_beside(X, knots), target, C, sample_weight)
+            return _with_scores(found, knots, examples)
+        halves = self._halves(examples, columns)
+        is_sample = X.shape[0] > self.search_rows
+        choice = self._best_choice(halves, GAIN if is_sample else 0.0)
+        first_ridge = None
+        if halves and 1 in halves[0].rounds:
+            first_ridge = halves[0].rounds[1].ridge
+        metrics = choice.metrics(self._rounds(examples, columns, choice.rounds, first_ridge))
+        family, sigmas = columns.union(metrics, examples, choice.kind)
+        statistics = gram_statistics(family, examples.X, examples.Y, sample_weight=examples.w)
+        weights = _fit_weights(self.weights, statistics, halves, choice)
+        alignments: list[float] = []
+        if halves:
+            alignments = np.mean([half.alignments for half in halves], axis=0).tolist()
+        has_weight = weights > 0
         return FoundKernels(
-            family.subset(np.flatnonzero(carried).tolist()),
-            weights[carried],
-            sigmas[carried],
-            tuple(np.mean([half.alignments for half in halves], axis=0).tolist()) if halves else (),
+            family.subset(np.flatnonzero(has_weight).tolist()),
+            weights[has_weight],
+            sigmas[has_weight],
+            tuple(alignments),
         )
 
+    def _knots(self, examples: Examples) -> tuple[np.ndarray | None, ...]:
+        """Return the knots of the normal scores to append, one entry per feature, or () for no scores."""
+        if self.scores not in (True, "auto"):
+            return ()
+        knots = list(normal_scores(examples.X, examples.w))
+        for code in self.codes:
+            knots[code] = None
+        n_scores = sum(feature_knots is not None for feature_knots in knots)
+        if self.scores is True or 0 < n_scores <= COMPONENTS:
+            return tuple(knots)
+        return ()
+
     def _halves(self, examples: Examples, columns: FeatureColumns) -> list[SplitHalf]:
-        """Return how each of two halves predicts the other; none where rows are too few, or half of them too alike."""
+        """Return both halves, each as training rows for the other, or [] if they are too small or constant."""
         if len(examples.X) < LEAST_ROWS:
             return []
-        last = LAST if self.rounds == "auto" else self.rounds
-        wide = self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS
-        every = (*range(last + 1), *[UNSUPERVISED] * wide)
+        last_round = first_rounds = self.rounds
+        if last_round == "auto" or first_rounds == "auto":
+            last_round, first_rounds = MOST_ROUNDS, 2
+        numbers = list(range(last_round + 1))
+        if self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS:
+            numbers.append(UNSUPERVISED)
         try:
-            one, other = examples.halves(self.seed)
-            pairs = (one, other), (other, one)
-            halves = [SplitHalf(train, test, columns, self._rounds(train, columns, every)) for train, test in pairs]
+            first, second = examples.halves(self.seed)
+            halves = [
+                SplitHalf(train, test, columns, self._rounds(train, columns, numbers))
+                for train, test in ((first, second), (second, first))
+            ]
             for half in halves:
-                half.learn(2 if self.rounds == "auto" else last)
-        except ValueError:  # no metric can be learned of one of them
+                half.learn(first_rounds)
+        except ValueError:  # no metric can be learned on one half
             return []
         return halves
 
-    def _chosen(self, halves: Sequence[SplitHalf], gain: float) -> KernelChoice:
-        """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics.
-
-        Of equals the first is taken. Metrics of round 1 and the last must save a share `gain` over those of the last.
-        """
+    def _best_choice(self, halves: Sequence[SplitHalf], gain: float) -> KernelChoice:
+        """Return the choice with the lowest error: metrics with the first kind of base kernels, then the kind."""
         kinds = COMBINED_KERNELS if self.kernels == "auto" else (self.kernels,)
-
-        def best(rounds: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> tuple[KernelChoice, float]:
-            choices = [KernelChoice(*one) for one in product(rounds, kinds)]
-            errors = np.sum([half.errors(choices) for half in halves], axis=0)
-            return choices[int(np.argmin(errors))], float(errors.min())
-
-        if self.rounds != "auto":
-            first = KernelChoice(tuple(sorted({0, self.rounds})), kinds[0])
-            return best([first.rounds], kinds)[0] if halves and len(kinds) > 1 else first
-        if not halves:
-            return KernelChoice((0,), kinds[0])
-        wide = [(UNSUPERVISED,)] * (UNSUPERVISED in halves[0].rounds)
-        choice, error = best([(0,), (0, 1), *wide], kinds[:1])
-        for last in range(2, LAST + 1):
-            try:
-                for half in halves:
-                    half.learn(last)
-            except ValueError:  # its prediction is constant
-                break
-            further, its_error = best([(0, last)], kinds[:1])
-            both, error_of_both = best([(0, 1, last)], kinds[:1])
-            if error_of_both < (1.0 - gain) * its_error:
-                further, its_error = both, error_of_both
-            enough = its_error > (1.0 - GAIN) * error
-            if its_error < error:
-                choice, error = further, its_error
-            if enough:
-                break
-        return best([choice.rounds], kinds)[0] if len(kinds) > 1 else choice
+        if self.rounds == "auto":
+            choice = _best_metrics(halves, kinds[0], gain)
+        else:
+            choice = KernelChoice(tuple(sorted({0, self.rounds})), kinds[0])
+        if halves and len(kinds) > 1:
+            choice, _ = _lowest_error(halves, [KernelChoice(choice.rounds, kind) for kind in kinds])
+        return choice
 
     def _rounds(
         self, examples: Examples, columns: FeatureColumns, numbers: Sequence[int], near: float | None = None
     ) -> Iterator[Round]:
-        """Give the rounds of some numbers, and learn no further ones; the first ridge is near a given one."""
-        kinds = [kind for kind in ("diagonal", "full") if self.metric in (kind, "both")]
+        """Yield the rounds with the given numbers; `near` is close to the best ridge of the first regression."""
         X = examples.X[:, columns.others]
         if UNSUPERVISED in numbers:
             yield Round(UNSUPERVISED, (components_of(X, examples.w),))
+        kinds = ["diagonal", "full"] if self.metric == "both" else [self.metric]
         start = metric_of(X, examples.w, self.scaled)
-        learned = learned_metrics(X, examples.Y, kinds, max(numbers), self.rank, examples.w, start, near)
-        yield from (one for one in learned if one.number in numbers)
+        for learned in learned_metrics(X, examples.Y, kinds, max(numbers), self.rank, examples.w, start, near):
+            if learned.number in numbers:
+                yield learned
 
     def for_features(self, features: Any) -> RFM:
-        """Return the learner for the features of a table: whether in one unit, and which are codes."""
+        """Return the learner with the units and codes of the features of a table."""
         names = tuple(features.owners[code] for code in features.codes)
         return replace(self, codes=features.codes, code_names=names, scaled=features.scaled)
 
     def searches_sample(self, statistics: AlignmentStatistics) -> bool:
-        """Return whether there are more rows than are searched; equal weights follow from these alone."""
+        """Return whether all that is learned comes from the search rows, as equal weights do."""
         return statistics.n_rows > self.search_rows and self.weights == "unif" and statistics.sample_weight is None
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return whether sparse rows will do: gradients are dense."""
+        """Return False, as gradients are dense."""
         return False
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
-        for name, low in (("rank", 1), ("search_rows", 10), *([("rounds", 0)] if self.rounds != "auto" else [])):
-            whole_number(name, getattr(self, name), low)
+        whole_number("rank", self.rank, 1)
+        whole_number("search_rows", self.search_rows, 10)
+        if self.rounds != "auto":
+            whole_number("rounds", self.rounds, 0)
         if self.scores not in (True, False, "auto"):
             raise ValueError(f"scores must be true, false or auto, got {self.scores!r}.")
-        known_values = {"metric": ("both", "diagonal", "full"), "kernels": ("auto", *KINDS), "weights": tuple(WEIGHTS)}
-        for name, known in known_values.items():
-            require_one_of(name, getattr(self, name), known)
+        require_one_of("metric", self.metric, ("both", "diagonal", "full"))
+        require_one_of("kernels", self.kernels, ("auto", *KINDS))
+        require_one_of("weights", self.weights, tuple(WEIGHT_LEARNERS))
 
 
-def _weigh(rule: str, statistics: AlignmentStatistics, halves: Sequence[SplitHalf], choice: KernelChoice) -> np.ndarray:
-    """Return weights of the centered base kernels as they are, from those of the same of unit trace."""
+def _with_scores(found: FoundKernels, knots: tuple[np.ndarray | None, ...], examples: Examples) -> FoundKernels:
+    """Return base kernels found on rows with normal scores as base kernels of rows without them."""
+    d = len(knots)
+    has_score = np.array([feature_knots is not None for feature_knots in knots])
+    rates = 1.0 / found.parameters[:, :d]
+    score_rates = 1.0 / found.parameters[:, d:]
+    # Along one feature, the score changes by about one per standard deviation.
+    scores_per_unit = spread_of(examples.X[:, has_score], examples.w).map
+    rates[:, has_score] = np.hypot(rates[:, has_score], score_rates * scores_per_unit)
+    with np.errstate(divide="ignore"):  # sigma is infinite for a feature without influence
+        sigmas = 1.0 / rates
+    return replace(found, family=NormalScoresFamily(found.family, knots), parameters=sigmas)
+
+
+def _lowest_error(halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]) -> tuple[KernelChoice, float]:
+    """Return the first choice with the lowest error over both halves, and this error."""
+    errors = np.sum([half.errors(choices) for half in halves], axis=0)
+    return choices[int(np.argmin(errors))], float(errors.min())
+
+
+def _best_metrics(halves: Sequence[SplitHalf], kind: str, gain: float) -> KernelChoice:
+    """Return the rounds whose metrics have the lowest error; round 1 with the last must save a share `gain`."""
+    if not halves:
+        return KernelChoice((0,), kind)
+    candidates = [(0,), (0, 1)]
+    if UNSUPERVISED in halves[0].rounds:
+        candidates.append((UNSUPERVISED,))
+    choice, error = _lowest_error(halves, [KernelChoice(rounds, kind) for rounds in candidates])
+    for number in range(2, MOST_ROUNDS + 1):
+        try:
+            for half in halves:
+                half.learn(number)
+        except ValueError:  # the prediction is constant
+            break
+        last, last_error = _lowest_error(halves, [KernelChoice((0, number), kind)])
+        both, both_error = _lowest_error(halves, [KernelChoice((0, 1, number), kind)])
+        if both_error < (1.0 - gain) * last_error:
+            last, last_error = both, both_error
+        gains_little = last_error > (1.0 - GAIN) * error
+        if last_error < error:
+            choice, error = last, last_error
+        if gains_little:
+            break
+    return choice
+
+
+def _fit_weights(
+    weights: str, statistics: AlignmentStatistics, halves: Sequence[SplitHalf], choice: KernelChoice
+) -> np.ndarray:
+    """Return weights of the centered base kernels, which are learned for kernels of unit trace."""
+    learner = WEIGHT_LEARNERS[weights]
     scales = statistics.traces()
-    if rule == "unif" or not halves or not choice.supervised:
-        M = NormalizedProducts(statistics, np.arange(statistics.n_kernels), scales)
-        return np.asarray(WEIGHTS[rule].fit_weights(M, M.target).weights / scales)
-    products = [half.products(choice) for half in halves]
-    M, a = (np.sum(parts, axis=0) for parts in zip(*products, strict=True))
+    if weights == "unif" or not halves or not choice.supervised:
+        products = NormalizedProducts(statistics, np.arange(statistics.n_kernels), scales)
+        return np.asarray(learner.fit_weights(products, products.target).weights / scales)
+    products_of_halves = [half.products(choice) for half in halves]
+    M = np.sum([products for products, _ in products_of_halves], axis=0)
+    a = np.sum([target_products for _, target_products in products_of_halves], axis=0)
     varying = np.flatnonzero(M.diagonal() > 0)
-    weights = np.full(statistics.n_kernels, 1.0 / statistics.n_kernels)
-    found = WEIGHTS[rule].fit_weights(M[np.ix_(varying, varying)], a[varying]).weights
-    weights[varying] += found / found.sum()
-    return np.asarray(weights / scales)
+    learned = learner.fit_weights(M[np.ix_(varying, varying)], a[varying]).weights
+    averaged = np.full(statistics.n_kernels, 1.0 / statistics.n_kernels)
+    averaged[varying] += learned / learned.sum()
+    return np.asarray(averaged / scales)

@@ -11,7 +11,7 @@ from learnkernels.kernels.centering import Centering, center_gram
 from learnkernels.kernels.families import FamilyUnion, GaussianFamily, LaplacianFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.composed import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
-from learnkernels.kernels.learners.rfm import LAST
+from learnkernels.kernels.learners.rfm import MOST_ROUNDS
 from learnkernels.kernels.search import metric as searching
 from learnkernels.kernels.search.metric import (
     COMBINED_KERNELS,
@@ -379,9 +379,9 @@ def test_metrics_of_two_rounds_must_save_a_share_of_the_error_of_a_sample(monkey
             return np.array([errors[one.rounds] for one in choices])
 
     learner = RFM(kernels="both")
-    assert learner._chosen([Told(), Told()], 0.0).rounds == (0, 1, 3)
-    assert learner._chosen([Told(), Told()], 0.02).rounds == (0, 3)
-    assert learner._chosen([Told(), Told()], 0.005).rounds == (0, 1, 3)
+    assert learner._best_choice([Told(), Told()], 0.0).rounds == (0, 1, 3)
+    assert learner._best_choice([Told(), Told()], 0.02).rounds == (0, 3)
+    assert learner._best_choice([Told(), Told()], 0.005).rounds == (0, 1, 3)
 
 
 @pytest.mark.parametrize(("metric", "gain", "last"), [("both", 0.0, 3), ("full", 1.0, 2), ("diagonal", 0.01, None)])
@@ -442,7 +442,7 @@ def test_of_many_features_principal_components_are_one_metric_more_to_choose():
     found, names = find()
     assert "principal components" in names
     assert names.count("principal components") == len(names.split(" in ")) - 1  # in no other metric beside it
-    assert len(found.alignments) in (LAST, LAST + 1)  # of rounds, which components are not
+    assert len(found.alignments) in (MOST_ROUNDS, MOST_ROUNDS + 1)  # of rounds, which components are not
     for without in ({"rounds": 1}, {"metric": "diagonal"}, {"d": searching.COMPONENTS // 2}):
         assert "principal components" not in find(**without)[1]
     models = [KernelLearningRegressor(learner=RFM(rounds=rounds)) for rounds in ("auto", 0)]
