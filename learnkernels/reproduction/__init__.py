@@ -1,1 +1,1 @@
-"""Tables and figures of the papers, computed again and compared with what the papers print: `learnkernels papers`."""
+"""Reproduction of the tables and figures of the papers: `learnkernels papers`."""

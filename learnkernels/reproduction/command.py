@@ -45,42 +45,61 @@ def papers(
     with user_errors(f"what was computed is kept, {GOES_ON}"):
         chosen = choose_items(names or [], folder, quick)
         if listed:
-            shown = [{"item": one.name, "paper": one.paper, "where": one.where, "title": one.title} for one in chosen]
-            show_table(shown, folded=("where", "title"))
+            _list_items(chosen)
             return
-        source = None if only_report else data_folder(str(data_dir) if data_dir else None, folder)
+        source = None
+        if not only_report:
+            source = data_folder(str(data_dir) if data_dir else None, folder)
         set_up(verbose)
-        from .flow import papers as flow
+        # Prefect is imported late: `--list` and errors of the user need no server.
+        from .flow import papers as papers_flow
         from .flow import report_papers
 
+        report_path = str(report) if report else None
         with prefect_runs("papers"):
             if only_report:
-                result = report_papers(str(folder), quick, str(report) if report else None)
+                result = report_papers(str(folder), quick, report_path)
             else:
                 if source is None:
                     err.print("there is no folder of data files; sets are fetched from OpenML, where it has them.")
-                result = flow(names or [], str(folder), source, quick, str(report) if report else None)
-    _show_papers(result, {one.name: one for one in chosen})
+                result = papers_flow(names or [], str(folder), source, quick, report_path)
+    _print_result(result, {item.name: item for item in chosen})
 
 
-def _show_papers(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> None:
-    """Print what became of each item, what does not hold, and what failed; the report comes last."""
-    from .judge import total
+def _list_items(items: list[PaperItem]) -> None:
+    rows = [{"item": item.name, "paper": item.paper, "where": item.where, "title": item.title} for item in items]
+    show_table(rows, folded=("where", "title"))
+
+
+def _print_result(result: Mapping[str, Any], items: Mapping[str, PaperItem]) -> None:
+    """Print the counts of the items, failures, and the path of the report; exit with 1 after failures."""
+    from .judge import sum_summaries
     from .report import overview_row
 
     outcomes = result["outcomes"]
     if outcomes:
-        rows = [overview_row(items[one["item"]], one["summary"], one["status"]) for one in outcomes]
+        rows = [overview_row(items[outcome["item"]], outcome["summary"], outcome["status"]) for outcome in outcomes]
         show_table(rows, "the papers, reproduced", [*rows[0]][2:])
-        of = total([one["summary"] for one in outcomes if one["summary"]])
-        numbers = f"numbers {of['within_two']} of {of['numbers']} within 2 sd; " if of["numbers"] else ""
-        say(f"{numbers}claims {of['claims_hold']} of {of['claims']} hold")
-    say(
-        *(f"not reproduced: {one['item']}: {sentence}" for one in outcomes for sentence in one["not_holding"]),
-        *(f"check fails: {sentence}" for one in outcomes for sentence in one["failing"]),
-        *(f"{one['status']}: {one['item']}: {one['reason']}" for one in outcomes if one["status"] != "done"),
-        f"report: {result['report']}",
-    )
-    ran = any(one["status"] == "done" for one in outcomes)
-    if any(one["status"] == "failed" or one["failing"] for one in outcomes) or (outcomes and not ran):
+        total = sum_summaries([outcome["summary"] for outcome in outcomes if outcome["summary"]])
+        counts = f"claims {total['claims_hold']} of {total['claims']} hold"
+        if total["numbers"]:
+            counts = f"numbers {total['within_two']} of {total['numbers']} within 2 sd; {counts}"
+        say(counts)
+    lines = []
+    for outcome in outcomes:
+        lines += [f"not reproduced: {outcome['item']}: {sentence}" for sentence in outcome["not_holding"]]
+    for outcome in outcomes:
+        lines += [f"check fails: {sentence}" for sentence in outcome["failing"]]
+    for outcome in outcomes:
+        if outcome["status"] != "done":
+            lines.append(f"{outcome['status']}: {outcome['item']}: {outcome['reason']}")
+    say(*lines, f"report: {result['report']}")
+    if outcomes and not _succeeded(outcomes):
         raise typer.Exit(1)
+
+
+def _succeeded(outcomes: list[Mapping[str, Any]]) -> bool:
+    """Return whether at least one item was run, no item failed and no check fails."""
+    if any(outcome["status"] == "failed" or outcome["failing"] for outcome in outcomes):
+        return False
+    return any(outcome["status"] == "done" for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""Figures of the papers' items: what the papers draw, and alignment against error."""
+"""Figures of the papers' items: the published figures, and alignment against error."""
 
 from __future__ import annotations
 
@@ -21,53 +21,66 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FIGURE_BYTES = 120_000
-"""Most that a figure takes, so that a report can be kept under version control."""
+"""Largest size of a figure, so that reports can be kept under version control."""
 
-WITH_TRIALS = 6
-"""Data sets up to which the figure of alignments shows each trial, and not the means alone."""
+MAX_DATASETS_WITH_TRIALS = 6
+"""With more data sets, the figure of alignments shows means instead of trials."""
 
-SHOWN_PLACES = 10
-"""Places of a curve that each have a tick."""
+MAX_TICKS = 10
+"""A curve with more points gets default ticks instead of one tick per point."""
 
 
-def figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
-    """Return the figures of a comparison: the paper's, and alignment against error."""
-    drawn: dict[str, Figure | None] = {}
+def item_figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
+    """Return the figures of a comparison by name: the published figure, and alignment against error."""
+    figures: dict[str, Figure | None] = {}
     kind = item.figure.kind
-    if kind == "curves" and len(placed(folds)):
-        drawn["curves"] = curves_figure(folds, item.figure)
+    if kind == "curves" and not trials_on_curves(folds).empty:
+        figures["curves"] = curves_figure(folds, item.figure)
     elif kind == "weights":
-        drawn["weights"] = weights_figure(folds, item.figure.learners)
+        figures["weights"] = weights_figure(folds, item.figure.learners)
     elif kind == "ranks":
-        drawn["ranks"] = ranks_figure(folds)
+        figures["ranks"] = ranks_figure(folds)
     if folds["alignment"].notna().any():
-        if kind == "curves":
-            drawn["alignment"] = _mean_alignment_figure(_by_panel(folds), colors_of(folds))
-        elif folds["dataset"].nunique() > WITH_TRIALS:
-            drawn["alignment"] = _mean_alignment_figure(folds.assign(place=0.0), colors_of(folds))
-        else:
-            drawn["alignment"] = alignment_figure(folds, summarize(folds))
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+        figures["alignment"] = _alignment_against_error(item, folds)
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def _alignment_against_error(item: PaperItem, folds: pd.DataFrame) -> Figure | None:
+    """Return alignment against error: trials for a few data sets, and otherwise means."""
+    if item.figure.kind == "curves":
+        return _mean_alignment_figure(_trials_by_panel(folds), colors_of(folds))
+    if folds["dataset"].nunique() > MAX_DATASETS_WITH_TRIALS:
+        return _mean_alignment_figure(folds.assign(place=0.0), colors_of(folds))
+    return alignment_figure(folds, summarize(folds))
 
 
 def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
     """Return test error ± deviation along the last word of data set names: one panel per name, one line per learner."""
-    table, colors = _by_panel(folds), colors_of(folds)
+    trials = _trials_by_panel(folds)
+    colors = colors_of(folds)
 
-    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
-        along = trials.groupby("place")["error"].agg(["mean", "std"]).sort_index()
+    def draw_curve(axis: Axes, learner_trials: pd.DataFrame, style: dict[str, Any]) -> None:
+        errors = learner_trials.groupby("place")["error"].agg(["mean", "std"]).sort_index()
         axis.errorbar(
-            along.index.to_numpy(), along["mean"].to_numpy(), along["std"].fillna(0.0).to_numpy(),
-            ls="--" if style["label"] == GRID_SEARCH_TITLE else "-", lw=1.2, ms=4, capsize=2,
-            marker=_marker(style["label"], colors), **style,
-        )  # fmt: skip
+            errors.index.to_numpy(),
+            errors["mean"].to_numpy(),
+            errors["std"].fillna(0.0).to_numpy(),
+            ls="--" if style["label"] == GRID_SEARCH_TITLE else "-",
+            lw=1.2,
+            ms=4,
+            capsize=2,
+            marker=_marker(style["label"], colors),
+            **style,
+        )
 
-    figure = by_learner(table, colors, draw, xlabel=config.x or "", ylabel=_error_label(folds))
-    for axis in figure.axes if figure is not None else ():
-        places = sorted(table.loc[table["dataset"] == axis.get_title(), "place"].unique())
+    figure = by_learner(trials, colors, draw_curve, xlabel=config.x or "", ylabel=_error_label(folds))
+    if figure is None:
+        return None
+    for axis in figure.axes:
+        places = sorted(trials.loc[trials["dataset"] == axis.get_title(), "place"].unique())
         if config.log and places:
             axis.set_xscale("log")
-        if 0 < len(places) <= SHOWN_PLACES:
+        if 0 < len(places) <= MAX_TICKS:
             axis.set_xticks(places, [f"{place:g}" for place in places])
             axis.set_xticks([], minor=True)
     return figure
@@ -81,66 +94,84 @@ def _error_label(folds: pd.DataFrame) -> str:
     return f"test error ({', '.join(folds['metric'].unique())})"
 
 
-def placed(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials of data sets that have a place in a panel, with columns `panel` and `place`."""
-    places = {name: panel(name) for name in folds["dataset"].unique()}
-    table = folds.assign(
-        panel=[places[name][0] for name in folds["dataset"]], place=[places[name][1] for name in folds["dataset"]]
+def trials_on_curves(folds: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials on data sets that are points of a curve, with columns `panel` and `place`."""
+    panel_and_place = [panel(name) for name in folds["dataset"]]
+    trials = folds.assign(
+        panel=[name for name, _ in panel_and_place],
+        place=[place for _, place in panel_and_place],
     )
-    return table[table["place"].notna()]
+    return trials[trials["place"].notna()]
 
 
-def _by_panel(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials of data sets that have a place in a panel, whose name is that of their data set."""
-    table = placed(folds)
-    return table.assign(dataset=table["panel"])
+def _trials_by_panel(folds: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials on curves, with the panel in place of the data set."""
+    trials = trials_on_curves(folds)
+    return trials.assign(dataset=trials["panel"])
 
 
-def _mean_alignment_figure(table: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return alignment against error, means alone, of trials with a column `place`, a point a place."""
+def _mean_alignment_figure(trials: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+    """Return mean alignment against mean error, one point for each place."""
 
-    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
-        means = trials.groupby("place")[["alignment", "error"]].mean()
+    def draw_means(axis: Axes, learner_trials: pd.DataFrame, style: dict[str, Any]) -> None:
+        means = learner_trials.groupby("place")[["alignment", "error"]].mean()
         marker = _marker(style["label"], colors)
         axis.scatter(means["alignment"], means["error"], s=40, alpha=0.8, marker=marker, **style)
 
-    table = table[table["alignment"].notna()]
-    labels = {"xlabel": "centered alignment (training rows)", "ylabel": _error_label(table)}
-    return by_learner(table, colors, draw, **labels)
+    aligned = trials[trials["alignment"].notna()]
+    return by_learner(
+        aligned,
+        colors,
+        draw_means,
+        xlabel="centered alignment (training rows)",
+        ylabel=_error_label(aligned),
+    )
 
 
 def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
-    """Return mean shares of base kernels, learner against learner: a panel for each pair and data set."""
+    """Return mean shares of base kernels, learner against learner: one panel for each pair and data set."""
     pairs = []
-    for dataset, of in folds.groupby("dataset", sort=False):
-        known = dict([*of.groupby("learner")])
-        for one, other in itertools.combinations([name for name in learners if name in known], 2):
-            pairs.append((f"{dataset}: {one}, {other}", one, other, mean_shares(known[one]), mean_shares(known[other])))
+    for dataset, trials in folds.groupby("dataset", sort=False):
+        shares = {
+            learner: mean_shares(learner_trials)
+            for learner, learner_trials in trials.groupby("learner")
+            if learner in learners
+        }
+        measured = [learner for learner in learners if learner in shares]
+        for first, second in itertools.combinations(measured, 2):
+            pairs.append((f"{dataset}: {first}, {second}", first, second, shares[first], shares[second]))
     if not pairs:
         return None
     figure, axes = panels([title for title, *_ in pairs])
     colors = colors_of(folds)
-    for axis, (_, one, other, x, y) in zip(axes, pairs, strict=True):
-        ends = [min(x.min(), y.min(), 0.0), max(x.max(), y.max())]
-        axis.plot(ends, ends, color="0.7", lw=1, zorder=0)
-        axis.scatter(x, y, s=40, color=colors[other], edgecolor="black")
-        axis.set(xlabel=f"share, {one}", ylabel=f"share, {other}")
+    for axis, (_, first, second, x, y) in zip(axes, pairs, strict=True):
+        diagonal = [min(x.min(), y.min(), 0.0), max(x.max(), y.max())]
+        axis.plot(diagonal, diagonal, color="0.7", lw=1, zorder=0)
+        axis.scatter(x, y, s=40, color=colors[second], edgecolor="black")
+        axis.set(xlabel=f"share, {first}", ylabel=f"share, {second}")
     return figure
 
 
 def ranks_figure(folds: pd.DataFrame) -> Figure:
-    """Return test error ± deviation of each learner, a row per data set."""
-    datasets, colors = list(folds["dataset"].unique()), colors_of(folds)
+    """Return test error ± deviation of each learner, one row per data set."""
+    datasets = list(folds["dataset"].unique())
+    colors = colors_of(folds)
     figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(datasets)), layout="constrained")
     axis = figure.subplots()
-    for c, (learner, color) in enumerate(colors.items()):
-        of = folds[folds["learner"] == learner].groupby("dataset")["error"].agg(["mean", "std"])
-        of = of.reindex(datasets)
-        y = np.arange(len(datasets)) + 0.6 * ((c + 0.5) / len(colors) - 0.5)
+    for position, (learner, color) in enumerate(colors.items()):
+        trials = folds[folds["learner"] == learner]
+        errors = trials.groupby("dataset")["error"].agg(["mean", "std"]).reindex(datasets)
+        offset = 0.6 * ((position + 0.5) / len(colors) - 0.5)
         axis.errorbar(
-            of["mean"], y, xerr=of["std"].fillna(0.0), fmt=MARKERS[c % len(MARKERS)], ms=5, lw=0.8, color=color,
+            errors["mean"],
+            np.arange(len(datasets)) + offset,
+            xerr=errors["std"].fillna(0.0),
+            fmt=_marker(learner, colors),
+            ms=5,
+            lw=0.8,
+            color=color,
             label=learner,
-        )  # fmt: skip
+        )
     axis.set_yticks(range(len(datasets)), datasets)
     axis.set_ylim(len(datasets) - 0.5, -0.5)
     axis.grid(alpha=0.3)
@@ -150,11 +181,12 @@ def ranks_figure(folds: pd.DataFrame) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as PNG, as fine as `FIGURE_BYTES` allow; the same figure gives the same bytes."""
+    """Return a figure as PNG with at most `FIGURE_BYTES` if possible; equal figures give equal bytes."""
     dpi = 100.0
     while True:
         buffer = BytesIO()
         figure.savefig(buffer, dpi=dpi, format="png", metadata={"Software": None})
-        if buffer.tell() <= FIGURE_BYTES or dpi < 30:
+        size = buffer.tell()
+        if size <= FIGURE_BYTES or dpi < 30:
             return buffer.getvalue()
-        dpi *= min(0.9, (FIGURE_BYTES / buffer.tell()) ** 0.5)
+        dpi *= min(0.9, (FIGURE_BYTES / size) ** 0.5)

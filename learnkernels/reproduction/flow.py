@@ -1,4 +1,4 @@
-"""Do the papers' tables and figures come out again?"""
+"""Prefect flows that reproduce tables and figures of the papers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prefect import flow, get_run_logger
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import shown
 from learnkernels.conf.schema import CompareConfig, DaskConfig
-from learnkernels.tasks.evidence.comparison import measure, prepare, steps
+from learnkernels.tasks.evidence.comparison import Prepared, measure, prepare, steps
 from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tables import read_folds
@@ -26,13 +26,13 @@ from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 from .item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items
-from .judge import StudyResult, Summary, failing
-from .report import not_holding, section, write_item, write_report
+from .judge import StudyResult, Summary, failing_checks
+from .report import claims_not_reproduced, item_section, write_item, write_report
 from .studies import STUDIES
 
 
 class Outcome(TypedDict):
-    """What became of one item."""
+    """Outcome of the run of one item."""
 
     item: str
     status: str
@@ -44,14 +44,15 @@ class Outcome(TypedDict):
 
 PoolOf = Callable[[DaskConfig], DaskPool]
 
-SHARED: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
+_SHARED_POOLS: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
 
 
 @contextmanager
 def shared_pools() -> Iterator[PoolOf]:
-    """Give the Dask workers of a configuration, which all items of a run share, as a cluster starts slowly."""
-    if (shared := SHARED.get()) is not None:
-        yield shared
+    """Yield a function that returns the Dask workers of a configuration; the items of a run share them."""
+    outer = _SHARED_POOLS.get()
+    if outer is not None:
+        yield outer
         return
     pools: dict[str, DaskPool] = {}
     with ExitStack() as stack:
@@ -62,11 +63,11 @@ def shared_pools() -> Iterator[PoolOf]:
                 pools[key] = stack.enter_context(DaskPool(config))
             return pools[key]
 
-        token = SHARED.set(pool_of)
+        token = _SHARED_POOLS.set(pool_of)
         try:
             yield pool_of
         finally:
-            SHARED.reset(token)
+            _SHARED_POOLS.reset(token)
 
 
 @flow(name="reproduce-papers", flow_run_name=run_name("papers"), persist_result=True, result_serializer="json")
@@ -79,34 +80,34 @@ def papers(
 ) -> dict[str, Any]:
     """Reproduce items of the papers one after another, and write the report of all that have results.
 
-    1. Leave out, with the reason, what needs data that are neither here nor on OpenML.
-    2. Run each item as a subflow; one that fails does not stop the others.
-    3. Judge cells and claims, of reduced forms also the checks.
-    4. Assemble the report, of earlier results too; return its path, and what became of each item.
+    1. Skip items whose data are neither in the folder nor on OpenML, and report the reason.
+    2. Run each other item as a subflow; a failure does not stop the next items.
+    3. Judge published numbers and claims; for reduced forms, also their checks.
+    4. Write the report, also of earlier results; return its path and the outcome of each item.
     """
-    known, outcomes = choose_items([], Path(folder)), []
+    all_items = choose_items([], Path(folder))
     with shared_pools():
-        for item in choose_items(names, Path(folder), quick):
-            outcomes.append(_attempt(item, folder, data_dir, quick))
-    # Without the folder that the command was typed in: a report is read elsewhere.
-    reasons = {
-        one["item"]: re.sub(r" \(seen from [^)]*\)", "", f"{one['status']}: {one['reason']}")
-        for one in outcomes
-        if one["status"] != "done"
-    }
-    path = write_report(known, reasons, quick, Path(report) if report else None)
+        outcomes = [_attempt(item, folder, data_dir, quick) for item in choose_items(names, Path(folder), quick)]
+    reasons = {}
+    for outcome in outcomes:
+        if outcome["status"] != "done":
+            # A report is read elsewhere: leave out the folder in which the command was run.
+            reason = re.sub(r" \(seen from [^)]*\)", "", outcome["reason"])
+            reasons[outcome["item"]] = f"{outcome['status']}: {reason}"
+    path = write_report(all_items, reasons, quick, Path(report) if report else None)
     return {"outcomes": outcomes, "report": path}
 
 
 def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) -> Outcome:
-    """Return what became of an item, whether or not it could be run."""
+    """Run an item, and return its outcome also if it cannot be run."""
     status = "failed"
     try:
         item.study_config(data_dir, quick, Path(folder))
         outcome: Outcome = reproduce(item, folder, data_dir, quick)
         return outcome
     except NotOnOpenML as error:
-        status, reason = "not run", str(error)
+        status = "not run"
+        reason = str(error)
     except InputError as error:
         reason = str(error)
     reason = reason.removeprefix(f"{item.name}: ")
@@ -122,49 +123,47 @@ def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) ->
     result_serializer="json",
 )
 def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False) -> Outcome:
-    """Reproduce one item: measure or study, judge, and leave the evidence in results, Prefect and MLflow.
+    """Reproduce one item: compute, judge, and record the evidence in results, Prefect and MLflow.
 
-    The parts of a comparison share one run in the experiment of the paper. What the store has is not computed
-    again, so that a run that was killed goes on.
+    The parts of a comparison share one run in the experiment of the paper. Stored results are not computed again, so
+    that a killed run can resume.
     """
-    started, run_id = time.perf_counter(), new_run_id()
+    started = time.perf_counter()
+    run_id = new_run_id()
     configs = item.comparisons(data_dir, quick, Path(folder))
     study = item.study_config(data_dir, quick, Path(folder))
     datasets = list(dict.fromkeys(dataset.label for config in configs for dataset in config.datasets))
-    total = (sum(steps(config) for config in configs) or 1) + 1
+    n_computing_steps = sum(steps(config) for config in configs) or 1
     with (
         tracked_run(
             item.name, item.tracking(quick), "comparison", f"{item.name} {run_id}", run_id, datasets
         ) as comparison,
-        RunProgress(total, "paper-progress", item.name) as progress,
+        RunProgress(n_computing_steps + 1, "paper-progress", item.name) as progress,
         shared_pools() as pool_of,
         stopping_steps(),
     ):
-        inputs: dict[str, Any] = {}
+        prepared: list[Prepared] = []
         results: list[FoldsRef] = []
         if item.is_comparison:
-            prepared = [(prepare(config, pool_of(config.dask), progress), config) for config in configs]
-            for one, config in prepared:
-                for ref, tracked in zip(one.refs, dataset_inputs(one.refs, "validation", config), strict=True):
-                    inputs[ref.digest] = tracked
-                results += measure(one, comparison, pool_of(config.dask), progress)
-            folds = read_folds(results)
-            result = StudyResult(folds=folds)
+            prepared = [prepare(config, pool_of(config.dask), progress) for config in configs]
+            for part in prepared:
+                results += measure(part, comparison, pool_of(part.config.dask), progress)
+            result = StudyResult(folds=read_folds(results))
         else:
             progress.start(f"{item.where}: {item.title}")
             result = STUDIES[study.kind](study, data_dir, progress.advance)
         progress.start("judging")
         seconds = time.perf_counter() - started
-        kept = write_item(item, result, seconds, _sources(configs, study), quick, results)
-        summary = kept.summary()
-        images = {name: f"get-artifact?path={name}&run_uuid={comparison.run_id}" for name in kept.figures}
+        reproduced = write_item(item, result, seconds, _data_sources(configs, study), quick, results)
+        summary = reproduced.summary()
+        images = {name: f"get-artifact?path={name}&run_uuid={comparison.run_id}" for name in reproduced.figures}
         log_run(
             comparison,
             metrics={key: float(str(count)) for key, count in summary.items() if key != "seconds"},
             params={"item": item.name, "paper": item.paper, "where": item.where},
-            inputs=list(inputs.values()),
-            note=section(kept, images),
-            artifacts=kept.folder,
+            inputs=_mlflow_inputs(prepared),
+            note=item_section(reproduced, images),
+            artifacts=reproduced.folder,
         )
         progress.advance()
     checks = item.quick.checks if quick and item.quick else ()
@@ -173,20 +172,33 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         status="done",
         reason="",
         summary=summary,
-        not_holding=not_holding(kept),
-        failing=[f"{item.name}: {sentence}" for sentence in failing(checks, result.folds, kept.values)],
+        not_holding=claims_not_reproduced(reproduced),
+        failing=[f"{item.name}: {sentence}" for sentence in failing_checks(checks, result.folds, reproduced.values)],
     )
 
 
-def _sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
-    """Return where the data sets of an item come from; nothing where it has none."""
-    parts = study.parts if isinstance(study, BaseKernelsStudy) else (study,) if hasattr(study, "datasets") else ()
-    words = {"file": "files", "openml": "OpenML", "sklearn": "scikit-learn", "synthetic": "a known distribution"}
-    return " and ".join(dict.fromkeys(words[dataset.source] for of in (*configs, *parts) for dataset in of.datasets))
+def _mlflow_inputs(prepared: Sequence[Prepared]) -> list[Any]:
+    """Return each data set of the parts of a comparison once, as MLflow records it."""
+    inputs: dict[str, Any] = {}
+    for part in prepared:
+        for ref, dataset_input in zip(part.refs, dataset_inputs(part.refs, "validation", part.config), strict=True):
+            inputs[ref.digest] = dataset_input
+    return list(inputs.values())
+
+
+def _data_sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
+    """Return the sources of the data sets of an item; empty if it has no data set."""
+    titles = {"file": "files", "openml": "OpenML", "sklearn": "scikit-learn", "synthetic": "a known distribution"}
+    datasets = [dataset for config in configs for dataset in config.datasets]
+    if isinstance(study, BaseKernelsStudy):
+        datasets += [dataset for part in study.parts for dataset in part.datasets]
+    else:
+        datasets += getattr(study, "datasets", ())
+    return " and ".join(dict.fromkeys(titles[dataset.source] for dataset in datasets))
 
 
 @flow(name="report-papers", flow_run_name=run_name("report"), persist_result=True, result_serializer="json")
 def report_papers(folder: str, quick: bool = False, report: str | None = None) -> dict[str, Any]:
-    """Write the report of all items that have results, and run none."""
+    """Write the report of all items that have results, without running any."""
     path = write_report(choose_items([], Path(folder)), {}, quick, Path(report) if report else None)
     return {"outcomes": [], "report": path}

@@ -1,4 +1,4 @@
-"""The items of the papers, a YAML file each: what a paper prints and says, and how to reproduce it."""
+"""The items of the papers, one YAML file each: published numbers and claims, and how to reproduce them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ from learnkernels.conf.schema.base import Parameter, Positive, as_mapping, by_de
 from learnkernels.conf.schema.datasets import AnyDataset
 
 PAPERS = Path(__file__).parents[1] / "conf" / "papers"
-"""Where the items lie."""
+"""Folder of the items."""
 
 CATALOGUE = "datasets.yaml"
 
 
 class Catalogue(schema.Strict):
-    """The data sets of the papers: as files, and on OpenML where it has them."""
+    """The data sets of the papers, as files and on OpenML."""
 
     data_dir: str = Field(description="Folder of the files; relative to the working directory.")
     sets: dict[str, dict[Literal["file", "openml"], dict[str, Any]]] = Field(
-        description="Name -> keys of the data set where it is read from a file, and where it is fetched from OpenML."
+        description="Name -> keys of the data set: for the file, and for the data set on OpenML if there is one."
     )
 
     def dataset(self, entry: Any, openml: bool) -> Any:
-        """Return the keys of a data set for an entry ``{use: NAME, ...}``, whose other keys go first; others as given.
+        """Return the keys of a data set for an entry ``{use: NAME, ...}``; other entries are returned unchanged.
+
+        Keys of the entry override those of the catalogue.
 
         Raises
         ------
         InputError
-            There is no such set in the catalogue, or none of it on OpenML.
+            The catalogue has no such data set, or it is not on OpenML.
         """
         if not isinstance(entry, dict) or "use" not in entry:
             return entry
@@ -48,20 +50,20 @@ class Catalogue(schema.Strict):
                 f"there is no data set {name!r} in the catalogue; {did_you_mean(name, self.sets)}known: "
                 f"{', '.join(self.sets)}."
             )
-        file = self.sets[name].get("file", {})
-        keys = self.sets[name].get("openml", file) if openml else file
+        file_keys = self.sets[name].get("file", {})
+        keys = self.sets[name].get("openml", file_keys) if openml else file_keys
         if openml and keys.get("source") == "file":
             raise NotOnOpenML(
-                f"data set {name} is not on OpenML; give the folder that has {file.get('path')} as --data-dir."
+                f"data set {name} is not on OpenML; give the folder that has {file_keys.get('path')} as --data-dir."
             )
-        given = {key: value for key, value in entry.items() if key != "use"}
-        if "name" in given:
-            given = {"label": given.pop("name"), **given}  # `name` is that of the source
-        return merged({"label": name, **keys}, given)
+        overrides = {key: value for key, value in entry.items() if key != "use"}
+        if "name" in overrides:  # in the keys of a data set, `name` is its name at the source
+            overrides = {"label": overrides.pop("name"), **overrides}
+        return merged({"label": name, **keys}, overrides)
 
 
 class NotOnOpenML(InputError):
-    """A data set is needed from OpenML, which has not got it."""
+    """Error for a data set that is needed from OpenML but is not there."""
 
 
 def load_catalogue(folder: Path = PAPERS) -> Catalogue:
@@ -70,73 +72,82 @@ def load_catalogue(folder: Path = PAPERS) -> Catalogue:
     Raises
     ------
     InputError
-        The file cannot be read, or the schema refuses it.
+        The file cannot be read, or the schema rejects it.
     """
     path = folder / CATALOGUE
     return validated(Catalogue.model_validate, read_item(path), path)
 
 
-def data_folder(given: str | None, folder: Path = PAPERS) -> str | None:
-    """Return the folder of the data files: the given one, that of the catalogue, or None where that does not exist.
+def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
+    """Return the folder of the data files: `data_dir`, or else the catalogue's folder if it exists, or None.
 
     Raises
     ------
     InputError
-        The given folder does not exist.
+        `data_dir` does not exist.
     """
-    if given is not None and not Path(given).is_dir():
-        raise InputError(f"--data-dir {given}: there is no such folder (seen from {Path.cwd()}).")
-    usual = given or load_catalogue(folder).data_dir
-    return usual if Path(usual).is_dir() else None
+    if data_dir is not None:
+        if not Path(data_dir).is_dir():
+            raise InputError(f"--data-dir {data_dir}: there is no such folder (seen from {Path.cwd()}).")
+        return data_dir
+    default = load_catalogue(folder).data_dir
+    return default if Path(default).is_dir() else None
 
 
 class _Loader(Loader):
-    """YAML in which `on` is a word, and true and false alone are Booleans."""
+    """YAML loader in which `on` is text, and only true and false are Booleans."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, words) for tag, words in resolvers if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
 def read_item(path: Path) -> dict[str, Any]:
-    """Return what a YAML file of items or of their data sets holds."""
+    """Return the contents of a YAML file of an item or of the catalogue."""
     return read_yaml(path, "keys and values,", loader=_Loader)
 
 
-def merged(shared: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return shared keys under those of a part, also within mappings."""
-    whole = dict(shared)
-    for key, value in part.items():
-        below = whole.get(key)
-        whole[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return whole
+def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of shared keys with overrides, also within nested mappings."""
+    result = dict(shared)
+    for key, value in overrides.items():
+        shared_value = result.get(key)
+        if isinstance(shared_value, dict) and isinstance(value, dict):
+            result[key] = merged(shared_value, value)
+        else:
+            result[key] = value
+    return result
 
 
 # Studies -------------------------------------------------------------------------------------------------------------
 
 
 class TwoPointStudy(schema.Strict):
-    """Alignment with and without centering, where the labels are two points: JMLR 2012, Figure 1."""
+    """Alignment with and without centering for labels at two points: JMLR 2012, Figure 1."""
 
     kind: Literal["two-point"]
-    points: int = Field(99, ge=3, le=10_000, description="Shares alpha of the first point, equidistant inside (0, 1).")
+    points: int = Field(
+        99, ge=3, le=10_000, description="Number of shares alpha of the first point, equidistant inside (0, 1)."
+    )
 
 
 class BaseKernelsPart(schema.Strict):
-    """Data sets, and the base kernels that are measured one by one on them."""
+    """Data sets and the base kernels that are evaluated one by one on them."""
 
-    datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="What to learn from.")
+    datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="Data sets.")
     kernels: tuple[schema.FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
 
 
 class BaseKernelsStudy(schema.Strict):
-    """How alignment and accuracy of base kernels, each alone, go together: JMLR 2012, Table 1 and Figure 2."""
+    """Correlation of alignment and accuracy over single base kernels: JMLR 2012, Table 1 and Figure 2."""
 
     kind: Literal["base-kernels"]
-    protocol: schema.ProtocolConfig = by_default(schema.ProtocolConfig, "How accuracy is measured.")
-    parts: tuple[BaseKernelsPart, ...] = Field(min_length=1, description="Data sets with base kernels of their own.")
+    protocol: schema.ProtocolConfig = by_default(schema.ProtocolConfig, "Protocol of the accuracy.")
+    parts: tuple[BaseKernelsPart, ...] = Field(
+        min_length=1, description="Data sets, each part with its own base kernels."
+    )
 
     def _complaints(self) -> Iterator[str]:
         if self.protocol.folds is None:
@@ -152,30 +163,32 @@ class SurfaceStudy(schema.Strict):
         min_length=2, max_length=2, description="The two features, each a rank-one kernel; they are centered."
     )
     ridges: tuple[Positive, ...] = Field(
-        (1.0, 10.0, 100.0), min_length=1, description="Values of lambda, a panel each."
+        (1.0, 10.0, 100.0), min_length=1, description="Values of lambda, one panel each."
     )
-    upper: Positive = Field(10.0, description="Both weights go from zero to this.")
+    upper: Positive = Field(10.0, description="Largest value of both weights.")
     points: int = Field(41, ge=3, le=401, description="Points of the grid along each weight.")
 
 
 class LocalMinimaStudy(schema.Strict):
-    """The objective of a step of `ca` over the bandwidth, and its local minima: AFK 2013, Figure 3."""
+    """Local minima of the objective of a step of `ca` over the bandwidth: AFK 2013, Figure 3."""
 
     kind: Literal["local-minima"]
-    datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="What to learn from, a panel each.")
-    rows: int = Field(300, ge=10, le=5000, description="Rows that are drawn of each.")
-    draws: int = Field(2, ge=1, le=100, description="How often they are drawn.")
-    steps: int = Field(4, ge=1, le=50, description="Steps of the algorithm, an objective each.")
-    points: int = Field(200, ge=3, le=10_000, description="Bandwidths where the objective is evaluated.")
-    seed: int = Field(0, ge=0, description="Of the draws.")
+    datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="Data sets, one panel each.")
+    rows: int = Field(300, ge=10, le=5000, description="Rows drawn from each data set.")
+    draws: int = Field(2, ge=1, le=100, description="Number of draws.")
+    steps: int = Field(4, ge=1, le=50, description="Steps of the algorithm, one objective each.")
+    points: int = Field(200, ge=3, le=10_000, description="Number of bandwidths at which the objective is evaluated.")
+    seed: int = Field(0, ge=0, description="Random seed of the draws.")
 
 
 class ComparisonStudy(schema.Strict):
-    """Learners compared on data sets, in one or more parts with settings of their own."""
+    """Comparison of learners on data sets, in parts that may differ in their settings."""
 
     kind: Literal["comparison"]
-    shared: dict[str, Any] = Field(default_factory=dict, description="Keys of a comparison that all parts have.")
-    parts: tuple[dict[str, Any], ...] = Field(min_length=1, description="Keys of each, which go before those of all.")
+    shared: dict[str, Any] = Field(default_factory=dict, description="Keys of a comparison that all parts share.")
+    parts: tuple[dict[str, Any], ...] = Field(
+        min_length=1, description="Keys of each part, which override the shared ones."
+    )
 
 
 StudyConfig = Annotated[
@@ -191,24 +204,25 @@ STUDY: TypeAdapter[dict[str, StudyConfig]] = TypeAdapter(dict[str, StudyConfig])
 Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
 Measure = Literal["error", "alignment", "test_alignment", "seconds", "rank"]
 Printed = Annotated[list[Parameter], Field(min_length=1, max_length=2)]
-"""A number of a paper: its mean and, where the paper prints one, its standard deviation."""
+"""Mean and optional standard deviation of a published number."""
 
 Titles = Annotated[tuple[str, ...], BeforeValidator(several)]
 
-NOT_OF_PAPERS = ("constant", "linear")
-"""Baselines that no table of a paper has."""
-
 
 class CellConfig(schema.Strict):
-    """A cell of a table as the paper prints it; of a reduced form the interval that a number lies in."""
+    """A published cell of a table; in the checks of a reduced form, the interval of a number."""
 
-    dataset: str | None = Field(None, description="The data set; none for a rank over all of them.")
+    dataset: str | None = Field(None, description="The data set; left out for a rank over all data sets.")
     learner: str | None = Field(None, description="Title of the learner.")
-    name: str | None = Field(None, description="In place of both: the name of a number that a special study gives.")
-    error: Printed | None = Field(None, description="Mean and deviation of the test error, as a share or an RMSE.")
-    alignment: Printed | None = Field(None, description="Mean and deviation of the alignment on the training rows.")
-    test_alignment: Printed | None = Field(None, description="The same on the test rows.")
-    rank: Printed | None = Field(None, description="Median over the data sets of the rank by mean error.")
+    name: str | None = Field(None, description="Instead of both: the name of a number of a special study.")
+    error: Printed | None = Field(None, description="Mean and standard deviation of the test error: a rate or an RMSE.")
+    alignment: Printed | None = Field(
+        None, description="Mean and standard deviation of the alignment on the training rows."
+    )
+    test_alignment: Printed | None = Field(
+        None, description="Mean and standard deviation of the alignment on the test rows."
+    )
+    rank: Printed | None = Field(None, description="Median rank by mean error over the data sets.")
     value: Printed | None = Field(None, description="The number of that name.")
 
     def _complaints(self) -> Iterator[str]:
@@ -220,39 +234,45 @@ class CellConfig(schema.Strict):
             yield "a cell needs 'dataset' and 'learner', a rank 'learner' alone"
 
     def measures(self) -> dict[str, list[float]]:
-        """Return the numbers, measure by measure; that of a study by its name."""
-        printed = {name: getattr(self, name, None) for name in get_args(Measure)} | {str(self.name): self.value}
-        return {name: value for name, value in printed.items() if value is not None}
+        """Return the published numbers by measure, or by name for a number of a special study."""
+        measures = {name: getattr(self, name, None) for name in get_args(Measure)}
+        if self.name is not None:
+            measures[self.name] = self.value
+        return {name: numbers for name, numbers in measures.items() if numbers is not None}
 
 
 class ClaimConfig(schema.Strict):
-    """What a paper says, in a form that numbers can bear out; entries that say the same are checks of one claim."""
+    """A claim of a paper that numbers can confirm; entries with the same text are checks of one claim."""
 
     says: str = Field(description="The claim, as one sentence.")
-    better: Titles = Field((), description="Titles of the learners that the paper finds better, each a check.")
-    than: Titles = Field((), description="Titles of those they are compared with, each a check.")
+    better: Titles = Field((), description="Titles of the better learners; each is a check.")
+    than: Titles = Field((), description="Titles of the learners they are compared with; each is a check.")
     on: tuple[str, ...] = Field((), description="Data sets, or panels of a figure; all by default.")
-    measure: Measure = Field("error", description="What is compared; alignments are better when higher, others lower.")
+    measure: Measure = Field(
+        "error", description="Measure that is compared. Higher alignments are better; of other measures, lower values."
+    )
     expected: Literal["significant", "direction", "none"] = Field(
         "significant", description="none: the paper finds no significant difference."
     )
-    identity: bool = Field(False, description="It holds by construction: no evidence, so it is listed apart.")
-    across: bool = Field(False, description="One signed-rank test over data sets in place of a t-test on each.")
-    value: str | None = Field(None, description="Of a special study: the name of a number,")
-    above: float | str | None = Field(None, description="what it lies above, a number or the name of one,")
-    below: float | str | None = Field(None, description="what it lies below.")
+    identity: bool = Field(
+        False, description="Whether it holds by construction: it is no evidence and listed separately."
+    )
+    across: bool = Field(False, description="Whether one signed-rank test over data sets replaces the t-test on each.")
+    value: str | None = Field(None, description="Name of a number of a special study.")
+    above: float | str | None = Field(None, description="Lower bound of that number: a number or the name of one.")
+    below: float | str | None = Field(None, description="Upper bound of that number.")
 
     def _complaints(self) -> Iterator[str]:
-        compared, valued = (self.better, self.than), (self.above, self.below)
+        has_bound = self.above is not None or self.below is not None
         if self.value is None:
-            if () in compared or valued != (None, None):
+            if not self.better or not self.than or has_bound:
                 yield "a claim needs 'better' and 'than', or 'value' with 'above' or 'below'"
-        elif compared != ((), ()) or valued == (None, None):
+        elif self.better or self.than or not has_bound:
             yield "a claim on a 'value' needs 'above' or 'below', and neither 'better' nor 'than'"
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Learners that are compared, the better one first."""
+        """Pairs of learners that are compared, the better one first."""
         return [(better, than) for better in self.better for than in self.than if better != than]
 
 
@@ -264,68 +284,80 @@ class FigureConfig(schema.Strict):
         description="scatter: alignment against error. curves: error along the last word of the data sets' names. "
         "weights: shares of the base kernels, learner against learner. ranks: errors, a row per data set.",
     )
-    x: str | None = Field(None, description="For curves: what the last word of a data set's name counts.")
-    log: bool = Field(False, description="For curves: whether that axis is logarithmic.")
-    learners: tuple[str, ...] = Field((), description="For weights: the learners that are compared.")
+    x: str | None = Field(None, description="For curves: label of the axis of the last word of data set names.")
+    log: bool = Field(False, description="For curves: whether this axis is logarithmic.")
+    learners: tuple[str, ...] = Field((), description="For weights: learners that are compared.")
 
 
 class ChangeConfig(schema.Strict):
-    """An item with some keys of its study changed, and some of its data sets and learners."""
+    """Changes of an item: some of its data sets and learners, and other values of some keys of its study."""
 
-    datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
-    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners that are kept; all by default.")
+    datasets: tuple[str, ...] | None = Field(None, description="Data sets to keep; all by default.")
+    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners to keep; all by default.")
     set: dict[str, Any] = Field(
         default_factory=dict, description="Dotted keys of the study that change, such as shared.protocol.repeats."
     )
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a changed copy of a study.
+        """Return a changed copy of a study; parts without data sets or learners are dropped.
 
         Raises
         ------
         InputError
-            It changes what the study has not.
+            A changed key is not part of the study.
         """
         study = copy.deepcopy(study)
         for key, value in self.set.items():
             set_key(study, key, value, f"{where}.set: {key}")
-        shared, parts = study.get("shared", {}), []
-        for part in study.get("parts", ()):
-            kept = dict(part)
-            for key, titles in (("datasets", self.datasets), ("learners", self.learners)):
-                if titles is not None and (key in part or key in shared):
-                    kept[key] = [one for one in part.get(key, shared.get(key)) if _title(one) in titles]
-            if (
-                self.learners is not None
-                and schema.GRID_SEARCH_TITLE not in self.learners
-                and study["kind"] == "comparison"
-            ):
-                kept["baseline"] = None
-            if [] not in kept.values():
-                parts.append(kept)
-        return {**study, "parts": parts} if "parts" in study else study
+        if "parts" not in study:
+            return study
+        shared = study.get("shared", {})
+        parts = []
+        for part in study["parts"]:
+            reduced_part = self._reduced(part, shared)
+            if study["kind"] == "comparison" and self._drops_baseline():
+                reduced_part["baseline"] = None
+            if [] not in reduced_part.values():
+                parts.append(reduced_part)
+        return {**study, "parts": parts}
+
+    def _reduced(self, part: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+        """Return a copy of a part with the data sets and learners to keep."""
+        reduced_part = dict(part)
+        for key, titles in (("datasets", self.datasets), ("learners", self.learners)):
+            if titles is not None and (key in part or key in shared):
+                entries = part[key] if key in part else shared[key]
+                reduced_part[key] = [entry for entry in entries if _title(entry) in titles]
+        return reduced_part
+
+    def _drops_baseline(self) -> bool:
+        return self.learners is not None and schema.GRID_SEARCH_TITLE not in self.learners
 
 
 def _title(entry: Any) -> Any:
-    """Return what a data set or a learner of a study is called in tables."""
-    if isinstance(entry, dict):
-        return next((entry[key] for key in ("label", "name", "use") if key in entry), None)
-    return entry
+    """Return the title of an entry of data sets or learners in tables."""
+    if not isinstance(entry, dict):
+        return entry
+    for key in ("label", "name", "use"):
+        if key in entry:
+            return entry[key]
+    return None
 
 
 class QuickConfig(ChangeConfig):
     """The reduced form of an item."""
 
-    checks: tuple[CellConfig, ...] = Field(default=(), description="Intervals that the numbers lie in.")
+    checks: tuple[CellConfig, ...] = Field(default=(), description="Expected intervals of numbers.")
 
     def _complaints(self) -> Iterator[str]:
-        for name, interval in (of for check in self.checks for of in check.measures().items()):
-            if len(interval) != 2 or interval[0] > interval[1]:
-                yield f"{name} must be [low, high], got {interval}"
+        for check in self.checks:
+            for name, interval in check.measures().items():
+                if len(interval) != 2 or interval[0] > interval[1]:
+                    yield f"{name} must be [low, high], got {interval}"
 
 
 class ReadingConfig(ChangeConfig):
-    """Another reading of what a paper leaves unsaid or says otherwise: the item with some keys of its study changed."""
+    """Another reading of the setup of a paper: the item with some keys of its study changed."""
 
     says: str = Field(description="The difference, as one sentence.")
 
@@ -334,46 +366,48 @@ ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 
 
 class PaperItem(schema.Strict):
-    """A table or figure of a paper, and how it is made again."""
+    """A table or figure of a paper, and how to reproduce it."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$", description="That of the file, without ending.")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$", description="Name of the file without extension.")
     paper: Paper = Field(description="The paper.")
     where: str = Field(description="The table, figure or section.")
-    title: str = Field(description="What it shows.")
-    setup: str = Field(description="What the paper says of the set-up.")
-    choices: tuple[str, ...] = Field((), description="What the paper leaves unsaid, and what was chosen.")
-    study: dict[str, Any] = Field(description="What is computed.")
+    title: str = Field(description="Contents of the table or figure.")
+    setup: str = Field(description="Setup according to the paper.")
+    choices: tuple[str, ...] = Field((), description="Choices made where the paper is silent.")
+    study: dict[str, Any] = Field(description="Computations.")
     figure: Annotated[FigureConfig, BeforeValidator(partial(as_mapping, "kind"))] = by_default(
         FigureConfig, "The figure."
     )
-    printed: tuple[CellConfig, ...] = Field((), description="The paper's cells.")
-    claims: tuple[ClaimConfig, ...] = Field((), description="What the paper says of them.")
+    printed: tuple[CellConfig, ...] = Field((), description="Published cells.")
+    claims: tuple[ClaimConfig, ...] = Field((), description="Published claims.")
     found: tuple[float, ...] = Field(
-        (), description="Parameters that continuous learners should find; claims name how far those found are apart."
+        (), description="True parameters of the data, which continuous learners should find; for use in claims."
     )
-    tried: str | None = Field(None, description="What was tried where a claim does not hold.")
-    readings: dict[ReadingName, ReadingConfig] = Field(default_factory=dict, description="What ITEM.READING runs.")
-    quick: QuickConfig | None = Field(None, description="The reduced form; without it the item has none.")
-    same_as: str | None = Field(None, description="The item that study, figure, choices and quick come from.")
+    tried: str | None = Field(None, description="Possible causes of claims that do not hold.")
+    readings: dict[ReadingName, ReadingConfig] = Field(
+        default_factory=dict, description="Other readings of the setup, run as ITEM.READING."
+    )
+    quick: QuickConfig | None = Field(None, description="Reduced form, if the item has one.")
+    same_as: str | None = Field(None, description="Item that supplies study, figure, choices and quick.")
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the item compares learners, and is no special study."""
+        """Whether the item compares learners."""
         return bool(self.study.get("kind") == "comparison")
 
     def as_reading(self, name: str) -> PaperItem:
-        """Return another reading as an item of its own, without a reduced form.
+        """Return another reading as a separate item without a reduced form.
 
         Raises
         ------
         InputError
-            There is no such reading, or it changes what the study has not.
+            There is no such reading, or it changes a key that is not part of the study.
         """
         if name not in self.readings:
-            known = f"it has {', '.join(self.readings)}" if self.readings else "it has none"
+            known = f"it has {', '.join(self.readings) or 'none'}"
             raise InputError(f"{self.name} has no reading {name!r}; {did_you_mean(name, self.readings)}{known}.")
         reading = self.readings[name]
-        changed = {
+        changes = {
             "name": f"{self.name}.{name}",
             "same_as": self.name,
             "setup": f"Another reading of {self.name}: {reading.says}",
@@ -383,44 +417,47 @@ class PaperItem(schema.Strict):
             "quick": None,
             "readings": {},
         }
-        return self.model_copy(update=changed)
+        return self.model_copy(update=changes)
 
     def tracking(self, quick: bool) -> schema.TrackingConfig:
-        """Return where MLflow keeps the runs, and their tags."""
-        experiment = f"papers: {self.paper}{' (quick)' if quick else ''}"
+        """Return the MLflow experiment and the tags of the runs."""
+        experiment = f"papers: {self.paper}"
+        if quick:
+            experiment += " (quick)"
         return schema.TrackingConfig(experiment=experiment, tags={"paper": self.paper, "item": self.name})
 
     def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[schema.CompareConfig]:
-        """Return the comparisons of the item, one per part.
+        """Return the comparisons of the item, one per part; none for a special study.
 
         Parameters
         ----------
         data_dir : str or None
-            Folder of the data files; None takes the sets from OpenML.
+            Folder of the data files; None fetches the data sets from OpenML.
         quick : bool
             Whether to return the reduced form.
         folder : Path
-            Where the catalogue of data sets lies.
+            Folder of the catalogue of data sets.
 
         Raises
         ------
         InputError
-            A part is no comparison, or OpenML has not a data set.
+            A part is not a valid comparison, or a data set is not on OpenML.
         """
         study = self.study_config(data_dir, quick, folder)
         if not isinstance(study, ComparisonStudy):
             return []
-        own = {"name": self.name, "data_dir": data_dir or ".", "tracking": self.tracking(quick).model_dump()}
+        fixed = {"name": self.name, "data_dir": data_dir or ".", "tracking": self.tracking(quick).model_dump()}
         configs = []
         for i, part in enumerate(study.parts):
-            data = merged(study.shared, part) | own
+            data = merged(study.shared, part) | fixed
             if isinstance(data.get("baseline"), dict):
-                data["baseline"] = {"without": NOT_OF_PAPERS, **data["baseline"]}
+                # No table of a paper has these baselines.
+                data["baseline"] = {"without": ("constant", "linear"), **data["baseline"]}
             configs.append(validated(schema.CompareConfig.model_validate, data, f"{self.name}: study.parts.{i}"))
         return configs
 
     def study_config(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> StudyConfig:
-        """Return what is computed, with its data sets filled in; parameters and errors as `comparisons`."""
+        """Return the study with its data sets filled in; parameters and errors as in `comparisons`."""
         study = copy.deepcopy(self.study)
         if quick:
             if self.quick is None:
@@ -428,32 +465,35 @@ class PaperItem(schema.Strict):
             study = self.quick.applied_to(study, f"{self.name}: quick")
             if study.get("parts") == []:
                 raise InputError(f"{self.name}: quick keeps no data set or no learner; correct its names.")
-        catalogue = load_catalogue(folder)
-        parts = study.get("parts")
-        places = [study, study.get("shared"), *(parts if isinstance(parts, list) else ())]
         try:
-            for place in places:
-                if isinstance(place, dict) and isinstance(place.get("datasets"), list):
-                    place["datasets"] = [catalogue.dataset(entry, data_dir is None) for entry in place["datasets"]]
+            _fill_in_datasets(study, load_catalogue(folder), openml=data_dir is None)
         except InputError as error:
             raise type(error)(f"{self.name}: {error}") from None
         return validated(STUDY.validate_python, {"study": study}, self.name)["study"]
 
 
+def _fill_in_datasets(study: dict[str, Any], catalogue: Catalogue, openml: bool) -> None:
+    """Replace the data sets of a study, of its shared keys and of its parts by their keys in the catalogue."""
+    holders = [study, study.get("shared")]
+    if isinstance(study.get("parts"), list):
+        holders += study["parts"]
+    for holder in holders:
+        if isinstance(holder, dict) and isinstance(holder.get("datasets"), list):
+            holder["datasets"] = [catalogue.dataset(entry, openml) for entry in holder["datasets"]]
+
+
 def panel(dataset: str) -> tuple[str, float | None]:
-    """Return panel and place of a data set in a figure of curves: ``kitchen 1000`` is 1000 in the panel kitchen."""
-    before, _, last = dataset.rpartition(" ")
+    """Return panel and place of a data set on a curve: ``kitchen 1000`` is at 1000 in the panel kitchen."""
+    first_words, _, last_word = dataset.rpartition(" ")
+    if not first_words:
+        return dataset, None
     try:
-        return (before, float(last)) if before else (dataset, None)
+        return first_words, float(last_word)
     except ValueError:
         return dataset, None
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
-
-
-INHERITED = ("study", "figure", "choices", "quick")
-"""Keys that an item takes from the one it is the same as."""
 
 
 def item_names(folder: Path = PAPERS) -> list[str]:
@@ -467,32 +507,44 @@ def item_names(folder: Path = PAPERS) -> list[str]:
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder of items (seen from {Path.cwd()}).")
     papers = [paper.replace(" ", "").lower() for paper in get_args(Paper)]
-    names = {path.stem: path.stem.partition("-")[0] for path in folder.glob("*.yaml") if path.name != CATALOGUE}
-    return sorted(names, key=lambda name: (papers.index(names[name]) if names[name] in papers else len(papers), name))
+
+    def place(name: str) -> tuple[int, str]:
+        paper = name.partition("-")[0]
+        if paper not in papers:
+            return len(papers), name
+        return papers.index(paper), name
+
+    return sorted((path.stem for path in folder.glob("*.yaml") if path.name != CATALOGUE), key=place)
 
 
 def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = False) -> list[PaperItem]:
-    """Return the named items, or all, in the order of the papers; of the reduced forms all that there are.
+    """Return the named items, or all, in the order of the papers.
 
-    ``ITEM.READING`` names another reading of an item, which comes after the items.
+    ``ITEM.READING`` names another reading of an item; readings come after the items. With `quick`, items without a
+    reduced form are left out. All items of the folder are loaded, since a report lists them all.
 
     Raises
     ------
     InputError
-        There is no item of that name, or none in reduced form, or `load_item` refuses one, named or not: a report has
-        them all.
+        An item or reading does not exist, has no reduced form although it is named, or is not valid.
     """
     known = item_names(folder)
-    others = [name for name in names if name not in known and name.rpartition(".")[0] in known]
+    readings = [name for name in names if name not in known and name.rpartition(".")[0] in known]
     for name in names:
-        _require_known(name, [*known, *others])
-    all_of_them = [load_item(name, folder) for name in known]
-    items = [item for item in all_of_them if not names or item.name in names]
-    items += [load_item(name.rpartition(".")[0], folder).as_reading(name.rpartition(".")[2]) for name in others]
-    for item in items:
-        if quick and names and item.quick is None:
-            raise InputError(f"{item.name} has no reduced form; leave --quick out.")
-    return [item for item in items if not quick or item.quick is not None]
+        _require_known(name, [*known, *readings])
+    items = [load_item(name, folder) for name in known]
+    if names:
+        items = [item for item in items if item.name in names]
+    for name in readings:
+        item_name, _, reading = name.rpartition(".")
+        items.append(load_item(item_name, folder).as_reading(reading))
+    if not quick:
+        return items
+    if names:
+        for item in items:
+            if item.quick is None:
+                raise InputError(f"{item.name} has no reduced form; leave --quick out.")
+    return [item for item in items if item.quick is not None]
 
 
 def _require_known(name: str, known: Sequence[str]) -> None:
@@ -502,30 +554,23 @@ def _require_known(name: str, known: Sequence[str]) -> None:
 
 
 def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
-    """Return an item, checked as far as can be without its data.
+    """Return an item, validated as far as possible without its data.
 
     Parameters
     ----------
     name : str
-        Of the file, without ``.yaml``.
+        Name of the file without ``.yaml``.
     folder : Path
-        Where items and catalogue lie.
+        Folder of the items and of the catalogue.
 
     Raises
     ------
     InputError
-        There is no such item, its file cannot be read, or the schema refuses it.
+        There is no such item, its file cannot be read, or the schema rejects it.
     """
     _require_known(name, item_names(folder))
     path = folder / f"{name}.yaml"
-    data = read_item(path)
-    other = data.get("same_as")
-    if other is not None:
-        _require_known(str(other), item_names(folder))
-        origin = read_item(folder / f"{other}.yaml")
-        if other == name or "same_as" in origin:
-            raise InputError(f"{path}: same_as must name an item without same_as, got {other!r}.")
-        data = {**{key: origin[key] for key in INHERITED if key in origin}, **data}
+    data = _with_inherited_keys(read_item(path), name, folder)
     item = validated(PaperItem.model_validate, data, path)
     if item.name != name:
         raise InputError(f"{path}: name must be that of the file, {name!r}, got {item.name!r}.")
@@ -540,37 +585,60 @@ def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
     return item
 
 
+def _with_inherited_keys(data: dict[str, Any], name: str, folder: Path) -> dict[str, Any]:
+    """Return the keys of an item with those of the item that it is the same as."""
+    origin_name = data.get("same_as")
+    if origin_name is None:
+        return data
+    _require_known(str(origin_name), item_names(folder))
+    origin = read_item(folder / f"{origin_name}.yaml")
+    if origin_name == name or "same_as" in origin:
+        path = folder / f"{name}.yaml"
+        raise InputError(f"{path}: same_as must name an item without same_as, got {origin_name!r}.")
+    inherited: dict[str, Any] = {key: origin[key] for key in ("study", "figure", "choices", "quick") if key in origin}
+    return {**inherited, **data}
+
+
 def _require_distinct(parts: Sequence[schema.CompareConfig], path: Path) -> None:
-    """Refuse two parts that measure the same learner on data sets of one name; their trials could not be told apart."""
+    """Reject parts with the same learner on data sets of the same name, since their trials could not be separated."""
     seen: set[tuple[str, str]] = set()
     for part in parts:
-        titles = [learner.title for learner in part.learners] + ([schema.GRID_SEARCH_TITLE] if part.baseline else [])
-        for pair in itertools.product((dataset.label for dataset in part.datasets), titles):
-            if pair in seen:
-                raise InputError(f"{path}: study.parts: {pair[1]} on {pair[0]} is in two parts; give one a 'label'.")
-            seen.add(pair)
+        titles = [learner.title for learner in part.learners]
+        if part.baseline:
+            titles.append(schema.GRID_SEARCH_TITLE)
+        for dataset, title in itertools.product(part.datasets, titles):
+            if (dataset.label, title) in seen:
+                raise InputError(
+                    f"{path}: study.parts: {title} on {dataset.label} is in two parts; give one a 'label'."
+                )
+            seen.add((dataset.label, title))
 
 
 def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path: Path) -> None:
-    """Refuse a printed cell or a claim on a learner or data set that the study has not."""
+    """Reject a published cell or a claim on a learner or data set that is not in the study."""
     learners = {learner.title for part in parts for learner in part.learners} | {schema.GRID_SEARCH_TITLE}
     datasets = {dataset.label for part in parts for dataset in part.datasets}
-    panels = datasets | {panel(dataset)[0] for dataset in datasets}
-    named: list[tuple[str, str | None, set[str]]] = []
+    datasets_and_panels = datasets | {panel(dataset)[0] for dataset in datasets}
+
+    def require(names: Sequence[str | None] | None, known: set[str], where: str) -> None:
+        for name in names or ():
+            if name is not None and name not in known:
+                listed = sorted(known)
+                hint = did_you_mean(name, listed)
+                raise InputError(f"{path}: {where}: {name!r} is not in the study; {hint}it has {', '.join(listed)}.")
+
     cells = {f"printed.{i}": cell for i, cell in enumerate(item.printed)}
-    cells |= {f"quick.checks.{i}": check for i, check in enumerate(item.quick.checks if item.quick else ())}
+    if item.quick:
+        cells |= {f"quick.checks.{i}": check for i, check in enumerate(item.quick.checks)}
     for place, cell in cells.items():
-        named += [(f"{place}.learner", cell.learner, learners), (f"{place}.dataset", cell.dataset, datasets)]
+        require([cell.learner], learners, f"{place}.learner")
+        require([cell.dataset], datasets, f"{place}.dataset")
     for i, claim in enumerate(item.claims):
         if claim.value is None:
-            named += [(f"claims.{i}.better", one, learners) for one in claim.better]
-            named += [(f"claims.{i}.than", one, learners) for one in claim.than]
-            named += [(f"claims.{i}.on", one, panels) for one in claim.on]
-    named += [("figure.learners", one, learners) for one in item.figure.learners]
+            require(claim.better, learners, f"claims.{i}.better")
+            require(claim.than, learners, f"claims.{i}.than")
+            require(claim.on, datasets_and_panels, f"claims.{i}.on")
+    require(item.figure.learners, learners, "figure.learners")
     if item.quick:
-        named += [("quick.learners", one, learners) for one in item.quick.learners or ()]
-        named += [("quick.datasets", one, datasets) for one in item.quick.datasets or ()]
-    for where, name, known in named:
-        if name is not None and name not in known:
-            hint = did_you_mean(name, sorted(known))
-            raise InputError(f"{path}: {where}: {name!r} is not in the study; {hint}it has {', '.join(sorted(known))}.")
+        require(item.quick.learners, learners, "quick.learners")
+        require(item.quick.datasets, datasets, "quick.datasets")

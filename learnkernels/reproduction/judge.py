@@ -1,4 +1,4 @@
-"""What the papers print and say, against what was measured: pure functions of the results of an item."""
+"""Comparison of measured results with the numbers and claims of the papers."""
 
 from __future__ import annotations
 
@@ -19,35 +19,28 @@ from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired
 
 from .item import CellConfig, ClaimConfig, PaperItem, panel
 
-POWER = 0.8
-"""Of the test for a difference that a claim of no difference states."""
-
-HIGHER_IS_BETTER = ("alignment", "test_alignment")
-"""Measures of which more is better."""
-
 Pair = tuple[str, str]
 Word = Literal["holds", "not significant", "not reproduced", "cannot be judged"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of a paper and the same number here.
+    """A published number and the same number measured here.
 
     Attributes
     ----------
     dataset, learner : str or None
-        Of a comparison.
+        None for a number of a special study.
     measure : str
         error, alignment, test_alignment, rank, or the name of a number of a special study.
     paper, paper_sd : float, float or None
-        As printed.
+        Published mean and standard deviation.
     here, here_sd : float or None
-        Mean and deviation over trials; None where there is no such trial.
+        Mean and standard deviation over trials; None if there is no such trial.
     apart : float or None
-        ``(here - paper) / paper_sd``, or over our deviation where the paper prints none; None without either, and for
-        ranks, which have no deviation.
+        ``(here - paper) / paper_sd``. If the paper prints no deviation, ``here_sd`` is used. None for ranks.
     metric : str or None
-        What errors of the data set are measured by.
+        Metric of the errors on the data set.
     """
 
     dataset: str | None
@@ -61,31 +54,31 @@ class Cell:
     metric: str | None = None
 
     def within(self, deviations: float) -> bool:
-        """Return whether the number is that many standard deviations from the paper's at most."""
+        """Return whether the number is at most `deviations` standard deviations from the published one."""
         return self.apart is not None and abs(self.apart) <= deviations
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What bears on a claim on one data set, or on all at once.
+    """Evidence for a claim on one data set, or over all data sets.
 
     Attributes
     ----------
     on : str
-        The data set; how many for a test across them.
+        Data set, or the number of data sets.
     better, than : float or None
-        Means of the two.
+        Means of the two learners.
     p : float or None
-        One-sided, that the first is better: the corrected resampled t-test over all trials, across data sets
-        Wilcoxon's signed-rank test.
+        One-sided p-value that the first learner is better: corrected resampled t-test over all trials, or Wilcoxon's
+        signed-rank test across data sets.
     paired : float or None
-        The paper's plain paired t-test on the folds of the first repeat; with a split on all repeats.
+        p-value of the papers' uncorrected paired t-test on the folds of the first repeat; of a split, on all repeats.
     below, repeats : int
-        In how many repeats that test is below the level, and how many have one.
+        Repeats in which that test is significant, and repeats in which it can be computed.
     detectable : float or None
-        The difference that the test finds with a power of 0.8; for claims of no difference.
+        Difference that the test detects with a power of 0.8; only for claims of no difference.
     word : str
-        The verdict on this data set.
+        Verdict on this data set.
     """
 
     on: str
@@ -101,21 +94,21 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A check of a claim, and whether it holds here; checks that say the same are of one claim.
+    """Verdict on one check of a claim; a claim has a check for each pair of learners.
 
     Attributes
     ----------
     says : str
         The claim.
     expected : str
-        In what way the paper means it; of learners alone.
+        Expected kind of difference; empty for a claim on a number.
     word : str
-        It holds where it does on every data set.
+        "holds" only if it holds on every data set.
     evidence : tuple of Evidence
     learners : str
-        Those compared, where the claim compares several.
+        Pair of learners, if the claim has several pairs.
     identity : bool
-        Whether it holds by construction.
+        Whether the claim holds by construction.
     """
 
     says: str
@@ -126,177 +119,246 @@ class Verdict:
     identity: bool = False
 
 
-def measured(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
-    """Return one number per trial, indexed by (repeat, fold), without those that are missing."""
-    of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
-    of = of.assign(seconds=seconds(of)).set_index(["repeat", "fold"])
-    return of[measure].astype(float).sort_index().dropna()
+def values_by_trial(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
+    """Return one number per trial, indexed by (repeat, fold), without missing ones."""
+    trials = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
+    trials = trials.assign(seconds=seconds_by_trial(trials)).set_index(["repeat", "fold"])
+    return trials[measure].astype(float).sort_index().dropna()
 
 
-def seconds(folds: pd.DataFrame) -> pd.Series:
-    """Return what each trial costs who runs it alone: weights, choice and predictor, and its share of the pass."""
-    whole: pd.Series = folds["seconds_weights"] + folds["seconds_fit"] + folds["seconds_pass"].astype(float).fillna(0.0)
-    return whole
+def seconds_by_trial(folds: pd.DataFrame) -> pd.Series:
+    """Return the seconds of each trial: weights, choice of C, predictor, and its share of the pass."""
+    seconds_pass = folds["seconds_pass"].astype(float).fillna(0.0)
+    seconds: pd.Series = folds["seconds_weights"] + folds["seconds_fit"] + seconds_pass
+    return seconds
 
 
-def ranked(item: PaperItem, folds: pd.DataFrame) -> list[str]:
-    """Return the learners that are ranked: those whose rank the paper prints, or else all but the search."""
-    printed = [str(cell.learner) for cell in item.printed if cell.rank is not None]
-    return printed or [str(learner) for learner in folds["learner"].unique() if learner != GRID_SEARCH_TITLE]
+def ranked_learners(item: PaperItem, folds: pd.DataFrame) -> list[str]:
+    """Return the learners with a published rank, or else all except the grid search."""
+    with_rank = [str(cell.learner) for cell in item.printed if cell.rank is not None]
+    if with_rank:
+        return with_rank
+    return [str(learner) for learner in folds["learner"].unique() if learner != GRID_SEARCH_TITLE]
 
 
-def cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
-    """Return every printed cell of an item next to what was measured."""
-    rank = pd.DataFrame() if folds is None else ranks(folds, ranked(item, folds))
-    metrics = {} if folds is None else folds.groupby("dataset")["metric"].first().to_dict()
-    rows = []
+def compare_cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
+    """Return every published number of an item with the measured one."""
+    rank_table = pd.DataFrame()
+    metrics: dict[Any, Any] = {}
+    if folds is not None:
+        rank_table = ranks(folds, ranked_learners(item, folds))
+        metrics = folds.groupby("dataset")["metric"].first().to_dict()
+    cells = []
     for cell in item.printed:
-        for measure, (mean, *deviation) in cell.measures().items():
-            dataset, learner, sd = cell.dataset, cell.learner, deviation[0] if deviation else None
-            here, here_sd = None, None
-            if cell.name == measure:
-                here, here_sd = values.get(measure), values.get(f"{measure} sd")
-            elif measure == "rank":
-                here = float(rank[learner].median()) if learner in rank else None
-            elif folds is not None and len(of := measured(folds, dataset, learner, measure)):
-                here = float(of.mean())
-                if len(of) > 1:
-                    here_sd = float(of.std())
-            unit = sd or here_sd
-            apart = (here - mean) / unit if measure != "rank" and here is not None and unit else None
-            rows.append(Cell(dataset, learner, measure, float(mean), sd, here, here_sd, apart, metrics.get(dataset)))
-    return rows
+        for measure, (paper, *deviation) in cell.measures().items():
+            paper_sd = deviation[0] if deviation else None
+            here, here_sd = _measured_cell(cell, measure, folds, values, rank_table)
+            apart = None
+            unit = paper_sd or here_sd
+            if here is not None and unit and measure != "rank":
+                apart = (here - paper) / unit
+            cells.append(
+                Cell(
+                    dataset=cell.dataset,
+                    learner=cell.learner,
+                    measure=measure,
+                    paper=float(paper),
+                    paper_sd=paper_sd,
+                    here=here,
+                    here_sd=here_sd,
+                    apart=apart,
+                    metric=metrics.get(cell.dataset),
+                )
+            )
+    return cells
 
 
-def cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return how alike the weights of the learners of a figure of weights are, as numbers that claims can name.
+def _measured_cell(
+    cell: CellConfig,
+    measure: str,
+    folds: pd.DataFrame | None,
+    values: Mapping[str, float],
+    rank_table: pd.DataFrame,
+) -> tuple[float | None, float | None]:
+    """Return mean and standard deviation of a number of a cell as measured here."""
+    if cell.name == measure:
+        return values.get(measure), values.get(f"{measure} sd")
+    if measure == "rank":
+        if cell.learner not in rank_table:
+            return None, None
+        return float(rank_table[cell.learner].median()), None
+    if folds is None:
+        return None, None
+    numbers = values_by_trial(folds, cell.dataset, cell.learner, measure)
+    if numbers.empty:
+        return None, None
+    if len(numbers) == 1:
+        return float(numbers.mean()), None
+    return float(numbers.mean()), float(numbers.std())
 
-    ``"cosine of A and B on D"`` is that of the angle between the mean shares of two learners on a data set.
+
+def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
+    """Return the cosines between the mean weights of the learners of a figure of weights.
+
+    The names, such as ``"cosine of A and B on D"``, can be used in claims.
     """
-    found = {}
-    for dataset, of in folds[folds["learner"].isin(item.figure.learners)].groupby("dataset", sort=False):
-        shares = {str(learner): mean_shares(group) for learner, group in of.groupby("learner", sort=False)}
-        for one, other in itertools.permutations(shares, 2):
-            a, b = shares[one], shares[other]
-            found[f"cosine of {one} and {other} on {dataset}"] = float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    return found
+    cosines = {}
+    trials = folds[folds["learner"].isin(item.figure.learners)]
+    for dataset, group in trials.groupby("dataset", sort=False):
+        shares = {str(learner): mean_shares(rows) for learner, rows in group.groupby("learner", sort=False)}
+        for first, second in itertools.permutations(shares, 2):
+            a = shares[first]
+            b = shares[second]
+            cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+            cosines[f"cosine of {first} and {second} on {dataset}"] = float(cosine)
+    return cosines
 
 
-def deviations_found(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return how far the parameters that continuous learners found are from those of the item, for claims to name.
+def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
+    """Return relative distances between learned parameters and the true parameters of an item.
 
-    ``"found by A on D, apart"`` is the largest relative distance, over all trials of a learner on a data set, of the
-    parameters of its heaviest base kernels from those that generated the data; as many as there are of them, both
-    ascending.
+    ``"found by A on D, apart"`` is the largest distance over the trials of a learner on a data set. Each trial compares
+    the parameters of its heaviest base kernels with the true ones, both in ascending order.
     """
-    true = np.sort(np.asarray(item.found))
-    apart = {}
-    for (dataset, learner), of in folds.dropna(subset=["parameters"]).groupby(["dataset", "learner"], sort=False):
-        if any(len(found) < len(true) for found in of["parameters"]):
+    true_values = np.sort(np.asarray(item.found))
+    n_values = len(true_values)
+    deviations = {}
+    with_parameters = folds.dropna(subset=["parameters"])
+    for (dataset, learner), group in with_parameters.groupby(["dataset", "learner"], sort=False):
+        if group["parameters"].map(len).min() < n_values:
             continue
-        sigmas = [
-            np.sort([found[k][0] for k in np.argsort(weights)[-len(true) :]])
-            for found, weights in zip(of["parameters"], of["weights"], strict=True)
-        ]
-        apart[f"found by {learner} on {dataset}, apart"] = float((np.abs(np.array(sigmas) - true) / true).max())
-    return apart
+        learned = []
+        for parameters, weights in zip(group["parameters"], group["weights"], strict=True):
+            heaviest = np.argsort(weights)[-n_values:]
+            learned.append(np.sort([parameters[k][0] for k in heaviest]))
+        relative = np.abs(np.array(learned) - true_values) / true_values
+        deviations[f"found by {learner} on {dataset}, apart"] = float(relative.max())
+    return deviations
 
 
-def derived(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the numbers that follow from the fold table of an item and that its claims may name.
+def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
+    """Return the numbers computed from the fold table that claims can use.
 
-    ``"error of A on D"`` is the mean error of a learner on a data set; further values are `cosines` and
-    `deviations_found`.
+    ``"error of A on D"`` is the mean error of a learner on a data set. For the others, see `weight_cosines` and
+    `parameter_deviations`.
     """
     means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
-    numbers = {f"error of {learner} on {dataset}": float(error) for (dataset, learner), error in means.items()}
-    numbers |= cosines(item, folds) if item.figure.kind == "weights" else {}
-    return numbers | (deviations_found(item, folds) if item.found else {})
+    values = {f"error of {learner} on {dataset}": float(error) for (dataset, learner), error in means.items()}
+    if item.figure.kind == "weights":
+        values |= weight_cosines(item, folds)
+    if item.found:
+        values |= parameter_deviations(item, folds)
+    return values
 
 
-def claims(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Verdict]:
-    """Return the verdict on every check of the claims of an item."""
+def judge_claims(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Verdict]:
+    """Return the verdict on each check of each claim of an item."""
     verdicts = []
     for claim in item.claims:
         if claim.value is not None:
-            evidence = tuple(_valued(claim, values))
-            verdicts.append(Verdict(claim.says, "", overall(evidence), evidence, "", claim.identity))
+            evidence = _number_evidence(claim, values)
+            verdicts.append(Verdict(claim.says, "", overall_word(evidence), evidence, identity=claim.identity))
         for pair in claim.pairs:
-            evidence = tuple(_compared(claim, pair, item, folds))
-            learners = ", ".join(pair) if len(claim.pairs) > 1 else ""
-            verdicts.append(Verdict(claim.says, claim.expected, overall(evidence), evidence, learners, claim.identity))
+            evidence = _pair_evidence(claim, pair, item, folds)
+            verdict = Verdict(claim.says, claim.expected, overall_word(evidence), evidence, identity=claim.identity)
+            if len(claim.pairs) > 1:
+                verdict = replace(verdict, learners=", ".join(pair))
+            verdicts.append(verdict)
     return verdicts
 
 
-def by_claim(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+def group_by_claim(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
     """Return the checks of each claim, in order."""
-    found: dict[str, list[Verdict]] = {}
+    checks: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        found.setdefault(verdict.says, []).append(verdict)
-    return found
+        checks.setdefault(verdict.says, []).append(verdict)
+    return checks
 
 
-def overall(evidence: Sequence[Evidence | Verdict]) -> Word:
-    """Return the verdict on a check, or on a claim: it holds where it does on every data set, or by every check."""
-    words = {one.word for one in evidence}
+def overall_word(parts: Sequence[Evidence | Verdict]) -> Word:
+    """Return the verdict on a check from its evidence, or on a claim from its checks: the worst of all."""
+    words = {part.word for part in parts}
     if not words or "cannot be judged" in words:
         return "cannot be judged"
-    return "not reproduced" if "not reproduced" in words else "not significant" if len(words) > 1 else words.pop()
+    if "not reproduced" in words:
+        return "not reproduced"
+    if "not significant" in words:
+        return "not significant"
+    return "holds"
 
 
-def _valued(claim: ClaimConfig, values: Mapping[str, float]) -> list[Evidence]:
-    """Return the evidence of a claim on a number of a special study."""
-    here = values.get(str(claim.value))
-    rows = []
-    for sign, bound in ((1, claim.above), (-1, claim.below)):
-        if bound is None:
-            continue
-        limit = bound if isinstance(bound, float | int) else values.get(bound)
-        on = f"{claim.value} {'above' if sign > 0 else 'below'} {bound if isinstance(bound, str) else f'{bound:g}'}"
-        if here is None or limit is None:
-            word: Word = "cannot be judged"
-        else:
-            word = "holds" if sign * (here - limit) > 0 else "not reproduced"
-        rows.append(Evidence(on, here, limit, word=word))
-    return rows
+def _number_evidence(claim: ClaimConfig, values: Mapping[str, float]) -> tuple[Evidence, ...]:
+    """Return the evidence for a claim that a number lies above or below a bound."""
+    name = str(claim.value)
+    evidence = []
+    if claim.above is not None:
+        evidence.append(_compare_with_bound(name, "above", claim.above, values))
+    if claim.below is not None:
+        evidence.append(_compare_with_bound(name, "below", claim.below, values))
+    return tuple(evidence)
 
 
-def _compared(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame | None) -> list[Evidence]:
-    """Return the evidence of a claim on two learners."""
+def _compare_with_bound(
+    name: str, side: Literal["above", "below"], bound: float | str, values: Mapping[str, float]
+) -> Evidence:
+    """Return the evidence that a number lies on one side of a bound: a number, or the name of one."""
+    value = values.get(name)
+    if isinstance(bound, str):
+        limit = values.get(bound)
+        description = f"{name} {side} {bound}"
+    else:
+        limit = bound
+        description = f"{name} {side} {bound:g}"
+    if value is None or limit is None:
+        return Evidence(description, value, limit)
+    holds = value > limit if side == "above" else value < limit
+    return Evidence(description, value, limit, word="holds" if holds else "not reproduced")
+
+
+def _pair_evidence(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame | None) -> tuple[Evidence, ...]:
+    """Return the evidence for a claim that one learner is better than another."""
     if folds is None:
-        return []
-    known = list(folds["dataset"].unique())
-    wanted = [name for name in known if not claim.on or name in claim.on or panel(name)[0] in claim.on]
-    lacking = [one for one in claim.on if not any(one in (name, panel(name)[0]) for name in known)]
-    evidence = [Evidence(name) for name in lacking]
+        return ()
+    datasets = list(folds["dataset"].unique())
+    names = {dataset: {dataset, panel(dataset)[0]} for dataset in datasets}
+    measured_names = set().union(*names.values())
+    missing = [Evidence(name) for name in claim.on if name not in measured_names]
+    if claim.on:
+        datasets = [dataset for dataset in datasets if not names[dataset].isdisjoint(claim.on)]
     if claim.across or claim.measure == "rank":
-        return [*evidence, _across(claim, pair, item, folds, wanted)]
-    has = folds.groupby("dataset")["learner"].agg(set)
-    both = [name for name in wanted if claim.on or set(pair) <= has[name]]
-    return [*evidence, *(_tested(claim, pair, folds, name) for name in both)]
+        return (*missing, _test_across_datasets(claim, pair, item, folds, datasets))
+    if not claim.on:
+        learners = folds.groupby("dataset")["learner"].agg(set)
+        datasets = [dataset for dataset in datasets if learners[dataset].issuperset(pair)]
+    return (*missing, *(_test_on_dataset(claim, pair, folds, dataset) for dataset in datasets))
 
 
-def _tested(claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, dataset: str) -> Evidence:
-    """Return the paired tests of one data set."""
-    table = pd.concat([measured(folds, dataset, learner, claim.measure) for learner in pair], axis=1, join="inner")
+def _test_on_dataset(claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, dataset: str) -> Evidence:
+    """Return the paired tests on one data set."""
+    columns = [values_by_trial(folds, dataset, learner, claim.measure) for learner in pair]
+    table = pd.concat(columns, axis=1, join="inner")
     if table.empty:
         return Evidence(dataset)
-    errors = table * _sign(claim)
-    trials, share = errors.to_numpy(), _share_of_test(folds, dataset)
-    repeats = [group.to_numpy() for _, group in errors.groupby(level=0)]
-    if all(len(group) == 1 for group in repeats):
-        repeats = [trials]  # of a split, whose repeats are one trial each
-    plain = [paired_p(*group.T) for group in repeats]
-    known = [one for one in plain if one is not None]
-    below = sum(one < SIGNIFICANCE for one in known)
-    one = _judged(
-        claim, dataset, table.mean(), corrected_p(trials[:, 0], trials[:, 1], share), detectable(trials, share)
+    losses = table * _loss_sign(claim)
+    trials = losses.to_numpy()
+    repeats = [group.to_numpy() for _, group in losses.groupby(level="repeat")]
+    if all(len(repeat) == 1 for repeat in repeats):
+        repeats = [trials]  # each repeat of a split is a single trial
+    uncorrected = [paired_p(*repeat.T) for repeat in repeats]
+    computed = [p for p in uncorrected if p is not None]
+    share = _mean_share_of_test(folds, dataset)
+    p = corrected_p(trials[:, 0], trials[:, 1], share)
+    evidence = _evidence_of_means(claim, dataset, table.mean(), p, detectable_difference(trials, share))
+    return replace(
+        evidence,
+        paired=uncorrected[0],
+        below=sum(p < SIGNIFICANCE for p in computed),
+        repeats=len(computed),
     )
-    return replace(one, paired=plain[0], below=below, repeats=len(known))
 
 
-def detectable(trials: np.ndarray, share: float) -> float | None:
-    """Return the mean difference that the corrected test finds at its level with a power of 0.8, or None.
+def detectable_difference(trials: np.ndarray, share: float) -> float | None:
+    """Return the mean difference that the corrected test detects with a power of 0.8, or None for a single trial.
 
     Parameters
     ----------
@@ -308,116 +370,154 @@ def detectable(trials: np.ndarray, share: float) -> float | None:
     n = len(trials)
     if n < 2:
         return None
-    quantiles = stats.t.ppf([1 - SIGNIFICANCE, POWER], n - 1).sum()
-    return float(quantiles * np.sqrt((1 / n + share) * np.diff(trials, axis=1).var(ddof=1)))
+    power = 0.8
+    quantiles = stats.t.ppf([1 - SIGNIFICANCE, power], n - 1).sum()
+    variance = np.diff(trials, axis=1).var(ddof=1)
+    return float(quantiles * np.sqrt((1 / n + share) * variance))
 
 
-def _sign(claim: ClaimConfig) -> float:
-    """Return what turns a measure into one of which less is better."""
-    return -1.0 if claim.measure in HIGHER_IS_BETTER else 1.0
+def _loss_sign(claim: ClaimConfig) -> float:
+    """Return the factor that makes lower values of the measure better."""
+    return -1.0 if claim.measure in ("alignment", "test_alignment") else 1.0
 
 
-def _judged(claim: ClaimConfig, on: str, both: pd.Series, p: float | None, detected: float | None) -> Evidence:
-    """Return the evidence of a number of the better and of the other, and the p-value that the first is better."""
-    better, than = map(float, both)
-    direction = _sign(claim) * better < _sign(claim) * than
-    word: Word = "not significant" if direction else "not reproduced"
-    if claim.expected == "direction":
-        word = "holds" if direction else "not reproduced"
-    elif claim.expected == "none":
-        word = "cannot be judged" if p is None else "holds" if p >= SIGNIFICANCE else "not reproduced"
-    elif p is not None and p < SIGNIFICANCE:
-        word = "holds"
-    return Evidence(on, better, than, p, detectable=detected if claim.expected == "none" else None, word=word)
+def _evidence_of_means(
+    claim: ClaimConfig, on: str, means: pd.Series, p: float | None, detectable: float | None
+) -> Evidence:
+    """Return the evidence of the mean of each learner and of the p-value that the first is better."""
+    better = float(means.iloc[0])
+    than = float(means.iloc[1])
+    word = _pair_word(claim, better, than, p)
+    if claim.expected != "none":
+        detectable = None
+    return Evidence(on, better, than, p, detectable=detectable, word=word)
 
 
-def _share_of_test(folds: pd.DataFrame, dataset: str) -> float:
-    of = folds[folds["dataset"] == dataset]
-    return share_of_test(of["n_test"].to_numpy(), of["n_rows"].to_numpy())
+def _pair_word(claim: ClaimConfig, better: float, than: float, p: float | None) -> Word:
+    """Return the verdict for two means and the p-value that the first is better."""
+    if claim.expected == "none":
+        if p is None:
+            return "cannot be judged"
+        return "holds" if p >= SIGNIFICANCE else "not reproduced"
+    if claim.expected == "significant" and p is not None and p < SIGNIFICANCE:
+        return "holds"
+    sign = _loss_sign(claim)
+    has_direction = sign * better < sign * than
+    if not has_direction:
+        return "not reproduced"
+    return "holds" if claim.expected == "direction" else "not significant"
 
 
-def _across(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame, datasets: Sequence[str]) -> Evidence:
+def _mean_share_of_test(folds: pd.DataFrame, dataset: str) -> float:
+    trials = folds[folds["dataset"] == dataset]
+    return share_of_test(trials["n_test"].to_numpy(), trials["n_rows"].to_numpy())
+
+
+def _test_across_datasets(
+    claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame, datasets: Sequence[str]
+) -> Evidence:
     """Return the signed-rank test over data sets."""
     if claim.measure == "rank":
-        of = ranks(folds, ranked(item, folds))
+        table = ranks(folds, ranked_learners(item, folds))
     else:
-        by = folds.assign(seconds=seconds(folds))
-        of = by.pivot_table(index="dataset", columns="learner", values=claim.measure, aggfunc="mean", sort=False)
-    table = of.reindex(columns=[*pair])
+        table = folds.assign(seconds=seconds_by_trial(folds)).pivot_table(
+            index="dataset", columns="learner", values=claim.measure, aggfunc="mean", sort=False
+        )
+    table = table.reindex(columns=[*pair])
     table = table[table.index.isin(datasets)].dropna()
     if table.empty:
         return Evidence(f"{len(datasets)} data sets")
-    values = _sign(claim) * table.to_numpy(dtype=float)
-    both = table.median() if claim.measure == "rank" else table.mean()
-    return _judged(claim, f"{len(table)} data sets", both, signed_rank_p(*values.T), detectable(values, 0.0))
+    centers = table.median() if claim.measure == "rank" else table.mean()
+    losses = _loss_sign(claim) * table.to_numpy(dtype=float)
+    p = signed_rank_p(losses[:, 0], losses[:, 1])
+    return _evidence_of_means(claim, f"{len(table)} data sets", centers, p, detectable_difference(losses, 0.0))
 
 
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """Return the p-value of Wilcoxon's one-sided signed-rank test that errors are lower than those of a baseline.
+    """Return the p-value of Wilcoxon's one-sided signed-rank test that errors are lower than the baseline's.
 
     Parameters
     ----------
     errors, baseline : ndarray of shape (n,)
-        Of the same data sets. Pairs without a difference are left out.
+        Errors on the same data sets. Pairs without a difference are dropped.
 
     Returns
     -------
     p : float or None
-        Exact for up to 50 pairs without ties; 1 where no pair differs, None for fewer than two pairs.
+        Exact for up to 50 pairs without ties, otherwise asymptotic. 1 if no pair differs, None for fewer than two
+        pairs.
     """
     if len(errors) < 2:
         return None
-    difference = np.round(errors - baseline, 12)  # so that ties are ties
-    difference = difference[difference != 0]
-    if len(difference) == 0:
+    differences = np.round(errors - baseline, 12)  # equal differences stay ties despite rounding errors
+    differences = differences[differences != 0]
+    if len(differences) == 0:
         return 1.0
-    distinct = len(np.unique(np.abs(difference))) == len(difference)
-    method = "exact" if distinct and len(difference) <= 50 else "asymptotic"
-    return float(stats.wilcoxon(difference, alternative="less", method=method).pvalue)
+    has_ties = len(np.unique(np.abs(differences))) < len(differences)
+    method = "asymptotic" if has_ties or len(differences) > 50 else "exact"
+    return float(stats.wilcoxon(differences, alternative="less", method=method).pvalue)
 
 
-def worth(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the learner of the lowest mean error next to the search over one kernel, a row per data set that has one.
+def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the learner with the lowest mean error next to the search over one kernel, one row per data set.
 
-    p is that of the corrected test that the learner has the lower error; seconds are means over trials, the share of
-    the pass over the base kernels included.
+    p is the p-value of the corrected test that the learner has the lower error. Seconds are means over trials and
+    include the share of the pass over the base kernels.
     """
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
-        means, dataset = group.groupby("learner", sort=False)["error"].mean(), str(name)
+        dataset = str(name)
+        means = group.groupby("learner", sort=False)["error"].mean()
         if GRID_SEARCH_TITLE not in means or len(means) < 2:
             continue
-        pair = (str(means.drop(GRID_SEARCH_TITLE).idxmin()), GRID_SEARCH_TITLE)
-        table = pd.concat([measured(folds, dataset, one, "error") for one in pair], axis=1, join="inner").to_numpy()
-        share = _share_of_test(folds, dataset)
-        p, p_search = (corrected_p(table[:, i], table[:, 1 - i], share) for i in (0, 1))
+        best = str(means.drop(GRID_SEARCH_TITLE).idxmin())
+        columns = [values_by_trial(folds, dataset, learner, "error") for learner in (best, GRID_SEARCH_TITLE)]
+        errors = pd.concat(columns, axis=1, join="inner").to_numpy()
+        share = _mean_share_of_test(folds, dataset)
+        p_best = corrected_p(errors[:, 0], errors[:, 1], share)
+        p_search = corrected_p(errors[:, 1], errors[:, 0], share)
         verdict = "no difference"
-        if p is not None and p < SIGNIFICANCE:
+        if p_best is not None and p_best < SIGNIFICANCE:
             verdict = "yes"
         elif p_search is not None and p_search < SIGNIFICANCE:
             verdict = "no, the search is better"
-        row = {"data set": dataset, "best learner": pair[0]}
-        for start, learner in zip(("", f"{GRID_SEARCH_TITLE}: "), pair, strict=True):
-            row[f"{start}error"] = f"{means[learner]:.4g}"
-            row[f"{start}seconds"] = f"{measured(folds, dataset, learner, 'seconds').mean():.3g}"
-        rows.append(row | {"p, learner better": short_p(p), "worth it": verdict})
+        rows.append(
+            {
+                "data set": dataset,
+                "best learner": best,
+                "error": f"{means[best]:.4g}",
+                "seconds": _mean_seconds(folds, dataset, best),
+                f"{GRID_SEARCH_TITLE}: error": f"{means[GRID_SEARCH_TITLE]:.4g}",
+                f"{GRID_SEARCH_TITLE}: seconds": _mean_seconds(folds, dataset, GRID_SEARCH_TITLE),
+                "p, learner better": short_p(p_best),
+                "worth it": verdict,
+            }
+        )
     return rows
 
 
-def failing(checks: Sequence[CellConfig], folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[str]:
-    """Return one sentence a number that lies outside its interval, or is missing."""
+def _mean_seconds(folds: pd.DataFrame, dataset: str, learner: str) -> str:
+    return f"{values_by_trial(folds, dataset, learner, 'seconds').mean():.3g}"
+
+
+def failing_checks(checks: Sequence[CellConfig], folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[str]:
+    """Return one sentence for each number that is missing or outside its interval."""
     sentences = []
     for check in checks:
         for measure, (low, high) in check.measures().items():
-            what, here = measure, values.get(measure)
             if check.name is None:
-                what = f"{check.dataset}, {check.learner}: {measure}"
-                if folds is not None and len(of := measured(folds, check.dataset, check.learner, measure)):
-                    here = float(of.mean())
-            if here is None:
-                sentences.append(f"{what} is missing, expected {low:g} to {high:g}.")
-            elif not low <= here <= high:
-                sentences.append(f"{what} is {here:.4g}, expected {low:g} to {high:g}.")
+                description = f"{check.dataset}, {check.learner}: {measure}"
+            else:
+                description = measure
+            value = values.get(measure)
+            if check.name is None and folds is not None:
+                numbers = values_by_trial(folds, check.dataset, check.learner, measure)
+                if len(numbers):
+                    value = float(numbers.mean())
+            if value is None:
+                sentences.append(f"{description} is missing, expected {low:g} to {high:g}.")
+            elif not low <= value <= high:
+                sentences.append(f"{description} is {value:.4g}, expected {low:g} to {high:g}.")
     return sentences
 
 
@@ -428,14 +528,14 @@ class StudyResult:
     Attributes
     ----------
     folds : DataFrame or None
-        The fold table, with the columns of `tasks.measure.evaluation.COLUMNS`, where learners were compared.
+        Fold table of a comparison, with the columns of `tasks.measure.evaluation.COLUMNS`.
     values : dict of str to float
-        Named numbers, such as ``"rho kinematics"``, that claims and printed cells speak of; ``"rho kinematics sd"`` is
-        the deviation of that one.
+        Named numbers for claims and published cells, such as ``"rho kinematics"``. The standard deviation of a number
+        has the suffix ``" sd"``.
     tables : list of (str, list of dict)
-        Caption and rows of tables to show as they are; the columns are the keys, in order.
+        Caption and rows of each additional table.
     figures : dict of str to Figure
-        File name without its ending -> figure, drawn by `matplotlib.figure.Figure` alone.
+        Figures by file name without extension.
     """
 
     folds: pd.DataFrame | None = None
@@ -445,9 +545,10 @@ class StudyResult:
 
 
 class Summary(TypedDict):
-    """How much of an item was found again, and how much of it an earlier item has as well, which counts there alone.
+    """Counts of reproduced numbers, checks and claims of an item.
 
-    A claim holds where all its checks do. Identities are no checks.
+    A claim holds if all its checks hold. Identities are not checks. Findings that an earlier item has as well are only
+    counted in `printed_before`.
     """
 
     numbers: int
@@ -463,16 +564,16 @@ class Summary(TypedDict):
 
 
 @dataclass(frozen=True)
-class Kept:
-    """An item with results on disk.
+class ReproducedItem:
+    """An item with its stored results.
 
     Attributes
     ----------
     item : PaperItem
     result : StudyResult
-        Without figures.
+        Results, without figures.
     figures : tuple of str
-        Their file names.
+        File names of the figures.
     facts : dict
         seconds, cores, data, date, quick, environment and the digest of the study.
     folder : Path
@@ -486,108 +587,135 @@ class Kept:
 
     @property
     def values(self) -> dict[str, float]:
-        """The named numbers: those of a study, and those that follow from trials."""
-        folds = self.result.folds if self.item.is_comparison else None
-        return self.result.values | ({} if folds is None else derived(self.item, folds))
+        """Named numbers of the study and those computed from its trials."""
+        if self.item.is_comparison and self.result.folds is not None:
+            return self.result.values | derived_values(self.item, self.result.folds)
+        return self.result.values
 
     @property
     def partial(self) -> bool:
-        """Whether it is a reduced form or another reading, which may lack data sets and learners."""
+        """Whether this is a reduced form or another reading, which may lack data sets and learners."""
         return bool(self.facts["quick"]) or self.item.name.startswith(f"{self.item.same_as}.")
 
     def cells(self) -> list[Cell]:
-        """Return the paper's numbers next to ours; of a part those that it has."""
-        found = cells(self.item, self.result.folds, self.values)
-        return [cell for cell in found if cell.here is not None or not self.partial]
+        """Return the published numbers with ours; a partial item leaves out missing ones."""
+        cells = compare_cells(self.item, self.result.folds, self.values)
+        if not self.partial:
+            return cells
+        return [cell for cell in cells if cell.here is not None]
 
     def claims(self) -> list[Verdict]:
-        """Return the verdict on each check of the claims; of a part on what it can judge."""
-        verdicts = claims(self.item, self.result.folds, self.values)
+        """Return the verdict on each check of the claims; a partial item leaves out data sets it cannot judge."""
+        verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts
-        known = [(one, tuple(of for of in one.evidence if of.word != "cannot be judged")) for one in verdicts]
-        return [replace(one, word=overall(of), evidence=of) for one, of in known if of]
+        partial_verdicts = []
+        for verdict in verdicts:
+            evidence = tuple(part for part in verdict.evidence if part.word != "cannot be judged")
+            if evidence:
+                partial_verdicts.append(replace(verdict, word=overall_word(evidence), evidence=evidence))
+        return partial_verdicts
 
     def summary(self) -> Summary:
-        """Return how much of it is as published."""
-        (found,) = distinct([self])
-        return found.summary()
+        """Return the counts of this item by itself."""
+        (findings,) = distinct_findings([self])
+        return findings.summary()
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found of an item: numbers that can be compared, and checks; without what an earlier item has as well."""
+class Findings:
+    """Numbers and checks of an item that no earlier item has."""
 
     numbers: list[Cell]
     checks: list[Verdict]
-    before: int
+    printed_before: int
     seconds: float
 
     @property
     def claims(self) -> dict[str, list[Verdict]]:
-        """The checks of each claim that are no identities."""
-        return by_claim([one for one in self.checks if not one.identity])
+        """Checks of each claim, without identities."""
+        return group_by_claim([check for check in self.checks if not check.identity])
 
     def summary(self) -> Summary:
-        """Return how much of it is as published."""
-        claims = [overall(of) for of in self.claims.values()]
-        checks = [one.word for of in self.claims.values() for one in of]
+        """Return the counts."""
+        claim_words = [overall_word(checks) for checks in self.claims.values()]
+        check_words = [check.word for check in self.checks if not check.identity]
         return Summary(
             numbers=len(self.numbers),
-            within_one=sum(of.within(1) for of in self.numbers),
-            within_two=sum(of.within(2) for of in self.numbers),
-            checks=len(checks),
-            checks_hold=checks.count("holds"),
-            claims=len(claims),
-            claims_hold=claims.count("holds"),
-            identities=len(self.checks) - len(checks),
-            printed_before=self.before,
+            within_one=sum(cell.within(1) for cell in self.numbers),
+            within_two=sum(cell.within(2) for cell in self.numbers),
+            checks=len(check_words),
+            checks_hold=check_words.count("holds"),
+            claims=len(claim_words),
+            claims_hold=claim_words.count("holds"),
+            identities=len(self.checks) - len(check_words),
+            printed_before=self.printed_before,
             seconds=self.seconds,
         )
 
 
-def distinct(kept: Sequence[Kept]) -> list[Found]:
-    """Return what was found of each item; the same print with the same result counts once."""
+def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
+    """Return the findings of each item, where a number or check with equal results in two items counts once."""
     seen: set[Any] = set()
-    found = []
-    for one in kept:
-        of = {
-            (cell.dataset, cell.learner, cell.measure, cell.paper, cell.paper_sd, cell.here): cell
-            for cell in one.cells()
-            if cell.apart is not None
-        }
-        verdicts = {(verdict.expected, verdict.evidence): verdict for verdict in one.claims()}
-        numbers = [cell for key, cell in of.items() if key not in seen]
-        checks = [verdict for key, verdict in verdicts.items() if key not in seen]
-        found.append(Found(numbers, checks, len(of) - len(numbers), float(one.facts["seconds"])))
-        seen |= of.keys() | verdicts.keys()
-    return found
+    findings = []
+    for reproduced in items:
+        numbers = {}
+        for cell in reproduced.cells():
+            if cell.apart is not None:
+                key = (cell.dataset, cell.learner, cell.measure, cell.paper, cell.paper_sd, cell.here)
+                numbers[key] = cell
+        checks = {(verdict.expected, verdict.evidence): verdict for verdict in reproduced.claims()}
+        new_numbers = [cell for key, cell in numbers.items() if key not in seen]
+        new_checks = [check for key, check in checks.items() if key not in seen]
+        printed_before = len(numbers) - len(new_numbers)
+        findings.append(Findings(new_numbers, new_checks, printed_before, float(reproduced.facts["seconds"])))
+        seen.update(numbers, checks)
+    return findings
 
 
-def total(summaries: Sequence[Summary]) -> Summary:
-    """Return the summary of several items."""
-    return Summary(**{key: sum(one[key] for one in summaries) for key in Summary.__annotations__})  # type: ignore
+def sum_summaries(summaries: Sequence[Summary]) -> Summary:
+    """Return the sum of the counts of several items."""
+    sums = {key: sum(summary[key] for summary in summaries) for key in Summary.__annotations__}  # type: ignore
+    return Summary(**sums)  # type: ignore
 
 
-def systematic(cells: Sequence[Cell]) -> list[str]:
-    """Return a sentence for the numbers of one measure that all lie on one side of the paper's.
+def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
+    """Return a sentence for each measure whose numbers all lie on one side of the published ones.
 
-    Of one data set at least three, on average at least one deviation off; of all data sets of a metric at least eight.
+    A data set needs at least three numbers that are on average at least one standard deviation off. All data sets of
+    a metric together need at least eight numbers.
     """
+    comparable = [cell for cell in cells if cell.apart is not None and cell.paper_sd and cell.learner]
+    if not comparable:
+        return []
+    table = pd.DataFrame(comparable)
     sentences = []
-    known = [cell for cell in cells if cell.apart is not None and cell.paper_sd and cell.learner]
-    for what, least, off in (("dataset", 3, 1.0), ("metric", 8, 0.0)):
-        groups: dict[tuple[str, str], list[float]] = {}
-        for cell in known:
-            groups.setdefault((str(getattr(cell, what)), cell.measure), []).append(float(cell.apart or 0.0))
-        for (name, measure), apart in groups.items():
-            side = {np.sign(round(one, 1)) for one in apart}
-            if len(apart) >= least and side in ({1.0}, {-1.0}) and abs(np.mean(apart)) >= off:
-                words = "above" if side == {1.0} else "below"
-                low, high = sorted(map(abs, (min(apart), max(apart))))
-                where = name if what == "dataset" else f"Data sets measured by {name}"
-                sentences.append(
-                    f"{where}: all {len(apart)} values of {measure} are {words} the paper's, "
-                    f"by {low:.1f} to {high:.1f} deviations."
-                )
+    for (dataset, measure), group in table.groupby(["dataset", "measure"], sort=False):
+        deviations = group["apart"].tolist()
+        side = _common_side(deviations)
+        if side and len(deviations) >= 3 and abs(np.mean(deviations)) >= 1.0:
+            sentences.append(_deviation_sentence(str(dataset), str(measure), side, deviations))
+    for (metric, measure), group in table.groupby(["metric", "measure"], sort=False):
+        deviations = group["apart"].tolist()
+        side = _common_side(deviations)
+        if side and len(deviations) >= 8:
+            sentences.append(_deviation_sentence(f"Data sets measured by {metric}", str(measure), side, deviations))
     return sentences
+
+
+def _common_side(deviations: Sequence[float]) -> Literal["above", "below"] | None:
+    """Return the side on which all deviations lie, after rounding to one digit."""
+    rounded = [round(deviation, 1) for deviation in deviations]
+    if min(rounded) > 0:
+        return "above"
+    if max(rounded) < 0:
+        return "below"
+    return None
+
+
+def _deviation_sentence(place: str, measure: str, side: str, deviations: Sequence[float]) -> str:
+    sizes = [abs(deviation) for deviation in deviations]
+    return (
+        f"{place}: all {len(sizes)} values of {measure} are {side} the paper's, "
+        f"by {min(sizes):.1f} to {max(sizes):.1f} deviations."
+    )

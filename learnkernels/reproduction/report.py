@@ -1,4 +1,4 @@
-"""What a reproduced item leaves behind: its section in Markdown, its folder, and the report of all items."""
+"""Results of the reproduced items on disk: a folder for each item, a page for each item, and the summary of all."""
 
 from __future__ import annotations
 
@@ -29,54 +29,69 @@ from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, digest
 
 from . import judge
-from .figures import figures, placed, png
+from .figures import item_figures, png, trials_on_curves
 from .item import PaperItem
-from .judge import Cell, Evidence, Kept, StudyResult, Summary, Verdict
-
-EXPECTED = {"significant": "significantly", "direction": "in the mean", "none": "no significant difference"}
-
-WORTH = {"lower": "yes", "higher": "no, the search is better", "neither": "no difference"}
+from .judge import Cell, Evidence, Findings, ReproducedItem, StudyResult, Summary, Verdict
 
 Rows = list[dict[str, Any]]
+Table = tuple[str, Rows, str]
+"""Rows of a table with the text before and after it."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def section(kept: Kept, images: Mapping[str, str], readings: Mapping[str, Kept] | None = None) -> str:
-    """Return the section of an item in Markdown.
+# Page of an item ------------------------------------------------------------------------------------------------------
+
+
+def item_section(
+    reproduced: ReproducedItem, images: Mapping[str, str], readings: Mapping[str, ReproducedItem] | None = None
+) -> str:
+    """Return the page of an item in Markdown.
 
     Parameters
     ----------
-    kept : Kept
+    reproduced : ReproducedItem
         The item and its results.
     images : mapping of str to str
-        File name of a figure -> its address in this document.
-    readings : mapping of str to Kept, optional
-        Name of another reading of the item -> its results.
+        Addresses of the figures by file name.
+    readings : mapping of str to ReproducedItem, optional
+        Results of other readings of the item by name.
     """
-    folds, verdicts, compared = kept.result.folds, kept.claims(), kept.cells()
-    took = f"took {minutes(kept.facts['seconds'])} min"
-    if folds is not None:
-        spent = float((folds["seconds_weights"] + folds["seconds_fit"]).sum())
-        took += f" ({len(folds):,} trials, {minutes(spent)} min of computing)"
+    item = reproduced.item
+    folds = reproduced.result.folds
+    cells = reproduced.cells()
+    verdicts = reproduced.claims()
+    evidence = [part for verdict in verdicts for part in verdict.evidence]
     return render(
         "item.md",
         TEMPLATES,
-        item=kept.item,
-        heading=f"{kept.item.paper}, {kept.item.where}: {kept.item.title}",
-        quick=kept.facts["quick"],
-        took=Markdown(took + (f"; data from {kept.facts['data']}." if kept.facts["data"] else ".")),
-        tables=_tables(kept.item, kept.result, compared),
-        systematic=judge.systematic(compared),
-        readings=readings_table(kept, readings or {}),
-        figures=[(Path(name).stem, images.get(name, name)) for name in kept.figures],
+        item=item,
+        heading=f"{item.paper}, {item.where}: {item.title}",
+        quick=reproduced.facts["quick"],
+        took=Markdown(_duration_and_source(reproduced)),
+        tables=_tables(item, reproduced.result, cells),
+        systematic=judge.systematic_deviations(cells),
+        readings=readings_table(reproduced, readings or {}),
+        figures=[(Path(name).stem, images.get(name, name)) for name in reproduced.figures],
         claims=claims_table(verdicts),
-        tested=any(one.p is not None for verdict in verdicts for one in verdict.evidence),
-        powered=any(one.detectable is not None for verdict in verdicts for one in verdict.evidence),
-        worth=[] if folds is None else judge.worth(folds),
+        tested=any(part.p is not None for part in evidence),
+        powered=any(part.detectable is not None for part in evidence),
+        worth=[] if folds is None else judge.compare_with_search(folds),
         level=SIGNIFICANCE,
         search=GRID_SEARCH_TITLE,
     )
+
+
+def _duration_and_source(reproduced: ReproducedItem) -> str:
+    """Return the end of the first sentence of a page: duration and source of the data."""
+    text = f"took {minutes(reproduced.facts['seconds'])} min"
+    folds = reproduced.result.folds
+    if folds is not None:
+        seconds = float((folds["seconds_weights"] + folds["seconds_fit"]).sum())
+        text += f" ({len(folds):,} trials, {minutes(seconds)} min of computing)"
+    if reproduced.facts["data"]:
+        text += f"; data from {reproduced.facts['data']}"
+    return text + "."
 
 
 def minutes(seconds: float) -> str:
@@ -84,149 +99,197 @@ def minutes(seconds: float) -> str:
     return f"{max(0.1, seconds / 60):.1f}"
 
 
-def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> list[tuple[str, Rows, str]]:
-    """Return the item's tables, each with what stands before and after it: the paper's numbers next to ours."""
-    tables: list[tuple[str, Rows, str]] = []
-    if result.folds is not None and item.figure.kind == "curves":
-        along = f"test error along {item.figure.x or 'the data sets'}"
-        tables += [(f"{name}: {along}", rows, "") for name, rows in _curve_tables(result.folds)]
-        tables.append(("", cells_table([cell for cell in compared if cell.dataset is not None]), ""))
-    elif result.folds is not None:
-        said = "Means ± standard deviations over trials."
-        if any(cell.apart is not None for cell in compared):
-            said += " Apart: our mean less the paper's, in its standard deviations, or in ours where it prints none."
-        tables.append(("", _full_table(result.folds, compared), said))
-    if result.folds is not None and item.figure.kind == "weights":
-        values, alike = judge.derived(item, result.folds), []
-        pairs = list(itertools.combinations(item.figure.learners, 2))
-        for dataset, (one, other) in itertools.product(result.folds["dataset"].unique(), pairs):
-            if (value := values.get(f"cosine of {one} and {other} on {dataset}")) is not None:
-                alike.append({"data set": dataset, "learners": f"{one}, {other}", "cosine": f"{value:.3f}"})
-        tables.append(("Cosine of the angle between the mean shares of two learners.", alike, ""))
-    tables.append(("", cells_table([cell for cell in compared if cell.measure == "rank"]), ""))
-    tables.append(("", cells_table([cell for cell in compared if cell.learner is None and cell.dataset is None]), ""))
+def _tables(item: PaperItem, result: StudyResult, cells: Sequence[Cell]) -> list[Table]:
+    """Return the tables of an item, in the order of its page."""
+    tables: list[Table] = []
+    if result.folds is not None:
+        if item.figure.kind == "curves":
+            tables += _curve_tables(item, result.folds)
+            tables.append(("", cells_table([cell for cell in cells if cell.dataset is not None]), ""))
+        else:
+            tables.append(_results_table(result.folds, cells))
+        if item.figure.kind == "weights":
+            tables.append(_cosine_table(item, result.folds))
+    tables.append(("", cells_table([cell for cell in cells if cell.measure == "rank"]), ""))
+    tables.append(("", cells_table([cell for cell in cells if cell.learner is None and cell.dataset is None]), ""))
     numbers = [{"number": name, "here": f"{value:.4g}"} for name, value in result.values.items()]
     tables.append(("Numbers of the study; sd is the standard deviation over trials.", numbers, ""))
-    return tables + [(caption, rows, "") for caption, rows in result.tables]
-
-
-def _curve_tables(folds: pd.DataFrame) -> list[tuple[str, Rows]]:
-    """Return a table a panel: a row a place, a column per learner."""
-    tables = []
-    for name, group in placed(folds).groupby("panel", sort=False):
-        rows = []
-        for place, of in sorted(group.groupby("place"), key=lambda one: float(one[0])):
-            by = of.groupby("learner", sort=False)["error"].agg(["mean", "std"])
-            errors = {str(one.Index): mean_and_sd(one.mean, one.std) for one in by.itertuples()}
-            rows.append({"": f"{place:g}", **errors})
-        tables.append((str(name), rows))
+    tables += [(caption, rows, "") for caption, rows in result.tables]
     return tables
 
 
-def _full_table(folds: pd.DataFrame, compared: Sequence[Cell]) -> Rows:
-    """Return one row per (data set, learner): each measure of the paper, printed and measured, and the seconds."""
-    cells = {(cell.dataset, cell.learner, cell.measure): cell for cell in compared}
-    printed = {cell.measure for cell in compared}
-    apart = {cell.measure for cell in compared if cell.apart is not None}
-    shown = ["error", *(name for name in ("alignment", "test_alignment") if folds[name].notna().any())]
+def _curve_tables(item: PaperItem, folds: pd.DataFrame) -> list[Table]:
+    """Return one table per panel: one row per point of the curves, one column per learner."""
+    tables = []
+    for panel, group in trials_on_curves(folds).groupby("panel", sort=False):
+        rows = []
+        for place, trials in group.groupby("place"):
+            errors = trials.groupby("learner", sort=False)["error"].agg(["mean", "std"])
+            row = {"": f"{place:g}"}
+            for learner, mean, sd in errors.itertuples():
+                row[str(learner)] = mean_and_sd(mean, sd)
+            rows.append(row)
+        tables.append((f"{panel}: test error along {item.figure.x or 'the data sets'}", rows, ""))
+    return tables
+
+
+def _results_table(folds: pd.DataFrame, cells: Sequence[Cell]) -> Table:
+    """Return one row per data set and learner: each measure, published and measured, and the seconds."""
+    cell_of = {(cell.dataset, cell.learner, cell.measure): cell for cell in cells}
+    published = {cell.measure for cell in cells}
+    comparable = {cell.measure for cell in cells if cell.apart is not None}
+    measures = ["error"]
+    measures += [name for name in ("alignment", "test_alignment") if folds[name].notna().any()]
     rows = []
-    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
+    for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         row: dict[str, Any] = {"data set": dataset, "learner": learner}
-        for measure in shown:
-            cell, values = cells.get((dataset, learner, measure)), group[measure]
-            if measure in printed:
-                row[f"{measure}, paper"] = _printed(cell)
+        for measure in measures:
+            cell = cell_of.get((dataset, learner, measure))
+            values = trials[measure]
+            if measure in published:
+                row[f"{measure}, paper"] = _published_number(cell)
             row[f"{measure}, here"] = "" if values.isna().all() else mean_and_sd(values.mean(), values.std())
-            if measure in apart:
-                row[f"{measure}, apart"] = _apart(cell)
-        row["seconds a trial"] = f"{judge.seconds(group).mean():.3g}"
-        row["without the pass"] = f"{(group['seconds_weights'] + group['seconds_fit']).astype(float).mean():.3g}"
+            if measure in comparable:
+                row[f"{measure}, apart"] = _distance(cell)
+        seconds_without_pass = (trials["seconds_weights"] + trials["seconds_fit"]).astype(float)
+        row["seconds a trial"] = f"{judge.seconds_by_trial(trials).mean():.3g}"
+        row["without the pass"] = f"{seconds_without_pass.mean():.3g}"
         rows.append(row)
-    return rows
+    legend = "Means ± standard deviations over trials."
+    if comparable:
+        legend += " Apart: our mean less the paper's, in its standard deviations, or in ours where it prints none."
+    return "", rows, legend
 
 
-def _printed(cell: Cell | None) -> str:
-    return "" if cell is None else f"{cell.paper:g}" + ("" if cell.paper_sd is None else f" ± {cell.paper_sd:g}")
+def _cosine_table(item: PaperItem, folds: pd.DataFrame) -> Table:
+    """Return the cosine of the weights of each pair of learners on each data set."""
+    cosines = judge.weight_cosines(item, folds)
+    rows = []
+    for dataset in folds["dataset"].unique():
+        for first, second in itertools.combinations(item.figure.learners, 2):
+            cosine = cosines.get(f"cosine of {first} and {second} on {dataset}")
+            if cosine is not None:
+                rows.append({"data set": dataset, "learners": f"{first}, {second}", "cosine": f"{cosine:.3f}"})
+    return "Cosine of the angle between the mean shares of two learners.", rows, ""
 
 
-def _apart(cell: Cell | None) -> str:
+def _published_number(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    if cell.paper_sd is None:
+        return f"{cell.paper:g}"
+    return f"{cell.paper:g} ± {cell.paper_sd:g}"
+
+
+def _distance(cell: Cell | None) -> str:
+    """Return the distance to the published number, in standard deviations."""
     if cell is None or cell.apart is None:
         return ""
-    return f"{round(cell.apart, 1) + 0.0:+.1f}{'' if cell.paper_sd else ' of ours'}"
+    rounded = round(cell.apart, 1) + 0.0  # no minus sign before zero
+    return f"{rounded:+.1f}" if cell.paper_sd else f"{rounded:+.1f} of ours"
 
 
-def cells_table(compared: Sequence[Cell]) -> Rows:
-    """Return one row a printed cell, as people read it, without columns that are empty."""
+def cells_table(cells: Sequence[Cell]) -> Rows:
+    """Return one row per published number, without empty columns."""
     rows = []
-    for cell in compared:
-        here = "missing" if cell.here is None else f"{cell.here:.4g}"
-        if cell.here is not None and cell.here_sd is not None:
+    for cell in cells:
+        if cell.here is None:
+            here = "missing"
+        elif cell.here_sd is None:
+            here = f"{cell.here:.4g}"
+        else:
             here = mean_and_sd(cell.here, cell.here_sd)
-        where = {"data set": cell.dataset or "", "learner": cell.learner or "", "measure": cell.measure}
-        rows.append(where | {"paper": _printed(cell), "here": here, "apart": _apart(cell)})
-    empty = {column for column in ("data set", "learner", "apart") if not any(row[column] for row in rows)}
-    return [{column: value for column, value in row.items() if column not in empty} for row in rows]
+        rows.append(
+            {
+                "data set": cell.dataset or "",
+                "learner": cell.learner or "",
+                "measure": cell.measure,
+                "paper": _published_number(cell),
+                "here": here,
+                "apart": _distance(cell),
+            }
+        )
+    for column in ("data set", "learner", "apart"):
+        if not any(row[column] for row in rows):
+            for row in rows:
+                del row[column]
+    return rows
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Rows:
-    """Return one row a claim: what the paper says, the verdict, and what it rests on."""
-    return [
-        {
-            "the paper says": Markdown(says),
-            "expected": ", ".join(dict.fromkeys(EXPECTED[one.expected] for one in checks if one.expected)),
-            "here": "identity" if all(one.identity for one in checks) else worded(checks),
-            "evidence": "\n".join(evidence_line(of, one.learners) for one in checks for of in one.evidence),
-        }
-        for says, checks in judge.by_claim(verdicts).items()
-    ]
-
-
-def worded(checks: Sequence[Verdict]) -> str:
-    """Return the verdict on a claim; of several comparisons how many hold, where not all do."""
-    words = [of.word for one in checks for of in one.evidence]
-    word = judge.overall(checks)
-    return word + (f" ({words.count('holds')} of {len(words)})" if len(words) > 1 and word != "holds" else "")
-
-
-def evidence_line(one: Evidence, learners: str = "") -> str:
-    """Return what a verdict rests on, on one data set."""
-    on = f"{learners}; {one.on}" if learners else one.on
-    if one.better is None or one.than is None:
-        return f"{on}: no numbers" if one.better is None else f"{on}: {one.better:.4g}"
-    line = f"{on}: {one.better:.4g}, {one.than:.4g}"
-    if one.p is not None:
-        line += f"; p {equals_p(one.p)}"
-    if one.paired is not None:
-        counted = f"below {SIGNIFICANCE} in {one.below} of {one.repeats} repeats, in the first "
-        line += f" (uncorrected: {counted if one.repeats > 1 else ''}{short_p(one.paired)})"
-    return line + (f"; detectable {one.detectable:.2g}" if one.detectable is not None else "")
-
-
-def readings_table(kept: Kept, readings: Mapping[str, Kept]) -> Rows:
-    """Return one row a reading of the set-up that has results, after the one that was chosen; without any, nothing."""
+    """Return one row per claim: its text, the verdict and the evidence."""
+    phrases = {"significant": "significantly", "direction": "in the mean", "none": "no significant difference"}
     rows = []
-    for name, one in {"chosen": kept, **readings}.items() if readings else ():
-        says = "as above" if one is kept else kept.item.readings[name].says
-        rows.append({"reading": name, "difference": says, **counts(one.summary())})
+    for claim, checks in judge.group_by_claim(verdicts).items():
+        expected = dict.fromkeys(phrases[check.expected] for check in checks if check.expected)
+        is_identity = all(check.identity for check in checks)
+        evidence = [evidence_line(part, check.learners) for check in checks for part in check.evidence]
+        rows.append(
+            {
+                "the paper says": Markdown(claim),
+                "expected": ", ".join(expected),
+                "here": "identity" if is_identity else verdict_text(checks),
+                "evidence": "\n".join(evidence),
+            }
+        )
     return rows
 
 
-# Folders and the report ----------------------------------------------------------------------------------------------
+def verdict_text(checks: Sequence[Verdict]) -> str:
+    """Return the verdict on a claim; if it does not hold, with the number of comparisons that do."""
+    verdict = judge.overall_word(checks)
+    words = [part.word for check in checks for part in check.evidence]
+    if verdict == "holds" or len(words) <= 1:
+        return verdict
+    return f"{verdict} ({words.count('holds')} of {len(words)})"
 
 
-RESULTS, QUICK_RESULTS = Path("results/papers"), Path("results/papers-quick")
-"""Where the folders of the items lie, of their full and of their reduced forms."""
+def evidence_line(evidence: Evidence, learners: str = "") -> str:
+    """Return the evidence on one data set in one line."""
+    line = f"{learners}; {evidence.on}" if learners else evidence.on
+    if evidence.better is None:
+        return f"{line}: no numbers"
+    line += f": {evidence.better:.4g}"
+    if evidence.than is None:
+        return line
+    line += f", {evidence.than:.4g}"
+    if evidence.p is not None:
+        line += f"; p {equals_p(evidence.p)}"
+    if evidence.paired is not None:
+        uncorrected = short_p(evidence.paired)
+        if evidence.repeats > 1:
+            in_repeats = f"in {evidence.below} of {evidence.repeats} repeats"
+            uncorrected = f"below {SIGNIFICANCE} {in_repeats}, in the first {uncorrected}"
+        line += f" (uncorrected: {uncorrected})"
+    if evidence.detectable is not None:
+        line += f"; detectable {evidence.detectable:.2g}"
+    return line
 
-OUT_OF_THE_NAVIGATION = "---\norphan: true\nnosearch: true\n---\n\n"
-"""First lines of a page of an item: the site links to it from the summary alone."""
+
+def readings_table(reproduced: ReproducedItem, readings: Mapping[str, ReproducedItem]) -> Rows:
+    """Return one row for the chosen reading of the setup and one for each other reading with results."""
+    if not readings:
+        return []
+    rows = [{"reading": "chosen", "difference": "as above", **count_cells(reproduced.summary())}]
+    for name, reading in readings.items():
+        difference = reproduced.item.readings[name].says
+        rows.append({"reading": name, "difference": difference, **count_cells(reading.summary())})
+    return rows
+
+
+# Folders of the items -------------------------------------------------------------------------------------------------
+
+
+def _results_folder(quick: bool) -> Path:
+    return Path("results/papers-quick" if quick else "results/papers")
 
 
 @step("write {item.name}")
 def write_item(
     item: PaperItem, result: StudyResult, seconds: float, data: str, quick: bool, refs: Sequence[FoldsRef] = ()
-) -> Kept:
-    """Write the folder of an item, whole or not at all, put the section into Prefect, and return what is kept."""
-    target = (QUICK_RESULTS if quick else RESULTS) / item.name
+) -> ReproducedItem:
+    """Write the folder of an item atomically, publish its page in Prefect, and return the item with its results."""
+    target = _results_folder(quick) / item.name
     facts = {
         "item": item.name,
         "seconds": round(seconds, 1),
@@ -237,202 +300,316 @@ def write_item(
         "study": study_digest(item, quick),
         "environment": environment(refs),
     }
-    facts = _unless_from_store(item, quick, result, facts)
-    drawn = dict(result.figures)
+    facts = _facts_of_computation(item, quick, result, facts)
+    figures = dict(result.figures)
     if result.folds is not None and item.is_comparison:
-        drawn = {**figures(item, result.folds), **drawn}
+        figures = item_figures(item, result.folds) | figures
+    reproduced = ReproducedItem(item, result, tuple(f"{name}.png" for name in figures), facts, target)
     with atomic_path(target) as folder:
         folder.mkdir()
         if result.folds is not None:
             result.folds.to_parquet(folder / "folds.parquet", index=False)
-        for name, figure in drawn.items():
+        for name, figure in figures.items():
             (folder / f"{name}.png").write_bytes(png(figure))
-        kept = Kept(item, result, tuple(f"{name}.png" for name in drawn), facts, target)
-        (folder / "section.md").write_text(section(kept, {}), encoding="utf-8")
-        judged = {
-            **facts,
-            "figures": kept.figures,
-            "values": result.values,
-            "tables": result.tables,
-            "summary": kept.summary(),
-            "cells": [asdict(cell) for cell in kept.cells()],
-            "claims": [asdict(verdict) for verdict in kept.claims()],
-        }
-        (folder / "result.json").write_text(json.dumps(judged, indent=1, default=str), encoding="utf-8")
-    images = {
-        name: f"data:image/png;base64,{base64.b64encode((target / name).read_bytes()).decode()}"
-        for name in kept.figures
+        (folder / "section.md").write_text(item_section(reproduced, {}), encoding="utf-8")
+        stored = json.dumps(_stored_result(reproduced), indent=1, default=str)
+        (folder / "result.json").write_text(stored, encoding="utf-8")
+    _publish_page(reproduced)
+    return reproduced
+
+
+def _stored_result(reproduced: ReproducedItem) -> dict[str, Any]:
+    """Return the contents of `result.json`."""
+    return {
+        **reproduced.facts,
+        "figures": reproduced.figures,
+        "values": reproduced.result.values,
+        "tables": reproduced.result.tables,
+        "summary": reproduced.summary(),
+        "cells": [asdict(cell) for cell in reproduced.cells()],
+        "claims": [asdict(verdict) for verdict in reproduced.claims()],
     }
-    key = f"paper-{re.sub(r'[^a-z0-9]+', '-', item.name.lower())}"
-    about = f"**{item.paper}, {item.where}**: {item.title}"
-    create_markdown_artifact(section(kept, images), key=key, description=about)
-    return kept
+
+
+def _publish_page(reproduced: ReproducedItem) -> None:
+    """Publish the page of an item in Prefect, with its figures inside."""
+    images = {}
+    for name in reproduced.figures:
+        content = base64.b64encode((reproduced.folder / name).read_bytes()).decode()
+        images[name] = f"data:image/png;base64,{content}"
+    item = reproduced.item
+    slug = re.sub(r"[^a-z0-9]+", "-", item.name.lower())
+    create_markdown_artifact(
+        item_section(reproduced, images),
+        key=f"paper-{slug}",
+        description=f"**{item.paper}, {item.where}**: {item.title}",
+    )
 
 
 def study_digest(item: PaperItem, quick: bool) -> str:
-    """Return the digest of what an item computes; results of another digest are not this item's."""
-    reduced = item.quick.model_dump(mode="json", exclude={"checks"}) if quick and item.quick else None
-    return digest(NUMERICS_VERSION, json.loads(json.dumps(item.study, default=str)), reduced)
+    """Return the digest of the computations of an item; stored results with another digest are outdated."""
+    reduced = None
+    if quick and item.quick:
+        reduced = item.quick.model_dump(mode="json", exclude={"checks"})
+    study = json.loads(json.dumps(item.study, default=str))
+    return digest(NUMERICS_VERSION, study, reduced)
 
 
-def _unless_from_store(item: PaperItem, quick: bool, result: StudyResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of the run that computed these very trials, if nothing was computed since."""
-    before = read_item(item, quick)
-    if before is None or before.result.folds is None or result.folds is None:
+def _facts_of_computation(item: PaperItem, quick: bool, result: StudyResult, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the stored facts of an earlier run if it computed the same trials, and else the given facts."""
+    earlier = read_reproduced(item, quick)
+    if earlier is None or earlier.result.folds is None or result.folds is None:
         return facts
-    measured = ["dataset", "learner", "repeat", "fold", "error", "seconds_weights", "seconds_fit"]
-    same = before.result.folds[measured].equals(result.folds[measured].reset_index(drop=True))
-    return {key: before.facts.get(key, fact) if same else fact for key, fact in facts.items()}
+    columns = ["dataset", "learner", "repeat", "fold", "error", "seconds_weights", "seconds_fit"]
+    if not earlier.result.folds[columns].equals(result.folds[columns].reset_index(drop=True)):
+        return facts
+    return {key: earlier.facts.get(key, fact) for key, fact in facts.items()}
 
 
-def read_item(item: PaperItem, quick: bool) -> Kept | None:
-    """Return an item with its results, or None where there are none of this study."""
-    folder = (QUICK_RESULTS if quick else RESULTS) / item.name
+def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
+    """Return an item with its stored results, or None if there are none of this study."""
+    folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
         return None
     stored = json.loads(path.read_text(encoding="utf-8"))
     if stored["study"] != study_digest(item, quick):
         return None
-    folds = folder / "folds.parquet"
-    table = pq.read_table(folds, schema=COLUMNS).to_pandas() if folds.is_file() else None
+    folds = None
+    if (folder / "folds.parquet").is_file():
+        folds = pq.read_table(folder / "folds.parquet", schema=COLUMNS).to_pandas()
     tables = [(caption, rows) for caption, rows in stored["tables"]]
-    return Kept(item, StudyResult(table, stored["values"], tables), tuple(stored["figures"]), stored, folder)
+    result = StudyResult(folds, stored["values"], tables)
+    return ReproducedItem(item, result, tuple(stored["figures"]), stored, folder)
+
+
+# Summary of all items -------------------------------------------------------------------------------------------------
 
 
 EARLIER = "page of an earlier run"
-"""Status of an item that this run leaves out, and whose page is there already."""
+"""Status of an item without results in this run that has a page already."""
 
 
 @step("write the report")
 def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: Path | None = None) -> str:
-    """Write the report of all items that have results, a page for each item, and return where the summary is.
+    """Write the summary of all items that have results and a page for each; return the path of the summary.
 
     Parameters
     ----------
     items : sequence of PaperItem
-        In the order of the report.
+        Items in the order of the report.
     reasons : mapping of str to str
-        Item -> why it was not run, or why it failed.
+        Reasons why items were not run or failed, by item.
     quick : bool
-        Whether of the reduced forms.
+        Whether to report the reduced forms.
     path : Path, optional
-        File of the summary; the pages and their figures go into a folder of its name. By default among the results.
+        File of the summary, by default in the folder of the results. The pages and figures go into a folder of the
+        same name.
     """
-    kept = {item.name: found for item in items if item.name not in reasons and (found := read_item(item, quick))}
-    target = path or (QUICK_RESULTS if quick else RESULTS) / "reproduction.md"
+    reproduced = {}
+    for item in items:
+        results = read_reproduced(item, quick)
+        if results is not None and item.name not in reasons:
+            reproduced[item.name] = results
+    target = path or _results_folder(quick) / "reproduction.md"
     pages = target.with_suffix("")
     pages.mkdir(parents=True, exist_ok=True)
-    for name, one in kept.items():
-        for old in pages.glob(f"{name}.*.png"):
-            old.unlink()
-        for figure in one.figures:
-            shutil.copyfile(one.folder / figure, pages / f"{name}.{figure}")
-        images = {figure: f"{name}.{figure}" for figure in one.figures}
-        of = {reading: read_item(one.item.as_reading(reading), False) for reading in one.item.readings if not quick}
-        readings = {reading: found for reading, found in of.items() if found is not None}
-        with atomic_path(pages / f"{name}.md") as temporary:
-            temporary.write_text(OUT_OF_THE_NAVIGATION + section(one, images, readings), encoding="utf-8")
-    earlier = {item.name: EARLIER for item in items if item.name not in kept and (pages / f"{item.name}.md").exists()}
-    text = report_text(items, kept, {**earlier, **reasons}, quick, pages.name)
+    for results in reproduced.values():
+        _write_page(results, quick, pages)
+    statuses = {
+        item.name: EARLIER for item in items if item.name not in reproduced and (pages / f"{item.name}.md").exists()
+    }
+    text = report_text(items, reproduced, statuses | dict(reasons), quick, pages.name)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     create_markdown_artifact(text, key="papers-report", description=f"Results of the papers' items; file: {target}.")
     return str(target)
 
 
+def _write_page(reproduced: ReproducedItem, quick: bool, pages: Path) -> None:
+    """Write the page of an item, and copy its figures next to it."""
+    item = reproduced.item
+    for outdated in pages.glob(f"{item.name}.*.png"):
+        outdated.unlink()
+    images = {figure: f"{item.name}.{figure}" for figure in reproduced.figures}
+    for figure, name in images.items():
+        shutil.copyfile(reproduced.folder / figure, pages / name)
+    readings = {}
+    if not quick:
+        for name in item.readings:
+            results = read_reproduced(item.as_reading(name), False)
+            if results is not None:
+                readings[name] = results
+    # The site reaches these pages from the summary only.
+    front_matter = "---\norphan: true\nnosearch: true\n---\n\n"
+    with atomic_path(pages / f"{item.name}.md") as temporary:
+        temporary.write_text(front_matter + item_section(reproduced, images, readings), encoding="utf-8")
+
+
 def report_text(
-    items: Sequence[PaperItem], kept: Mapping[str, Kept], reasons: Mapping[str, str], quick: bool, pages: str
+    items: Sequence[PaperItem],
+    reproduced: Mapping[str, ReproducedItem],
+    statuses: Mapping[str, str],
+    quick: bool,
+    pages: str,
 ) -> str:
-    """Return the summary: the numbers and claims of each item, linked to its page, and the claims that do not hold."""
-    distinct = dict(zip(kept, judge.distinct([*kept.values()]), strict=True))
-    found = {name: one.summary() for name, one in distinct.items()}
-    overview, by_paper = [], dict[str, list[Summary]]()
-    for item in items:
-        of = found.get(item.name)
-        status = reasons.get(item.name, "not run: no results of this configuration") if of is None else "done"
-        linked = {"item": link(item.name, f"{pages}/{item.name}.md")} if of or status == EARLIER else {}
-        overview.append(overview_row(item, of, status) | linked)
-        by_paper.setdefault(item.paper, []).extend([of] if of else [])
-    total_of = judge.total([*found.values()])
-    apart, failing = [], []
-    for name, one in distinct.items():
-        item = kept[name].item
-        place = link(f"{item.paper}, {item.where}", f"{pages}/{name}.md")
-        far = [cell for cell in one.numbers if not cell.within(2)]
-        words = [
-            " ".join(filter(None, (cell.dataset, cell.learner, cell.measure, f"({_apart(cell)})"))) for cell in far
-        ]
-        apart += [(place, "; ".join(words))] if far else []
-        failing += [
-            (place, says, worded(checks)) for says, checks in one.claims.items() if judge.overall(checks) != "holds"
-        ]
-    tables = [folds for of in kept.values() if (folds := of.result.folds) is not None]
-    compared = []
-    for who, without in (("all learners", ()), ("learners of the papers", ("rfm",))):
-        rows = [row for folds in tables for row in judge.worth(folds[~folds["learner"].isin(without)])]
-        verdicts = [*{(*row.values(),)[:5]: row["worth it"] for row in rows}.values()]
-        counted = {shown: verdicts.count(word) for shown, word in WORTH.items()}
-        compared += [{"best of": who, **counted}] if rows else []
+    """Return the summary: the counts of each item, and the numbers and claims that are not reproduced.
+
+    `statuses` are those of items without results, and `pages` is the folder of the pages.
+    """
+    findings = dict(zip(reproduced, judge.distinct_findings([*reproduced.values()]), strict=True))
+    summaries = {name: finding.summary() for name, finding in findings.items()}
+    total = judge.sum_summaries([*summaries.values()])
+    places = {item.name: link(f"{item.paper}, {item.where}", f"{pages}/{item.name}.md") for item in items}
     return render(
         "papers.md",
         TEMPLATES,
         quick=quick,
-        done=len(kept),
+        done=len(reproduced),
         items=len(items),
-        total=total_of,
-        minutes=minutes(total_of["seconds"]),
-        machine=_machine([one.facts for one in kept.values()]) if kept else "",
-        overview=overview,
-        by_paper=[{"paper": paper, **counts(judge.total(of))} for paper, of in by_paper.items() if of],
-        apart=apart,
-        worth=compared,
+        total=total,
+        minutes=minutes(total["seconds"]),
+        machine=_environment([results.facts for results in reproduced.values()]) if reproduced else "",
+        overview=_overview(items, summaries, statuses, pages),
+        by_paper=_counts_by_paper(items, summaries),
+        apart=[(places[name], numbers) for name, numbers in _numbers_apart(findings)],
+        worth=_search_counts([results.result.folds for results in reproduced.values()]),
         search=GRID_SEARCH_TITLE,
-        not_reproduced=failing,
+        not_reproduced=[
+            (places[name], claim, verdict_text(checks))
+            for name, finding in findings.items()
+            for claim, checks in finding.claims.items()
+            if judge.overall_word(checks) != "holds"
+        ],
     )
 
 
-def _machine(facts: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the numbers were computed on."""
-    newest = max(facts, key=lambda one: str(one["date"]))
+def _overview(
+    items: Sequence[PaperItem], summaries: Mapping[str, Summary], statuses: Mapping[str, str], pages: str
+) -> Rows:
+    """Return one row per item, with a link to its page."""
+    rows: Rows = []
+    for item in items:
+        summary = summaries.get(item.name)
+        status = "done"
+        if summary is None:
+            status = statuses.get(item.name, "not run: no results of this configuration")
+        row: dict[str, Any] = overview_row(item, summary, status)
+        if summary is not None or status == EARLIER:
+            row["item"] = link(item.name, f"{pages}/{item.name}.md")
+        rows.append(row)
+    return rows
+
+
+def _counts_by_paper(items: Sequence[PaperItem], summaries: Mapping[str, Summary]) -> Rows:
+    """Return one row per paper with results."""
+    by_paper: dict[str, list[Summary]] = {}
+    for item in items:
+        if item.name in summaries:
+            by_paper.setdefault(item.paper, []).append(summaries[item.name])
+    return [
+        {"paper": paper, **count_cells(judge.sum_summaries(paper_summaries))}
+        for paper, paper_summaries in by_paper.items()
+    ]
+
+
+def _numbers_apart(findings: Mapping[str, Findings]) -> list[tuple[str, str]]:
+    """Return each item with numbers beyond two standard deviations, and these numbers."""
+    numbers_apart = []
+    for name, finding in findings.items():
+        texts = []
+        for cell in finding.numbers:
+            if not cell.within(2):
+                words = (cell.dataset, cell.learner, cell.measure, f"({_distance(cell)})")
+                texts.append(" ".join(word for word in words if word))
+        if texts:
+            numbers_apart.append((name, "; ".join(texts)))
+    return numbers_apart
+
+
+def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
+    """Return on how many data sets the best learner is better than the grid search, worse, or neither."""
+    counts = []
+    for title, excluded in (("all learners", []), ("learners of the papers", ["rfm"])):
+        rows = []
+        for folds in fold_tables:
+            if folds is not None:
+                rows += judge.compare_with_search(folds[~folds["learner"].isin(excluded)])
+        if not rows:
+            continue
+        table = pd.DataFrame(rows)
+        # Items can share trials: the same data set, learner, errors and seconds count once.
+        verdicts = table.drop_duplicates([*table.columns[:5]], keep="last")["worth it"].value_counts()
+        counts.append(
+            {
+                "best of": title,
+                "lower": verdicts.get("yes", 0),
+                "higher": verdicts.get("no, the search is better", 0),
+                "neither": verdicts.get("no difference", 0),
+            }
+        )
+    return counts
+
+
+def _environment(facts: Sequence[Mapping[str, Any]]) -> str:
+    """Return cores, versions and dates of the computations."""
+    newest = max(facts, key=lambda fact: str(fact["date"]))
     versions = newest["environment"]
-    names = ("numpy", "scipy", "scikit-learn", "learnkernels")
-    own = f"{newest['cores']} cores ({versions['machine']})", f"Python {versions['python']}"
-    dates = sorted({str(one["date"]) for one in facts})
-    libraries = [f"{name} {versions[name]}" for name in names if name in versions]
-    return ", ".join([*own, *libraries, " to ".join(dict.fromkeys((dates[0], dates[-1])))])
+    parts = [f"{newest['cores']} cores ({versions['machine']})", f"Python {versions['python']}"]
+    libraries = ("numpy", "scipy", "scikit-learn", "learnkernels")
+    parts += [f"{library} {versions[library]}" for library in libraries if library in versions]
+    dates = sorted(str(fact["date"]) for fact in facts)
+    if dates[0] == dates[-1]:
+        parts.append(dates[0])
+    else:
+        parts.append(f"{dates[0]} to {dates[-1]}")
+    return ", ".join(parts)
 
 
-def counts(of: Summary) -> dict[str, str]:
-    """Return how much was found again, as cells of a table; what an earlier item has is in brackets."""
-    before = f" (+{of['printed_before']})" if of["printed_before"] else ""
+def count_cells(summary: Summary) -> dict[str, str]:
+    """Return the counts as cells of a table; numbers of an earlier item are in brackets."""
+    has_numbers = summary["numbers"] > 0
+    numbers = str(summary["numbers"])
+    if summary["printed_before"]:
+        numbers += f" (+{summary['printed_before']})"
+    elif not has_numbers:
+        numbers = ""
     return {
-        "numbers": f"{of['numbers']}{before}" if of["numbers"] or before else "",
-        "within 1 sd": str(of["within_one"]) if of["numbers"] else "",
-        "within 2 sd": str(of["within_two"]) if of["numbers"] else "",
-        "claims that hold": f"{of['claims_hold']} of {of['claims']}" if of["claims"] else "",
-        "checks that hold": f"{of['checks_hold']} of {of['checks']}" if of["checks"] else "",
-        "identities": str(of["identities"] or ""),
+        "numbers": numbers,
+        "within 1 sd": str(summary["within_one"]) if has_numbers else "",
+        "within 2 sd": str(summary["within_two"]) if has_numbers else "",
+        "claims that hold": _part_of(summary["claims_hold"], summary["claims"]),
+        "checks that hold": _part_of(summary["checks_hold"], summary["checks"]),
+        "identities": str(summary["identities"] or ""),
     }
 
 
-def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, str]:
-    """Return how much of an item was found again, as a row of a report."""
+def _part_of(part: int, whole: int) -> str:
+    return f"{part} of {whole}" if whole else ""
+
+
+def overview_row(item: PaperItem, summary: Summary | None, status: str) -> dict[str, str]:
+    """Return the counts of an item as a row of a table."""
     return {
         "item": item.name,
         "paper": f"{item.paper}, {item.where}",
-        **counts(of or judge.total([])),
-        "minutes": minutes(of["seconds"]) if of else "",
+        **count_cells(summary or judge.sum_summaries([])),
+        "minutes": minutes(summary["seconds"]) if summary else "",
         "status": status,
     }
 
 
-def not_holding(kept: Kept) -> list[str]:
-    """Return what a paper says of an item and these runs do not bear out, a sentence a claim."""
-    lines = []
-    for says, checks in judge.by_claim(kept.claims()).items():
-        if judge.overall(checks) != "holds":
-            failing = [(of, one.learners) for one in checks for of in one.evidence if of.word != "holds"]
-            because = "; ".join(evidence_line(*of) for of in failing)
-            lines.append(f"{says.rstrip('.')}. Here: {worded(checks)}{f' ({because})' if because else ''}.")
-    return lines
+def claims_not_reproduced(reproduced: ReproducedItem) -> list[str]:
+    """Return one sentence for each claim that does not hold, with the evidence against it."""
+    sentences = []
+    for claim, checks in judge.group_by_claim(reproduced.claims()).items():
+        if judge.overall_word(checks) == "holds":
+            continue
+        reasons = [
+            evidence_line(part, check.learners) for check in checks for part in check.evidence if part.word != "holds"
+        ]
+        sentence = f"{claim.rstrip('.')}. Here: {verdict_text(checks)}"
+        if reasons:
+            sentence += f" ({'; '.join(reasons)})"
+        sentences.append(f"{sentence}.")
+    return sentences

@@ -1,4 +1,4 @@
-"""Studies of the papers that compare no learners: alignment on two points, base kernels, an objective."""
+"""Special studies of the papers: alignment at two points, single base kernels, and objective functions."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ from learnkernels.tasks.workers.cluster import Advance
 from .item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy
 from .judge import StudyResult
 
-CENTERED, UNCENTERED = "rho", "A"
+CENTERED = "rho"
+UNCENTERED = "A"
 """The papers' letters for alignment with and without centering."""
 
 COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 
-MINIMA_ROUNDING = 1e-9
-"""Share of the range of a function below which a step of it is rounding."""
+
+# Base kernels one by one ----------------------------------------------------------------------------------------------
 
 
 def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    """Return accuracy and alignments of each base kernel alone, and how they correlate over the base kernels.
+    """Return accuracy and alignments of single base kernels, and their correlation over the base kernels.
 
     Parameters
     ----------
@@ -53,13 +54,14 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance
     data_dir : str or None
         Folder of the data files.
     advance : callable
-        Called with each drawing's share of the whole.
+        Function that is called with the share of the whole after each draw of the folds.
 
     Returns
     -------
     result : StudyResult
-        Values ``"rho NAME"`` and ``"A NAME"``, the correlations of mean accuracy with mean alignment over the base
-        kernels of a data set, with ``"rho NAME sd"``, their deviation over trials; the least and the difference too.
+        Values ``"rho NAME"`` and ``"A NAME"``: correlations of mean accuracy with mean alignment over the base kernels
+        of a data set. ``"rho NAME sd"`` is the standard deviation over trials. Smallest values and differences are
+        included.
 
     Raises
     ------
@@ -68,28 +70,29 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance
 
     Notes
     -----
-    Accuracy is one less the test error: the misclassification rate or, in regression, the root mean squared error.
-    Alignments are those on the training folds.
+    Accuracy is one minus the test error: the misclassification rate or, in regression, the root mean squared error.
+    Alignments are computed on the training folds.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.3, Table 1, Figure 2.
     """
-    protocol, rows = study.protocol, list[dict[str, Any]]()
-    drawings = [
-        (of, part.kernels, repeat) for part in study.parts for of in part.datasets for repeat in range(protocol.repeats)
-    ]
-    for of, kernels, repeat in drawings:
-        ref = ingest(of, data_dir or ".", protocol.seed)
-        rows += measure_base_kernels(load_dataset(ref), ref.name, kernels, protocol, repeat)
-        advance(1 / len(drawings))
+    protocol = study.protocol
+    n_draws = protocol.repeats * sum(len(part.datasets) for part in study.parts)
+    rows: list[dict[str, Any]] = []
+    for part in study.parts:
+        for dataset in part.datasets:
+            for repeat in range(protocol.repeats):
+                ref = ingest(dataset, data_dir or ".", protocol.seed)
+                rows += measure_base_kernels(load_dataset(ref), ref.name, part.kernels, protocol, repeat)
+                advance(1 / n_draws)
     return correlations(pd.DataFrame(rows))
 
 
 def measure_base_kernels(
     dataset: Dataset, name: str, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig, repeat: int
 ) -> list[dict[str, Any]]:
-    """Return one row per base kernel and trial of one drawing of the folds.
+    """Return one row per base kernel and trial for one draw of the folds.
 
     Raises
     ------
@@ -99,18 +102,18 @@ def measure_base_kernels(
     where = f"data set {name}"
     require_varying(kernels, dataset.X, dataset.features, where)
     family = build_family(kernels, dataset.features, where)
-    assert protocol.folds is not None  # the schema has them
+    assert protocol.folds is not None, "the schema requires folds"
+    rows = []
     with input_errors(where):
         folds = assign_folds(dataset.target, protocol.folds, fold_seed(protocol.seed, repeat))
         statistics = gram_statistics(family, dataset.X, dataset.target.Y, folds, keep_origin=True)
-        return [
-            {"dataset": name, "repeat": repeat, **row}
-            for trial in trials(protocol.folds)
-            for row in _one_by_one(dataset, family, statistics, folds, trial, grid_values(protocol.grid))
-        ]
+        for trial in trials(protocol.folds):
+            for row in _rows_of_trial(dataset, family, statistics, folds, trial, grid_values(protocol.grid)):
+                rows.append({"dataset": name, "repeat": repeat, **row})
+    return rows
 
 
-def _one_by_one(
+def _rows_of_trial(
     dataset: Dataset,
     family: KernelFamily,
     statistics: AlignmentStatistics,
@@ -118,23 +121,30 @@ def _one_by_one(
     trial: Trial,
     grid: Sequence[float],
 ) -> list[dict[str, Any]]:
-    """Return one row per base kernel of one trial."""
-    training, target = statistics.restrict(trial.training), dataset.target
+    """Return one row per base kernel for one trial."""
+    training = statistics.restrict(trial.training)
     training.require_informative()
     problem = LearningProblem(family, dataset.X, training)
-    found = []
+    evaluation = Evaluation(dataset.X, dataset.target, folds)
+    rows = []
     for k, unit in enumerate(np.eye(family.n_kernels)):
         kernel = problem.kernel("one base kernel", Solution(unit[problem.usable]))
-        predictors = KernelPredictors([kernel], target, DEFAULTS[target.task], grid)
-        result = Evaluation(dataset.X, target, folds).result([predictors], training.rows, trial)
-        alignments = {CENTERED: training.alignments[k], UNCENTERED: training.uncentered_alignments[k]}
-        row = {"kernel": family.names[k], "fold": trial.index, "accuracy": 1 - result.error}
-        found.append(row | {letter: float(of) for letter, of in alignments.items()})
-    return found
+        predictors = KernelPredictors([kernel], dataset.target, DEFAULTS[dataset.target.task], grid)
+        result = evaluation.result([predictors], training.rows, trial)
+        rows.append(
+            {
+                "kernel": family.names[k],
+                "fold": trial.index,
+                "accuracy": 1 - result.error,
+                CENTERED: float(training.alignments[k]),
+                UNCENTERED: float(training.uncentered_alignments[k]),
+            }
+        )
+    return rows
 
 
 def correlations(measured: pd.DataFrame) -> StudyResult:
-    """Return how accuracy and alignment go together over the base kernels of each data set.
+    """Return the correlation of accuracy and alignment over the base kernels of each data set.
 
     Parameters
     ----------
@@ -142,38 +152,43 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
         One row per data set, base kernel and trial: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`, `A`.
     """
     values: dict[str, float] = {}
-    each, names = [], list(measured["dataset"].unique())
-    for dataset, of in measured.groupby("dataset", sort=False):
-        means = of.groupby("kernel", sort=False)[["accuracy", CENTERED, UNCENTERED]].mean()
+    rows = []
+    for dataset, group in measured.groupby("dataset", sort=False):
+        means = _means_by_kernel(group)
         for letter in (CENTERED, UNCENTERED):
-            by_trial = [correlation(one["accuracy"], one[letter]) for _, one in of.groupby(["repeat", "fold"])]
             values[f"{letter} {dataset}"] = correlation(means["accuracy"], means[letter])
-            values[f"{letter} {dataset} sd"] = float(np.std(by_trial, ddof=1)) if len(by_trial) > 1 else 0.0
+            by_trial = [correlation(trial["accuracy"], trial[letter]) for _, trial in group.groupby(["repeat", "fold"])]
+            values[f"{letter} {dataset} sd"] = 0.0 if len(by_trial) == 1 else float(np.std(by_trial, ddof=1))
         values[f"rho - A {dataset}"] = values[f"rho {dataset}"] - values[f"A {dataset}"]
-        for name, one in means.iterrows():
-            numbers = {key: f"{one[key]:.4f}" for key in ("accuracy", CENTERED, UNCENTERED)}
-            each.append({"data set": str(dataset), "base kernel": str(name), **numbers})
-    for start in ("rho", "A", "rho - A"):
-        values[f"{start}, least"] = min(values[f"{start} {name}"] for name in names)
-    tables = [("Each base kernel alone, means over trials; alignments are those of the training folds.", each)]
+        for kernel, mean in means.iterrows():
+            numbers = {column: f"{mean[column]:.4f}" for column in means.columns}
+            rows.append({"data set": str(dataset), "base kernel": str(kernel), **numbers})
+    datasets = measured["dataset"].unique()
+    for prefix in ("rho", "A", "rho - A"):
+        values[f"{prefix}, least"] = min(values[f"{prefix} {dataset}"] for dataset in datasets)
+    tables = [("Each base kernel alone, means over trials; alignments are those of the training folds.", rows)]
     return StudyResult(values=values, tables=tables, figures={"base_kernels": _base_kernels_figure(measured)})
 
 
+def _means_by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.groupby("kernel", sort=False)[["accuracy", CENTERED, UNCENTERED]].mean()
+
+
 def correlation(a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series) -> float:
-    """Return Pearson's correlation, zero where one of both is constant."""
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    """Return Pearson's correlation, or zero if one of both is constant."""
+    a = np.asarray(a, dtype=np.float64)
+    b = np.asarray(b, dtype=np.float64)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
-    """Return both alignments against accuracy, a panel per data set and a point per base kernel."""
-    names = list(measured["dataset"].unique())
-    figure, axes = panels(names)
-    for axis, name in zip(axes, names, strict=False):
-        of = measured[measured["dataset"] == name]
-        means = of.groupby("kernel", sort=False)[["accuracy", CENTERED, UNCENTERED]].mean()
+    """Return both alignments against accuracy: one panel per data set, one point per base kernel."""
+    datasets = list(measured["dataset"].unique())
+    figure, axes = panels(datasets)
+    for axis, dataset in zip(axes, datasets, strict=False):
+        means = _means_by_kernel(measured[measured["dataset"] == dataset])
         for letter, marker in ((CENTERED, "o"), (UNCENTERED, "s")):
             axis.scatter(means["accuracy"], means[letter], color=COLORS[letter], marker=marker, label=letter)
         axis.set(xlabel="accuracy", ylabel="alignment")
@@ -185,9 +200,10 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
 
 
 def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advance | None = None) -> StudyResult:
-    r"""Return the alignment of :math:`K(x, x') = x \cdot x' + 1` with the labels of two points, for each share of one.
+    r"""Return the alignment of :math:`K(x, x') = x \cdot x' + 1` with labels at two points, for a range of shares.
 
-    A share alpha of all rows is (-1, 0) with the label -1, the others are (1, 0) with +1: two rows with these weights.
+    A share alpha of the rows is (-1, 0) with the label -1, and the others are (1, 0) with the label +1. They are
+    represented by two rows with these weights.
 
     Notes
     -----
@@ -198,15 +214,17 @@ def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advanc
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.3, Figure 1.
     """
     shares = np.arange(1, study.points + 1) / (study.points + 1)
-    measured = np.array([two_point_alignments(share) for share in shares])
-    closed = np.sqrt(shares**2 + (1 - shares) ** 2)
-    rho, uncentered = measured.T
+    alignments = np.array([two_point_alignments(share) for share in shares])
+    rho = alignments[:, 0]
+    uncentered = alignments[:, 1]
+    closed_form = np.sqrt(shares**2 + (1 - shares) ** 2)
+    rho_at_half, uncentered_at_half = two_point_alignments(0.5)
     values = {
-        "A, largest deviation from the closed form": float(np.abs(uncentered - closed).max()),
+        "A, largest deviation from the closed form": float(np.abs(uncentered - closed_form).max()),
         "rho, largest deviation from one": float(np.abs(rho - 1).max()),
         "A, largest": float(uncentered.max()),
-        "A at alpha = 1/2": float(two_point_alignments(0.5)[1]),
-        "rho at alpha = 1/2": float(two_point_alignments(0.5)[0]),
+        "A at alpha = 1/2": uncentered_at_half,
+        "rho at alpha = 1/2": rho_at_half,
     }
     figure = Figure(figsize=(6.0, 4.2), layout="constrained")
     axis = figure.subplots()
@@ -218,11 +236,11 @@ def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advanc
 
 
 def two_point_alignments(share: float) -> tuple[float, float]:
-    """Return centered and uncentered alignment where a share of the rows is the first of two points."""
-    X, y = np.array([[-1.0, 0.0], [1.0, 0.0]]), np.array([-1.0, 1.0])
-    statistics = gram_statistics(
-        PolynomialFamily([1], coef0=1.0), X, y, sample_weight=np.array([share, 1 - share]), keep_origin=True
-    )
+    """Return centered and uncentered alignment for a share of the rows at the first of two points."""
+    X = np.array([[-1.0, 0.0], [1.0, 0.0]])
+    y = np.array([-1.0, 1.0])
+    family = PolynomialFamily([1], coef0=1.0)
+    statistics = gram_statistics(family, X, y, sample_weight=np.array([share, 1 - share]), keep_origin=True)
     return float(statistics.alignments[0]), float(statistics.uncentered_alignments[0])
 
 
@@ -230,7 +248,7 @@ def two_point_alignments(share: float) -> tuple[float, float]:
 
 
 def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Return the objective of steps of `ca` over the bandwidth, and how many local minima each has.
+    r"""Return the objective of steps of `ca` over the bandwidth, and the number of local minima of each.
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
 
@@ -241,12 +259,13 @@ def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance
     data_dir : str or None
         Folder of the data files.
     advance : callable
-        Is called with each data set's share of the whole.
+        Function that is called with the share of the whole after each data set.
 
     Returns
     -------
     result : StudyResult
-        Value ``"local minima, most"``, how many objectives have how many, and a figure of the first draw.
+        Value ``"local minima, most"``, counts of the objectives by number of local minima, and a figure of the first
+        draw.
 
     Raises
     ------
@@ -257,35 +276,47 @@ def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance
     ----------
     Afkanpour, Szepesvari, Bowling (2013), Machine Learning, appendix B.1, Figure 3.
     """
-    figure, axes = panels([of.label for of in study.datasets])
-    every = list[int]()
-    for dataset, axis in zip(study.datasets, axes, strict=False):
-        loaded = load_dataset(ingest(dataset, data_dir or ".", study.seed))
+    figure, axes = panels([dataset.label for dataset in study.datasets])
+    minima: list[int] = []
+    for config, axis in zip(study.datasets, axes, strict=False):
+        dataset = load_dataset(ingest(config, data_dir or ".", study.seed))
         for draw in range(study.draws):
             rng = np.random.default_rng([study.seed, draw])
-            chosen = rng.permutation(loaded.target.values.size)[: study.rows]
-            Y, pairs = loaded.target.Y[chosen], RadialPairs("gaussian", loaded.X[chosen])
-            ascent = Ascent(pairs, Y - Y.mean(axis=0), CA.eps)
-            grid = np.linspace(pairs.candidates[0], pairs.candidates[-1], study.points)
-            for step in range(1, study.steps + 1):
-                P = ascent.gradient()
-                h = -np.array([pairs.value_and_gradient(np.array([u]), P)[0] for u in grid])
-                every.append(count_minima(h))
-                if draw == 0:
-                    axis.plot(np.exp(grid), h / np.abs(h).max(), label=f"step {step}")
-                ascent.add(np.atleast_1d(pairs.steepest(P, settled=SETTLED)), CA.largest_step)
+            rows = rng.permutation(dataset.target.values.size)[: study.rows]
+            sigmas, objectives = _step_objectives(dataset.X[rows], dataset.target.Y[rows], study)
+            minima += [count_minima(h) for h in objectives]
+            if draw == 0:
+                for step, h in enumerate(objectives, start=1):
+                    axis.plot(sigmas, h / np.abs(h).max(), label=f"step {step}")
         axis.set(xscale="log", xlabel="sigma", ylabel="h, over its largest size")
         advance(1 / len(study.datasets))
     add_legend(figure, axes)
-    values = {"local minima, most": float(max(every)), "objectives": float(len(every))}
-    values |= {f"objectives with {n} local minima": float(every.count(n)) for n in sorted(set(every))}
+    values = {"local minima, most": float(max(minima)), "objectives": float(len(minima))}
+    for n in sorted(set(minima)):
+        values[f"objectives with {n} local minima"] = float(minima.count(n))
     return StudyResult(values=values, figures={"objectives": figure})
 
 
+def _step_objectives(X: np.ndarray, Y: np.ndarray, study: LocalMinimaStudy) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return a grid of bandwidths, and the objective on it at each step of `ca`."""
+    pairs = RadialPairs("gaussian", X)
+    ascent = Ascent(pairs, Y - Y.mean(axis=0), CA.eps)
+    log_sigmas = np.linspace(pairs.candidates[0], pairs.candidates[-1], study.points)
+    objectives = []
+    for _ in range(study.steps):
+        P = ascent.gradient()
+        products = [pairs.value_and_gradient(np.array([log_sigma]), P)[0] for log_sigma in log_sigmas]
+        objectives.append(-np.array(products))
+        steepest = np.atleast_1d(pairs.steepest(P, settled=SETTLED))
+        ascent.add(steepest, CA.largest_step)
+    return np.exp(log_sigmas), objectives
+
+
 def count_minima(h: np.ndarray) -> int:
-    """Return how many local minima a sampled function has inside its range; steps of rounding are none."""
+    """Return the number of local minima of a sampled function inside its range, ignoring rounding errors."""
     steps = np.diff(h)
-    steps = steps[np.abs(steps) > MINIMA_ROUNDING * np.ptp(h)]
+    rounding = 1e-9 * np.ptp(h)
+    steps = steps[np.abs(steps) > rounding]
     return int(np.sum((steps[:-1] < 0) & (steps[1:] > 0)))
 
 
@@ -293,7 +324,7 @@ def count_minima(h: np.ndarray) -> int:
 
 
 def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Return the objective of degree two over the weights of two features, and where it is not convex.
+    r"""Return the objective of degree two over the weights of two features, and the region where it is not convex.
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
               K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
@@ -305,23 +336,23 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
     data_dir : str or None
         Folder of the data files.
     advance : callable
-        Called with each panel's share of the whole.
+        Function that is called with the share of the whole after each panel.
 
     Returns
     -------
     result : StudyResult
-        For each lambda the share of the grid where the Hessian has a negative eigenvalue, how far from zero these
-        points are, and whether the objective is concave at zero itself.
+        For each lambda, the share of the grid where the Hessian has a negative eigenvalue, the mean distance of these
+        points from zero, and the curvature at zero.
 
     Raises
     ------
     InputError
-        The data set cannot be read, or has no such features.
+        The data set cannot be read, or lacks a feature.
 
     Notes
     -----
-    F for lambda at mu is F for 1 at :math:`\mu / \sqrt\lambda`, over lambda: a larger lambda shows the same surface
-    nearer to zero.
+    F for lambda at mu is F for 1 at :math:`\mu / \sqrt\lambda`, divided by lambda: a larger lambda shows the same
+    surface nearer to zero.
 
     References
     ----------
@@ -335,57 +366,72 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
             f"data set {ref.name}: 'columns' of the surface must be two of the features, got "
             f"{', '.join(map(repr, unknown))}; correct the names."
         )
-    Z = np.asarray(dataset.X[:, [dataset.features.index(name) for name in study.columns]], dtype=np.float64)
+    columns = [dataset.features.index(name) for name in study.columns]
+    Z = np.asarray(dataset.X[:, columns], dtype=np.float64)
     grams = FeatureGrams(Z - Z.mean(axis=0))
     weights = np.linspace(0.0, study.upper, study.points)
     values: dict[str, float] = {}
-    found_panels = []
+    surfaces = []
     for ridge in study.ridges:
         name = f"lambda = {ridge:g}"
-        length = np.hypot(*np.meshgrid(weights, weights, indexing="ij"))
         objective = PolynomialRidge(grams, dataset.target, 1 / ridge, degree=2)
-        value, smallest = _bends(objective, weights)
-        bent = smallest < 0
-        at_zero = bend(objective, objective.at(np.zeros(2)))
-        numbers = {
-            f"share not convex, {name}": float(bent.mean()),
-            f"share not convex within a tenth of the range, {name}": float(bent[length <= study.upper / 10].mean()),
-            f"mean length where not convex, {name}": float(length[bent].mean()) if bent.any() else 0.0,
-            f"mean length where convex, {name}": float(length[~bent].mean()) if not bent.all() else np.inf,
-            f"largest eigenvalue at zero over the size of the smallest, {name}": at_zero[-1] / np.abs(at_zero).max(),
-        }
-        values |= {key: float(value) for key, value in numbers.items() if np.isfinite(value)}
-        found_panels.append((name, value, bent))
+        objective_values, smallest_eigenvalues = _values_and_curvatures(objective, weights)
+        not_convex = smallest_eigenvalues < 0
+        for measure, value in _convexity_measures(weights, not_convex, study.upper).items():
+            values[f"{measure}, {name}"] = value
+        at_zero = hessian_eigenvalues(objective, objective.at(np.zeros(2)))
+        relative = float(at_zero[-1] / np.abs(at_zero).max())
+        if np.isfinite(relative):
+            values[f"largest eigenvalue at zero over the size of the smallest, {name}"] = relative
+        surfaces.append((name, objective_values, not_convex))
         advance(1 / len(study.ridges))
-    return StudyResult(values=values, figures={"surface": _surface_figure(weights, found_panels, study.columns)})
+    return StudyResult(values=values, figures={"surface": _surface_figure(weights, surfaces, study.columns)})
 
 
-def _bends(objective: PolynomialRidge, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return F and the smallest eigenvalue of its Hessian over a grid; rounding around zero counts as zero."""
-    value, smallest = np.empty((2, len(weights), len(weights)))
-    for place in np.ndindex(value.shape):
-        at = objective.at(weights[list(place)])
-        value[place], smallest[place] = at.value, bend(objective, at)[0]
-    return value, np.minimum(smallest, 0.0)
+def _convexity_measures(weights: np.ndarray, not_convex: np.ndarray, upper: float) -> dict[str, float]:
+    """Return the extent of the region of weights where the objective is not convex."""
+    lengths = np.hypot(*np.meshgrid(weights, weights, indexing="ij"))
+    measures = {
+        "share not convex": float(not_convex.mean()),
+        "share not convex within a tenth of the range": float(not_convex[lengths <= upper / 10].mean()),
+        "mean length where not convex": 0.0,
+    }
+    if not_convex.any():
+        measures["mean length where not convex"] = float(lengths[not_convex].mean())
+    if not not_convex.all():
+        measures["mean length where convex"] = float(lengths[~not_convex].mean())
+    return measures
+
+
+def _values_and_curvatures(objective: PolynomialRidge, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return F and the smallest eigenvalue of its Hessian, at most zero, on a grid."""
+    values = np.empty((len(weights), len(weights)))
+    smallest_eigenvalues = np.empty_like(values)
+    for position in np.ndindex(values.shape):
+        iterate = objective.at(weights[list(position)])
+        values[position] = iterate.value
+        smallest_eigenvalues[position] = hessian_eigenvalues(objective, iterate)[0]
+    return values, np.minimum(smallest_eigenvalues, 0.0)
 
 
 def _surface_figure(
     weights: np.ndarray, surfaces: Sequence[tuple[str, np.ndarray, np.ndarray]], columns: Sequence[str]
 ) -> Figure:
-    """Return contours of the objective, hatched where it is not convex, a panel a lambda."""
+    """Return contours of the objective, hatched where it is not convex: one panel per lambda."""
     figure, axes = panels([f"F, {name}; hatched: not convex" for name, *_ in surfaces])
-    for axis, (_, value, bent) in zip(axes, surfaces, strict=True):
-        drawn = axis.contourf(weights, weights, value.T, levels=24, cmap="viridis")
-        figure.colorbar(drawn, ax=axis)
-        if bent.any() and not bent.all():
-            axis.contourf(weights, weights, bent.T.astype(float), levels=[0.5, 1.5], colors="none", hatches=["//"])
-            axis.contour(weights, weights, bent.T.astype(float), levels=[0.5], colors="white")
+    for axis, (_, values, not_convex) in zip(axes, surfaces, strict=True):
+        contours = axis.contourf(weights, weights, values.T, levels=24, cmap="viridis")
+        figure.colorbar(contours, ax=axis)
+        if not_convex.any() and not not_convex.all():
+            region = not_convex.T.astype(float)
+            axis.contourf(weights, weights, region, levels=[0.5, 1.5], colors="none", hatches=["//"])
+            axis.contour(weights, weights, region, levels=[0.5], colors="white")
         axis.set(xlabel=f"mu of {columns[0]}", ylabel=f"mu of {columns[1]}")
     return figure
 
 
-def bend(objective: PolynomialRidge, at: Iterate) -> np.ndarray:
-    r"""Return how the objective of `nkrr` for degree 2, without an offset, bends at some weights.
+def hessian_eigenvalues(objective: PolynomialRidge, iterate: Iterate) -> np.ndarray:
+    r"""Return the eigenvalues of the Hessian of the objective of `nkrr` for degree 2 without an offset.
 
     .. math:: \partial_k \partial_l F(\mu) =
               8 \operatorname{tr} \alpha^\top (K_\mu \circ K_k) V (K_\mu \circ K_l) \alpha
@@ -394,15 +440,15 @@ def bend(objective: PolynomialRidge, at: Iterate) -> np.ndarray:
     Parameters
     ----------
     objective : PolynomialRidge
-        Of p base kernels over m rows.
-    at : Fit
+        Objective for p base kernels over m rows.
+    iterate : Iterate
         ``objective.at(mu)``.
 
     Returns
     -------
     eigenvalues : ndarray of shape (p,)
-        Of the Hessian, ascending, in units of F per squared weight; zero within rounding of the largest. F is convex
-        on a convex set where and only where none is negative at any of its points.
+        Ascending eigenvalues, in units of F per squared weight; zero within rounding of the largest. F is convex on a
+        convex set if and only if no eigenvalue is negative at any of its points.
 
     Notes
     -----
@@ -411,24 +457,26 @@ def bend(objective: PolynomialRidge, at: Iterate) -> np.ndarray:
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, Proposition 4 and
-    equations (19) and (23). The right side of (19) is half the quadratic form on its left; in (20) the last two factors
-    are meant to be :math:`[K_\mu]_{lj} [K_u]_{lj}`; the 4 of N is missing below (21); and V before (22) is meant to be
-    that of (19), with the square of the kernel, without which the threshold :math:`\sqrt{\lambda / 3}` for diagonal
-    base kernels does not follow from (23).
+    equations (19) and (23). The printed equations need corrections. In (19), the right side is half the quadratic form
+    on its left. In (20), the last two factors are :math:`[K_\mu]_{lj} [K_u]_{lj}`. Below (21), the factor 4 of N is
+    missing. Before (22), V is that of (19) with the squared kernel: otherwise the threshold :math:`\sqrt{\lambda / 3}`
+    for diagonal base kernels does not follow from (23).
     """
     grams = objective.grams
-    K, p, (m, q) = grams.combine(at.mu), grams.n_kernels, objective.Y.shape
+    p = grams.n_kernels
+    m, q = objective.Y.shape
+    K = grams.combine(iterate.mu)
     factor = factored_with_ridge(K**2, objective.ridge)
     assert factor is not None, "the fit has factored the same matrix"
     alpha = cho_solve(factor, objective.Y, check_finite=False)
-    products, curvature = np.empty((m, p, q)), np.empty((p, p))
     W = alpha @ alpha.T
+    products = np.empty((m, p, q))
+    curvature = np.empty((p, p))
     for k, unit in enumerate(np.eye(p)):
         K_k = grams.combine(unit)
         products[:, k] = (K * K_k) @ alpha
         curvature[k] = grams.inner_products(K_k * W)
-    flat = products.reshape(m, p * q)
-    solved = cho_solve(factor, flat, check_finite=False).reshape(m, p, q)
+    solved = cho_solve(factor, products.reshape(m, p * q), check_finite=False).reshape(m, p, q)
     H = 8 * np.einsum("ikq,ilq->kl", products, solved, optimize=True) - 2 * curvature
     eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
     rounding = np.sqrt(np.finfo(np.float64).eps) * np.abs(eigenvalues).max()
@@ -441,4 +489,4 @@ STUDIES: dict[str, Callable[..., StudyResult]] = {
     "surface": surface,
     "two-point": two_point,
 }
-"""Kind -> what makes it, of a study, the folder of the data and a function that advances the progress."""
+"""Function of each kind of study; its arguments are the study, the folder of the data and the progress function."""

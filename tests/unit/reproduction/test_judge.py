@@ -41,7 +41,7 @@ def item(**keys: Any) -> PaperItem:
 
 
 def verdict(folds: pd.DataFrame, values: Mapping[str, float] | None = None, **keys: Any) -> Any:
-    (only,) = judge.claims(item(claims=[{"says": "So it is.", **keys}]), folds, values or {})
+    (only,) = judge.judge_claims(item(claims=[{"says": "So it is.", **keys}]), folds, values or {})
     return only
 
 
@@ -109,11 +109,11 @@ def test_a_claim_holds_where_it_does_on_every_data_set():
 def test_a_claim_has_a_check_for_each_pair_of_learners():
     claim = {"says": "So.", "better": ["alignf", "align"], "than": ["unif", "align"]}
     proof = {"says": "By definition.", "better": "alignf", "than": "unif", "identity": True}
-    checks = judge.claims(item(claims=[claim, proof]), FOLDS, {})
+    checks = judge.judge_claims(item(claims=[claim, proof]), FOLDS, {})
     assert [one.learners for one in checks] == ["alignf, unif", "alignf, align", "align, unif", ""]
-    claims = judge.by_claim(checks)
+    claims = judge.group_by_claim(checks)
     assert [len(of) for of in claims.values()] == [3, 1]
-    assert judge.overall(claims["So."]) == "not significant"  # align, unif
+    assert judge.overall_word(claims["So."]) == "not significant"  # align, unif
     assert [one.identity for one in checks] == [False] * 3 + [True]
 
 
@@ -133,10 +133,12 @@ def test_numbers_all_on_one_side_are_named():
         return judge.Cell(dataset, "unif", "error", 1.0, 0.1, 1.0, 0.1, apart, "rmse")
 
     low = [cell("kin", apart) for apart in (-1.2, -1.6, -1.8)]
-    assert judge.systematic(low) == ["kin: all 3 values of error are below the paper's, by 1.2 to 1.8 deviations."]
-    assert judge.systematic([*low, cell("kin", 0.0)]) == []
+    assert judge.systematic_deviations(low) == [
+        "kin: all 3 values of error are below the paper's, by 1.2 to 1.8 deviations."
+    ]
+    assert judge.systematic_deviations([*low, cell("kin", 0.0)]) == []
     all_high = [cell(f"d{i}", 0.1 + i / 10) for i in range(8)]
-    assert judge.systematic(all_high) == [
+    assert judge.systematic_deviations(all_high) == [
         "Data sets measured by rmse: all 8 values of error are above the paper's, by 0.1 to 0.8 deviations."
     ]
 
@@ -185,7 +187,7 @@ def test_ranks_are_among_the_learners_of_the_paper_and_ties_share_theirs():
     assert judge.ranks(folds, ["a", "b", "c"]).loc["d"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
     folds = table({("d", GRID_SEARCH_TITLE): [0.1], ("d", "extra"): [0.2], ("d", "a"): [0.3], ("d", "b"): [0.4]})
     printed = [{"learner": "a", "rank": [1]}, {"learner": "b", "rank": [1]}]
-    assert [cell.here for cell in judge.cells(item(printed=printed), folds, {})] == [1.0, 2.0]
+    assert [cell.here for cell in judge.compare_cells(item(printed=printed), folds, {})] == [1.0, 2.0]
     (one,) = verdict(folds, better="a", than="b", measure="rank", expected="direction").evidence
     assert (one.better, one.than, one.word) == (2.0, 3.0, "holds")  # all but the search, where none is printed
 
@@ -199,7 +201,7 @@ def test_cells_stand_beside_what_was_measured():
         {"name": "rho", "value": [0.5, 0.1]},
         {"name": "other", "value": [0.5]},
     ]
-    found = judge.cells(item(printed=printed), FOLDS, {"rho": 0.75})
+    found = judge.compare_cells(item(printed=printed), FOLDS, {"rho": 0.75})
     unif, alignf, missing, rank, rho, other = found
     assert unif.apart == pytest.approx((UNIF.mean() - 0.4) / 0.05)
     assert unif.here_sd == pytest.approx(UNIF.std(ddof=1))
@@ -221,9 +223,9 @@ def test_numbers_lie_above_or_below_numbers_and_mean_errors():
         ({"value": "rho", "above": "B"}, "cannot be judged"),
         ({"value": "tau", "above": 0}, "cannot be judged"),
     ]
-    found = judge.claims(item(claims=[{"says": "So.", **keys} for keys, _ in claimed]), None, numbers)
+    found = judge.judge_claims(item(claims=[{"says": "So.", **keys} for keys, _ in claimed]), None, numbers)
     assert [one.word for one in found] == [word for _, word in claimed]
-    numbers = judge.derived(item(), FOLDS)
+    numbers = judge.derived_values(item(), FOLDS)
     assert numbers["error of unif on d"] == pytest.approx(UNIF.mean())
     rises = {"value": "error of unif on d", "above": "error of alignf on d"}
     assert verdict(FOLDS, numbers, **rises).word == "holds"
@@ -231,15 +233,15 @@ def test_numbers_lie_above_or_below_numbers_and_mean_errors():
 
 def test_the_best_learner_stands_beside_the_search_over_one_kernel():
     folds = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", GRID_SEARCH_TITLE): UNIF, ("e", "unif"): UNIF})
-    (one,) = judge.worth(folds)
+    (one,) = judge.compare_with_search(folds)
     assert one["data set"] == "d"
     assert (one["best learner"], one["error"], one["worth it"]) == ("alignf", f"{BETTER.mean():.4g}", "yes")
     assert one["p, learner better"] == "< 0.01"
     assert corrected(BETTER, UNIF) < 0.01
     assert (one["seconds"], one[f"{GRID_SEARCH_TITLE}: seconds"]) == ("3.5", "3.5")  # weights and fit, over trials
-    (lost,) = judge.worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): BETTER}))
+    (lost,) = judge.compare_with_search(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): BETTER}))
     assert lost["worth it"] == "no, the search is better"
-    (even,) = judge.worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): CLOSE}))
+    (even,) = judge.compare_with_search(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): CLOSE}))
     assert even["worth it"] == "no difference"
 
 
@@ -250,25 +252,25 @@ def test_checks_name_what_lies_outside():
         {"dataset": "d", "learner": "l2-krr", "error": [0, 1]},
         {"name": "rho", "value": [0, 0.5]},
     ]
-    sentences = judge.failing([CellConfig.model_validate(check) for check in checks], FOLDS, {"rho": 0.75})
+    sentences = judge.failing_checks([CellConfig.model_validate(check) for check in checks], FOLDS, {"rho": 0.75})
     expected = [f"d, unif: error is {UNIF.mean():.4g}, expected 0.1 to 0.2."]
     expected += ["d, l2-krr: error is missing, expected 0 to 1.", "rho is 0.75, expected 0 to 0.5."]
     assert sentences == expected
 
 
 def test_measured_leaves_out_what_is_missing():
-    assert judge.measured(FOLDS, "d", "unif", "alignment").empty
-    without = judge.measured(FOLDS, "d", "unif", "seconds")
+    assert judge.values_by_trial(FOLDS, "d", "unif", "alignment").empty
+    without = judge.values_by_trial(FOLDS, "d", "unif", "seconds")
     assert len(without) == 10
     passed = FOLDS.assign(seconds_pass=np.where(FOLDS["learner"] == "unif", 2.0, np.nan))
-    np.testing.assert_array_equal(judge.measured(passed, "d", "unif", "seconds"), without + 2.0)
-    assert not judge.measured(passed, "d", "alignf", "seconds").isna().any()
+    np.testing.assert_array_equal(judge.values_by_trial(passed, "d", "unif", "seconds"), without + 2.0)
+    assert not judge.values_by_trial(passed, "d", "alignf", "seconds").isna().any()
 
 
 def test_cosines_are_those_of_mean_shares():
     folds = table({("d", "a"): [0.1, 0.2], ("d", "b"): [0.1, 0.2], ("d", "c"): [0.1, 0.2]})
     folds["weights"] = [np.array(weights) for weights in ([3.0, 1], [1, 0], [0, 2], [0, 5], [1, 1], [1, 1])]
-    found = judge.cosines(item(figure={"kind": "weights", "learners": ["a", "b"]}), folds)
+    found = judge.weight_cosines(item(figure={"kind": "weights", "learners": ["a", "b"]}), folds)
     shares = np.mean([[0.75, 0.25], [1, 0]], axis=0)
     assert found == {
         "cosine of a and b on d": pytest.approx(shares[1] / np.linalg.norm(shares)),
@@ -281,5 +283,5 @@ def test_found_parameters_are_compared_with_the_nearest_in_order():
     folds = table({("d", "ca"): [0.1, 0.2], ("d", "unif"): [0.1, 0.2]})
     folds["weights"] = [np.array(weights) for weights in ([1.0, 9, 5], [4, 3, 0.1], [1, 1], [1, 1])]
     folds["parameters"] = [[[50.0], [4.4], [2.0]], [[2.1], [4.0], [9.0]], None, None]
-    found = judge.deviations_found(item(found=[4.0, 2.0]), folds)
+    found = judge.parameter_deviations(item(found=[4.0, 2.0]), folds)
     assert found == {"found by ca on d, apart": pytest.approx(0.1)}

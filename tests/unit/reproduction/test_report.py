@@ -11,9 +11,17 @@ from matplotlib.figure import Figure
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.reproduction import report
-from learnkernels.reproduction.figures import FIGURE_BYTES, figures, png, weights_figure
+from learnkernels.reproduction.figures import FIGURE_BYTES, item_figures, png, weights_figure
 from learnkernels.reproduction.item import PaperItem
-from learnkernels.reproduction.judge import Kept, StudyResult, cells, claims, distinct, total, worth
+from learnkernels.reproduction.judge import (
+    ReproducedItem,
+    StudyResult,
+    compare_cells,
+    compare_with_search,
+    distinct_findings,
+    judge_claims,
+    sum_summaries,
+)
 from tests.unit.reproduction.test_judge import BETTER, UNIF, item, table
 
 FACTS = {
@@ -33,13 +41,13 @@ FULL = {
 }
 
 
-def kept(folds: pd.DataFrame | None = FOLDS, result: StudyResult | None = None, **keys: Any) -> Kept:
+def kept(folds: pd.DataFrame | None = FOLDS, result: StudyResult | None = None, **keys: Any) -> ReproducedItem:
     made: PaperItem = item(**(FULL | keys))
-    return Kept(made, result or StudyResult(folds), ("alignment.png",), FACTS, Path("results"))
+    return ReproducedItem(made, result or StudyResult(folds), ("alignment.png",), FACTS, Path("results"))
 
 
 def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
-    text = report.section(kept(), {"alignment.png": "there/alignment.png"})
+    text = report.item_section(kept(), {"alignment.png": "there/alignment.png"})
     assert text.startswith("# JMLR 2012, Table 0: Made up\n")
     assert "took 1.5 min (30 trials, 1.8 min of computing); data from files." in text
     assert "- The seed is 0." in text
@@ -61,7 +69,7 @@ def test_a_special_study_shows_its_numbers_and_tables():
     result = StudyResult(values=values, tables=[("Correlations.", [{"data set": "d", "rho": "0.9"}])])
     keys = {"claims": [{"says": "rho is above A.", "value": "rho d", "above": "A d"}]}
     keys["printed"] = [{"name": "rho d", "value": [0.8, 0.05]}]
-    text = report.section(kept(result=result, **keys), {})
+    text = report.item_section(kept(result=result, **keys), {})
     head = "| measure | paper | here | apart |\n| --- | --- | --- | --- |"
     assert f"{head}\n| rho d | 0.8 ± 0.05 | 0.90 ± 0.10 | +2.0 |" in text
     assert "Correlations.\n\n| data set | rho |" in text
@@ -72,14 +80,14 @@ def test_curves_are_a_table_a_panel_and_a_line_a_learner():
     panels = {(f"{name} {x}", learner): UNIF + 0.001 * x for name in ("k", "b") for x in (10, 2) for learner in "pq"}
     folds = table(panels, panels)
     curves = item(figure={"kind": "curves", "x": "bigrams", "log": True})
-    drawn = figures(curves, folds)
+    drawn = item_figures(curves, folds)
     assert set(drawn) == {"curves", "alignment"}
     axes = drawn["curves"].axes
     assert [axis.get_title() for axis in axes if axis.get_title()] == ["k", "b"]
     (line, *_), _labels = axes[0].get_legend_handles_labels()
     np.testing.assert_array_equal(line[0].get_xdata(), [2, 10])
     np.testing.assert_allclose(line[0].get_ydata(), [UNIF.mean() + 0.002, UNIF.mean() + 0.01])
-    text = report.section(Kept(curves, StudyResult(folds), (), FACTS, Path()), {})
+    text = report.item_section(ReproducedItem(curves, StudyResult(folds), (), FACTS, Path()), {})
     assert "k: test error along bigrams\n\n|  | p | q |\n| --- | --- | --- |\n| 2 |" in text
 
 
@@ -94,10 +102,10 @@ def test_weights_are_shares_learner_against_learner():
 
 def test_figures_by_kind_always_have_the_same_bytes():
     for kind, names in {"scatter": {"alignment"}, "ranks": {"alignment", "ranks"}, "none": {"alignment"}}.items():
-        drawn = {name: png(figure) for name, figure in figures(item(figure=kind), FOLDS).items()}
+        drawn = {name: png(figure) for name, figure in item_figures(item(figure=kind), FOLDS).items()}
         assert set(drawn) == names, kind
         assert all(len(content) <= FIGURE_BYTES and b"Software" not in content for content in drawn.values()), kind
-        assert {name: png(figure) for name, figure in figures(item(figure=kind), FOLDS).items()} == drawn, kind
+        assert {name: png(figure) for name, figure in item_figures(item(figure=kind), FOLDS).items()} == drawn, kind
 
 
 def test_a_large_figure_is_drawn_coarser():
@@ -133,11 +141,11 @@ def test_what_two_papers_print_counts_once():
     proof = {"says": "By definition.", "better": "alignf", "than": "unif", "expected": "direction", "identity": True}
     other = FULL["printed"] + [{"dataset": "d", "learner": "unif", "error": [0.9, 0.01]}]
     both = [kept(), kept(name="icml2010-again", printed=other, claims=[*FULL["claims"], proof])]
-    first, second = (found.summary() for found in distinct(both))
+    first, second = (found.summary() for found in distinct_findings(both))
     assert (first["numbers"], first["within_two"], first["checks"], first["checks_hold"]) == (2, 2, 2, 1)
     assert (second["numbers"], second["within_two"], second["checks"], second["claims"]) == (1, 0, 0, 0)
     assert (second["identities"], second["printed_before"]) == (1, 2)
-    assert distinct(both[1:])[0].summary()["claims"] == 2
+    assert distinct_findings(both[1:])[0].summary()["claims"] == 2
     text = report.report_text([one.item for one in both], {one.item.name: one for one in both}, {}, False, "pages")
     assert "- 2 of 3 published numbers are within two standard deviations (67 %)" in text
     assert "- 1 further checks are identities" in text
@@ -147,16 +155,16 @@ def test_what_two_papers_print_counts_once():
 def test_other_readings_stand_beside_the_chosen_one():
     reading = {"says": "kernels are raw.", "set": {"parts.0.normalize": "none"}}
     chosen = kept(readings={"raw": reading}, study={"kind": "comparison", "parts": [{"normalize": "trace"}]})
-    other = Kept(chosen.item.as_reading("raw"), StudyResult(FOLDS), (), FACTS, Path())
-    text = report.section(chosen, {}, {"raw": other})
+    other = ReproducedItem(chosen.item.as_reading("raw"), StudyResult(FOLDS), (), FACTS, Path())
+    text = report.item_section(chosen, {}, {"raw": other})
     assert "| chosen | as above | 2 | 1 | 2 | 1 of 2 |" in text
     assert "| raw | kernels are raw. | 2 | 1 | 2 | 1 of 2 |" in text
-    assert "Other readings" not in report.section(chosen, {})
+    assert "Other readings" not in report.item_section(chosen, {})
 
 
 def test_what_does_not_hold_says_on_how_many_data_sets_it_does():
     folds = pd.concat([FOLDS, table({("e", "unif"): UNIF, ("e", "alignf"): UNIF})])
-    (line, _) = report.not_holding(kept(folds))
+    (line, _) = report.claims_not_reproduced(kept(folds))
     assert line.startswith("alignf | is better. Here: not reproduced (1 of 2) (e: ")
     assert not re.search(r"\bd: ", line)
 
@@ -168,19 +176,19 @@ def test_the_reduced_form_leaves_out_what_it_cannot_judge():
     full = kept(**keys)
     assert [verdict.word for verdict in full.claims()] == ["cannot be judged"] * 2
     assert [cell.here is None for cell in full.cells()] == [False, True]
-    quick = Kept(full.item, full.result, (), FACTS | {"quick": True}, full.folder)
+    quick = ReproducedItem(full.item, full.result, (), FACTS | {"quick": True}, full.folder)
     (only,) = quick.claims()
     assert (only.says, only.word, [one.on for one in only.evidence]) == ("On both.", "holds", ["d"])
     assert [cell.dataset for cell in quick.cells()] == ["d"]
-    assert "This is the reduced form" in report.section(quick, {})
+    assert "This is the reduced form" in report.item_section(quick, {})
 
 
 def test_tables_are_empty_where_there_is_nothing_to_say():
     folds = table({("d", "unif"): UNIF})
-    assert worth(folds) == []
-    assert report.claims_table(claims(item(), folds, {})) == []
-    assert cells(item(), folds, {}) == []
-    assert total([])["numbers"] == 0
+    assert compare_with_search(folds) == []
+    assert report.claims_table(judge_claims(item(), folds, {})) == []
+    assert compare_cells(item(), folds, {}) == []
+    assert sum_summaries([])["numbers"] == 0
     assert report.minutes(1.0) == "0.1"
 
 

@@ -116,12 +116,12 @@ def test_a_surface_has_value_and_bend_at_every_pair_of_weights():
     target = Target.of(np.sign(Z[:, 0] * Z[:, 1] + 0.3 * rng.normal(size=30)), "regression")
     Z -= Z.mean(axis=0)
     weights = np.linspace(0.2, 1.4, 4)
-    values, smallest = studies._bends(PolynomialRidge(FeatureGrams(Z), target, 0.1, degree=2), weights)
+    values, smallest = studies._values_and_curvatures(PolynomialRidge(FeatureGrams(Z), target, 0.1, degree=2), weights)
     dense = PolynomialRidge(StackedGrams(np.einsum("ik,jk->kij", Z, Z)), target, 0.1, degree=2)
     for (i, j), value in np.ndenumerate(values):
         at = dense.at(weights[[i, j]])
         assert value == pytest.approx(at.value)
-        assert smallest[i, j] == pytest.approx(min(studies.bend(dense, at)[0], 0), rel=1e-6)
+        assert smallest[i, j] == pytest.approx(min(studies.hessian_eigenvalues(dense, at)[0], 0), rel=1e-6)
     bent = smallest < 0
     assert bent.any()
     assert not bent.all()
@@ -137,7 +137,7 @@ def five_features() -> tuple[StackedGrams, Target]:
 
 def bend_at(grams: StackedGrams, target: Target, mu: np.ndarray, C: float) -> np.ndarray:
     objective = PolynomialRidge(grams, target, C, degree=2)
-    return studies.bend(objective, objective.at(mu))
+    return studies.hessian_eigenvalues(objective, objective.at(mu))
 
 
 def test_the_bend_is_that_of_finite_differences():
