@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -26,32 +28,32 @@ BASELINE_COLORS = {GRID_SEARCH: "#333333", LINEAR: "#666666", BOOSTING: "#999999
 
 MARKERS = "oDs^vP*X"
 
-PANELS_A_ROW = 3
-"""Data sets side by side in a figure."""
+MEAN_SIZE = 90
+"""Area of the mark of a mean, in square points."""
 
-MEAN_SIZE, TRIAL_SIZE = 90, 18
-"""Areas of the marks of means and of trials, in square points."""
+TRIAL_SIZE = 18
+"""Area of the mark of a trial, in square points."""
 
 MEAN_LABEL = "mean over trials"
-
-INLINE_BYTES = 400_000
-"""Largest figure that is put into a Prefect artifact; a larger one is in MLflow and in the results folder alone."""
 
 
 def colors_of(table: pd.DataFrame) -> dict[str, str]:
     """Return the color of each learner of a table with columns `learner` and `algorithm`."""
-    first = table.drop_duplicates("learner")
-    return learner_colors(dict(zip(first["learner"], first["algorithm"], strict=True)))
+    learners = table.drop_duplicates("learner")
+    algorithms = zip(learners["learner"], learners["algorithm"], strict=True)
+    return learner_colors(dict(algorithms))
 
 
 def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[Axes]]:
-    """Return a figure of one panel per data set, a few side by side, each as high as given in inches."""
-    from matplotlib.figure import Figure  # here: most commands draw nothing
+    """Return a figure and its panels: one per data set, at most three side by side, `height` inches each."""
+    from matplotlib.figure import Figure  # imported late: most commands draw nothing
 
-    columns = min(len(datasets), PANELS_A_ROW)
-    rows = -(-len(datasets) // columns)
-    figure = Figure(figsize=(4.6 * columns + 1.6, height * rows), layout="constrained")
-    axes = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
+    n_columns = min(len(datasets), 3)
+    n_rows = math.ceil(len(datasets) / n_columns)
+    size = (4.6 * n_columns + 1.6, height * n_rows)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(n_rows, n_columns, squeeze=False)
+    axes = list(np.ravel(grid))
     for unused in axes[len(datasets) :]:
         unused.set_axis_off()
     for axis, dataset in zip(axes, datasets, strict=False):
@@ -62,14 +64,18 @@ def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[A
 
 def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """Put one legend next to the panels, with each learner once, in the order of the run."""
-    entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    entries: dict[str, Any] = {}
+    for axis in axes:
+        handles, labels = axis.get_legend_handles_labels()
+        entries.update(zip(labels, handles, strict=True))
     figure.legend(list(entries.values()), list(entries), loc="outside right upper")
 
 
 def run_figures(run: tables.RunTables) -> dict[str, Figure]:
-    """Return the figures of a run by the names of their files, *errors of all methods* first."""
-    folds, colors = run.folds, colors_of(run.summary)
-    drawn = {
+    """Return the figures of a run by file name, *errors of all methods* first."""
+    folds = run.folds
+    colors = colors_of(run.summary)
+    figures = {
         "errors": errors_figure(folds, run.summary),
         "alignment_vs_error": alignment_figure(folds, run.summary),
         "convergence": convergence_figure(folds, colors),
@@ -78,19 +84,20 @@ def run_figures(run: tables.RunTables) -> dict[str, Figure]:
         "relevance": relevance_figure(folds, colors),
         "ranks": ranks_figure(run.ranks),
     }
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def save_figure(figure: Figure, path: Path, wanted: FiguresConfig | None) -> None:
-    """Write a figure as PNG, and as a configuration wants it for a paper; `path` lacks the ending."""
-    from matplotlib import rc_context  # here, as in `panels`
+def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> None:
+    """Write a figure as PNG and, if there is a configuration, for a paper; `path` has no suffix."""
+    from matplotlib import rc_context  # imported late, as in `panels`
 
     figure.savefig(path.with_suffix(".png"), dpi=100)  # two panels fit on a page of MLflow
-    if wanted is not None:
-        width, height = figure.get_size_inches()
-        figure.set_size_inches(wanted.width or width, wanted.height or height)
-        with rc_context({"pdf.fonttype": 42}):  # publishers refuse other fonts
-            figure.savefig(path.with_suffix(f".{wanted.format}"), dpi=300)
+    if config is None:
+        return
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(config.width or width, config.height or height)
+    with rc_context({"pdf.fonttype": 42}):  # publishers refuse Type 3 fonts
+        figure.savefig(path.with_suffix(f".{config.format}"), dpi=300)
 
 
 def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
@@ -100,32 +107,57 @@ def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """
     methods = summary[summary["algorithm"] != CONSTANT]
     datasets = list(methods["dataset"].unique())
-    most_methods = int(methods.groupby("dataset").size().max())
-    figure, axes = panels(datasets, height=1.6 + 0.3 * most_methods)
+    largest_panel = int(methods.groupby("dataset").size().max())
+    figure, axes = panels(datasets, height=1.6 + 0.3 * largest_panel)
     colors = colors_of(summary)
     for axis, dataset in zip(axes, datasets, strict=True):
         ranked = methods[methods["dataset"] == dataset].sort_values("error_mean", kind="stable")
         trials = folds[(folds["dataset"] == dataset) & (folds["algorithm"] != CONSTANT)]
-        for place, row in enumerate(ranked.itertuples()):
-            errors = trials.loc[trials["learner"] == row.learner, "error"]
-            color = colors[str(row.learner)]
-            axis.scatter(errors, np.full(len(errors), place), s=TRIAL_SIZE, color=color, alpha=0.5, linewidth=0)
-            axis.scatter(row.error_mean, place, s=MEAN_SIZE, color=color, edgecolor="black", zorder=3)
-        axis.set_yticks(range(len(ranked)), ranked["learner"], parse_math=False)
-        axis.set_ylim(len(ranked) - 0.5, -0.5)
+        _draw_errors(axis, ranked, trials, colors)
         _draw_constant(axis, trials)
         axis.locator_params(axis="x", nbins=5)
-    figure.legend(handles=_errors_legend(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.legend(
+        handles=_errors_legend(),
+        loc="outside lower center",
+        ncols=3,
+        fontsize="small",
+    )
     return figure
 
 
+def _draw_errors(axis: Axes, ranked: pd.DataFrame, trials: pd.DataFrame, colors: Mapping[str, str]) -> None:
+    for position, row in enumerate(ranked.itertuples()):
+        color = colors[str(row.learner)]
+        errors = trials.loc[trials["learner"] == row.learner, "error"]
+        heights = np.full(len(errors), position)
+        axis.scatter(
+            errors,
+            heights,
+            s=TRIAL_SIZE,
+            color=color,
+            alpha=0.5,
+            linewidth=0,
+        )
+        axis.scatter(
+            row.error_mean,
+            position,
+            s=MEAN_SIZE,
+            color=color,
+            edgecolor="black",
+            zorder=3,
+        )
+    axis.set_yticks(range(len(ranked)), ranked["learner"], parse_math=False)
+    axis.set_ylim(len(ranked) - 0.5, -0.5)
+
+
 def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
-    """Draw the error of the best constant as a line; if it is far away, the label of the axis has the number."""
+    """Draw the error of the best constant as a line; if it is too far away, write it below the axis."""
     constant = mean_constant_error(trials)
     low, high = limits_within_reach(trials["error"], [constant])
     axis.axvline(constant, color="black", linestyle="--", linewidth=1)
     axis.set_xlim(low, high)
-    label = f"test error ({trials['metric'].iloc[0]})"
+    metric = trials["metric"].iloc[0]
+    label = f"test error ({metric})"
     if constant > high:
         label += f"\nbest constant: {constant:.3g} →"
     elif constant < low:
@@ -134,33 +166,60 @@ def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
 
 
 def _errors_legend() -> list[Any]:
-    """Return handles that name the marks of *errors of all methods*."""
-    from matplotlib.lines import Line2D  # here, as in `panels`
+    from matplotlib.lines import Line2D  # imported late, as in `panels`
 
-    mark: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "gray"}
-    return [
-        Line2D([], [], markersize=MEAN_SIZE**0.5, markeredgecolor="black", label=MEAN_LABEL, **mark),
-        Line2D([], [], markersize=TRIAL_SIZE**0.5, alpha=0.5, label="one trial (fold or repeat)", **mark),
-        Line2D([], [], color="black", linestyle="--", linewidth=1, label="best constant"),
-    ]
+    mean = Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker="o",
+        color="gray",
+        markersize=MEAN_SIZE**0.5,
+        markeredgecolor="black",
+        label=MEAN_LABEL,
+    )
+    trial = Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker="o",
+        color="gray",
+        markersize=TRIAL_SIZE**0.5,
+        alpha=0.5,
+        label="one trial (fold or repeat)",
+    )
+    constant = Line2D(
+        [],
+        [],
+        color="black",
+        linestyle="--",
+        linewidth=1,
+        label="best constant",
+    )
+    return [mean, trial, constant]
 
 
 def mean_constant_error(trials: pd.DataFrame) -> float:
-    """Return the mean test error of the best constant over the trials of a data set, which all methods share."""
-    return float(trials.drop_duplicates(["repeat", "fold"])["trivial_error"].mean())
+    """Return the mean test error of the best constant over the trials of a data set."""
+    distinct_trials = trials.drop_duplicates(["repeat", "fold"])
+    return float(distinct_trials["trivial_error"].mean())
 
 
 def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, float]:
-    """Return limits of an axis around errors, and around those lines that lie no farther out than the errors spread."""
+    """Return the limits of an axis that shows all errors, and lines no farther out than the errors spread."""
     values = np.asarray(errors, dtype=np.float64)
     values = values[np.isfinite(values)]
-    finite = [line for line in lines if np.isfinite(line)]
+    finite_lines = [line for line in lines if np.isfinite(line)]
     if not len(values):
-        values = np.array(finite or [0.0])
-    low, high = values.min(), values.max()
+        values = np.array(finite_lines or [0.0])
+    low = values.min()
+    high = values.max()
     spread = high - low
-    shown = [line for line in finite if spread == 0 or low - spread <= line <= high + spread]
-    low, high = min([low, *shown]), max([high, *shown])
+    near_lines = finite_lines
+    if spread:
+        near_lines = [line for line in finite_lines if low - spread <= line <= high + spread]
+    low = min([low, *near_lines])
+    high = max([high, *near_lines])
     margin = 0.06 * (high - low) or 0.06 * abs(high) or 0.06
     return float(low - margin), float(high + margin)
 
@@ -168,196 +227,314 @@ def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, flo
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """Return the figure *alignment against error*: a panel per data set, a color per learner, means over trials.
 
-    Trials are not drawn: folds that are harder for all learners would look like a trend. Bars are standard errors
-    without the difference between folds, see `errors_without_trial_effect`. Methods without an alignment are horizontal
-    lines. The title of a panel names the method of the lowest mean error, and a ring marks it, if it has a kernel.
+    Single trials are not drawn: folds that are harder for all learners would look like a trend. Bars are standard
+    errors without the difference between folds, see `errors_without_trial_effect`. Horizontal lines are methods
+    without an alignment. The title of a panel names the best method, and a ring marks it if it has a kernel.
     """
     datasets = list(summary["dataset"].unique())
     figure, axes = panels(datasets, height=4.6)
     colors = colors_of(summary)
-    markers = {learner: MARKERS[place % len(MARKERS)] for place, learner in enumerate(colors)}
+    markers = dict(zip(colors, itertools.cycle(MARKERS), strict=False))
     for axis, dataset in zip(axes, datasets, strict=True):
         methods = summary[summary["dataset"] == dataset]
-        aligned = methods[methods["alignment_mean"].notna()]
+        has_alignment = methods["alignment_mean"].notna()
+        aligned = methods[has_alignment]
         trials = folds[(folds["dataset"] == dataset) & folds["learner"].isin(aligned["learner"])]
-        standard_errors = errors_without_trial_effect(trials).groupby(trials["learner"]).sem().fillna(0.0)
+        errors = errors_without_trial_effect(trials)
+        standard_errors = errors.groupby(trials["learner"]).sem().fillna(0.0)
         for row in aligned.itertuples():
-            style: dict[str, Any] = {"color": colors[str(row.learner)], "marker": markers[str(row.learner)]}
-            bar: dict[str, Any] = {"color": style["color"], "elinewidth": 1.5, "capsize": 3, "fmt": "none", "zorder": 2}
-            axis.errorbar(row.alignment_mean, row.error_mean, yerr=standard_errors[row.learner], **bar)
-            mean: dict[str, Any] = {"s": MEAN_SIZE, "edgecolor": "black", "zorder": 3, "label": row.learner}
-            axis.scatter(row.alignment_mean, row.error_mean, **mean, **style)
-            if row.best:
-                ring: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.5, "zorder": 3}
-                axis.scatter(row.alignment_mean, row.error_mean, s=4 * MEAN_SIZE, marker="o", **ring)
-        spread = standard_errors.reindex(aligned["learner"]).to_numpy(dtype=np.float64)
+            _draw_mean(axis, row, standard_errors[row.learner], colors, markers)
+        half_bars = standard_errors.reindex(aligned["learner"]).to_numpy(dtype=np.float64)
         means = aligned["error_mean"].to_numpy()
-        reach = [*(means - spread), *(means + spread)]
-        _draw_unaligned(axis, reach, methods[methods["alignment_mean"].isna()], colors)
-        axis.set_xlabel("centered alignment\n(training rows)")
-        axis.set_ylabel(f"test error ({methods['metric'].iloc[0]})", parse_math=False)
-        axis.locator_params(axis="x", nbins=5)
-        axis.margins(x=0.12)
-        won = methods[methods["best"]]
-        names = [f"{row.learner}{' (no kernel)' * pd.isna(row.alignment_mean)}" for row in won.itertuples()]
-        axis.set_title(f"{dataset}\nlowest error: {', '.join(names)}", parse_math=False)
+        ends_of_bars = [*(means - half_bars), *(means + half_bars)]
+        _draw_unaligned(axis, ends_of_bars, methods[~has_alignment], colors)
+        _label_alignments(axis, dataset, methods)
     add_legend(figure, axes)
-    figure.legend(handles=_alignment_legend(), loc="outside lower center", ncols=2, fontsize="small")
+    figure.legend(
+        handles=_alignment_legend(),
+        loc="outside lower center",
+        ncols=2,
+        fontsize="small",
+    )
     return figure
 
 
-def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
-    """Return errors less the mean of each trial over the learners, plus the mean of all trials.
+def _draw_mean(
+    axis: Axes, row: Any, standard_error: float, colors: Mapping[str, str], markers: Mapping[str, str]
+) -> None:
+    color = colors[str(row.learner)]
+    axis.errorbar(
+        row.alignment_mean,
+        row.error_mean,
+        yerr=standard_error,
+        color=color,
+        elinewidth=1.5,
+        capsize=3,
+        fmt="none",
+        zorder=2,
+    )
+    axis.scatter(
+        row.alignment_mean,
+        row.error_mean,
+        s=MEAN_SIZE,
+        edgecolor="black",
+        zorder=3,
+        label=row.learner,
+        color=color,
+        marker=markers[str(row.learner)],
+    )
+    if row.best:
+        axis.scatter(
+            row.alignment_mean,
+            row.error_mean,
+            s=4 * MEAN_SIZE,
+            marker="o",
+            facecolor="none",
+            edgecolor="black",
+            linewidth=1.5,
+            zorder=3,
+        )
 
-    The mean of each learner stays the same, since all learners of a data set have the same trials.
-    """
-    of_trial = trials.groupby(["repeat", "fold"])["error"].transform("mean")
-    return trials["error"] - of_trial + trials["error"].mean()
+
+def _label_alignments(axis: Axes, dataset: str, methods: pd.DataFrame) -> None:
+    metric = methods["metric"].iloc[0]
+    axis.set_xlabel("centered alignment\n(training rows)")
+    axis.set_ylabel(f"test error ({metric})", parse_math=False)
+    axis.locator_params(axis="x", nbins=5)
+    axis.margins(x=0.12)
+    winners = []
+    for row in methods[methods["best"]].itertuples():
+        name = str(row.learner)
+        if pd.isna(row.alignment_mean):
+            name += " (no kernel)"
+        winners.append(name)
+    axis.set_title(f"{dataset}\nlowest error: {', '.join(winners)}", parse_math=False)
+
+
+def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
+    """Return errors with the mean of each trial moved to the mean of all trials; means of learners do not change."""
+    trial_means = trials.groupby(["repeat", "fold"])["error"].transform("mean")
+    return trials["error"] - trial_means + trials["error"].mean()
 
 
 def _draw_unaligned(axis: Axes, errors: Sequence[float], methods: pd.DataFrame, colors: Mapping[str, str]) -> None:
     """Draw mean errors of methods without an alignment as horizontal lines, named at the right edge of the panel.
 
-    A method far above or below the errors of the others has an arrow in place of a line.
+    A method far above or below the errors of the others has an arrow instead of a line.
     """
     low, high = limits_within_reach(errors, list(methods["error_mean"]))
     axis.set_ylim(low, high)
     ranked = methods[np.isfinite(methods["error_mean"])].sort_values("error_mean", kind="stable")
     heights = [float(np.clip((error - low) / (high - low), 0.0, 1.0)) for error in ranked["error_mean"]]
-    for row, height, at in zip(ranked.itertuples(), heights, spread_apart(heights, 0.055), strict=True):
+    label_heights = spread_apart(heights, 0.055)
+    for row, height, label_height in zip(ranked.itertuples(), heights, label_heights, strict=True):
         text = str(row.learner)
         color = colors[text]
         if row.error_mean > high:
             text += f" {row.error_mean:.3g} ↑"
         elif row.error_mean < low:
             text += f" {row.error_mean:.3g} ↓"
-        axis.axhline(row.error_mean, color=color, linestyle="--", linewidth=1.2, zorder=1)
+        axis.axhline(
+            row.error_mean,
+            color=color,
+            linestyle="--",
+            linewidth=1.2,
+            zorder=1,
+        )
+        connector = {
+            "arrowstyle": "-",
+            "color": color,
+            "linewidth": 0.8,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        }
         axis.annotate(
             text,
             (1.0, height),
-            (1.04, at),
+            (1.04, label_height),
             xycoords="axes fraction",
             va="center",
             fontsize="small",
             annotation_clip=False,
             parse_math=False,
-            arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
+            arrowprops=connector,
         )
 
 
 def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
     """Return ascending positions of labels, moved as little as needed for a gap between each two neighbors."""
-    places = list(positions)
+    moved = list(positions)
     for _ in range(100):
-        close = [k for k in range(1, len(places)) if places[k] - places[k - 1] < gap - 1e-9]
-        if not close:
+        too_close = [k for k in range(1, len(moved)) if moved[k] - moved[k - 1] < gap - 1e-9]
+        if not too_close:
             break
-        for k in close:
-            push = max(0.0, gap - (places[k] - places[k - 1])) / 2
-            places[k - 1] -= push
-            places[k] += push
-    return places
+        for k in too_close:
+            missing = gap - (moved[k] - moved[k - 1])
+            push = max(0.0, missing) / 2
+            moved[k - 1] -= push
+            moved[k] += push
+    return moved
 
 
 def _alignment_legend() -> list[Any]:
-    """Return handles that name the marks of *alignment against error*."""
-    from matplotlib.lines import Line2D  # here, as in `panels`
+    from matplotlib.lines import Line2D  # imported late, as in `panels`
 
-    mark: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": "gray"}
-    ring: dict[str, Any] = mark | {"markerfacecolor": "none", "markeredgecolor": "black"}
-    bar: dict[str, Any] = {"linestyle": "none", "marker": "|", "color": "gray", "markeredgewidth": 1.5}
-    return [
-        Line2D([], [], markersize=MEAN_SIZE**0.5, markeredgecolor="black", label=MEAN_LABEL, **mark),
-        Line2D([], [], markersize=16, label="± standard error without fold effects", **bar),
-        Line2D([], [], markersize=1.6 * MEAN_SIZE**0.5, label="lowest mean error", **ring),
-        Line2D([], [], color="gray", linestyle="--", linewidth=1.2, label="method without an alignment"),
-    ]
+    mean = Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker="o",
+        color="gray",
+        markersize=MEAN_SIZE**0.5,
+        markeredgecolor="black",
+        label=MEAN_LABEL,
+    )
+    bar = Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker="|",
+        color="gray",
+        markeredgewidth=1.5,
+        markersize=16,
+        label="± standard error without fold effects",
+    )
+    ring = Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker="o",
+        color="gray",
+        markerfacecolor="none",
+        markeredgecolor="black",
+        markersize=1.6 * MEAN_SIZE**0.5,
+        label="lowest mean error",
+    )
+    line = Line2D(
+        [],
+        [],
+        color="gray",
+        linestyle="--",
+        linewidth=1.2,
+        label="method without an alignment",
+    )
+    return [mean, bar, ring, line]
 
 
 def by_learner(
     table: pd.DataFrame,
     colors: Mapping[str, str],
     draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
-    **labels: Any,
+    **axis_properties: Any,
 ) -> Figure | None:
-    """Return a figure of a panel per data set, in which `draw` shows the trials of each learner; None of no trials.
+    """Return a figure with a panel per data set and a color per learner, or None if the table of trials is empty.
 
-    `draw` is given the axes, the trials, and color and label of the learner; `labels` are properties of the axes.
+    `draw` gets the axes, the trials of a learner, and the color and label of the learner.
     """
     if table.empty:
         return None
     datasets = list(table["dataset"].unique())
     figure, axes = panels(datasets)
     for axis, dataset in zip(axes, datasets, strict=True):
-        trials = table[table["dataset"] == dataset]
         for learner, color in colors.items():
-            if len(of := trials[trials["learner"] == learner]):
-                draw(axis, of, {"color": color, "label": learner})
-        axis.set(**labels)
+            trials = table[(table["dataset"] == dataset) & (table["learner"] == learner)]
+            if len(trials):
+                draw(axis, trials, {"color": color, "label": learner})
+        axis.set(**axis_properties)
     add_legend(figure, axes)
     return figure
 
 
 def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of iterative learners: what is left of the objective after each iteration, a line per trial.
+    """Return the figure of the objectives of iterative learners, a line per trial; None if no learner iterates."""
+    has_iterations = [objectives is not None and len(objectives) > 1 for objectives in folds["objectives"]]
+    return by_learner(
+        folds[has_iterations],
+        colors,
+        _draw_objectives,
+        xlabel="step",
+        ylabel="objective above its last value, relative",
+    )
 
-    None where no learner iterates.
-    """
 
-    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
-        for values in trials["objectives"]:
-            left = (values - np.min(values)) / max(abs(values[0]), np.finfo(float).tiny)
-            axis.semilogy(np.arange(1, len(left)), left[:-1], "o-", ms=3, lw=1, alpha=0.6, **style)
-            style = style | {"label": None}
-
-    iterated = folds[folds["objectives"].map(lambda values: values is not None and len(values) > 1)]
-    return by_learner(iterated, colors, draw, xlabel="step", ylabel="objective above its last value, relative")
+def _draw_objectives(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
+    """Draw how far the objective of each trial is above its lowest value after each step."""
+    for objectives in trials["objectives"]:
+        scale = max(abs(objectives[0]), np.finfo(float).tiny)
+        excess = (objectives - np.min(objectives)) / scale
+        steps = np.arange(1, len(excess))
+        axis.semilogy(steps, excess[:-1], "o-", ms=3, lw=1, alpha=0.6, **style)
+        style = style | {"label": None}  # one entry in the legend per learner
 
 
 def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of alignments on the way to base kernels, a line per learner; None where no learner tells."""
+    """Return the figure of alignments while base kernels are selected, a line per learner; None if there are none."""
+    results = folds.groupby(["dataset", "learner"], sort=False)
+    with_history = results.filter(lambda trials: len(tables.mean_history(trials)) > 0)
+    return by_learner(
+        with_history,
+        colors,
+        _draw_history,
+        xlabel="base kernels added, or rounds",
+        ylabel="mean alignment",
+    )
 
-    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
-        history = tables.mean_history(trials)
-        axis.plot(np.arange(1, len(history) + 1), history, "o-", ms=3, **style)
-        axis.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
 
-    told = folds.groupby(["dataset", "learner"], sort=False).filter(lambda of: len(tables.mean_history(of)) > 0)
-    return by_learner(told, colors, draw, xlabel="base kernels added, or rounds", ylabel="mean alignment")
+def _draw_history(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
+    history = tables.mean_history(trials)
+    rounds = np.arange(1, len(history) + 1)
+    axis.plot(rounds, history, "o-", ms=3, **style)
+    axis.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
 
 
 def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of found base kernels: sigma against share, a color per learner; None where none was found.
+    """Return the figure of selected base kernels: sigma against share; None if no learner selects its own.
 
-    A kernel with a sigma per feature is a line of dots at its share.
+    A kernel with a sigma per feature is a row of dots at its share.
     """
+    has_parameters = [parameters is not None for parameters in folds["parameters"]]
+    return by_learner(
+        folds[has_parameters],
+        colors,
+        _draw_parameters,
+        xlabel="sigma (bandwidth or frequency)",
+        ylabel="share of the weight",
+        xscale="log",
+    )
 
-    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
-        sigma = [np.stack(values) for values in trials["parameters"]]
-        shares = [
-            np.repeat(np.asarray(weights) / np.sum(weights), values.shape[1])
-            for weights, values in zip(trials["weights"], sigma, strict=True)
-        ]
-        found = np.concatenate([values.ravel() for values in sigma])
-        axis.scatter(found, np.concatenate(shares), s=18, alpha=0.5, **style)
 
-    found = folds[[values is not None for values in folds["parameters"]]]
-    labels = {"xlabel": "sigma (bandwidth or frequency)", "ylabel": "share of the weight", "xscale": "log"}
-    return by_learner(found, colors, draw, **labels)
+def _draw_parameters(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
+    all_sigmas = []
+    all_shares = []
+    for parameters, weights in zip(trials["parameters"], trials["weights"], strict=True):
+        sigmas = np.stack(parameters)
+        shares = np.asarray(weights) / np.sum(weights)
+        all_sigmas.append(sigmas.ravel())
+        all_shares.append(np.repeat(shares, sigmas.shape[1]))
+    axis.scatter(np.concatenate(all_sigmas), np.concatenate(all_shares), s=18, alpha=0.5, **style)
 
 
 def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of the features that count most, a color per learner; None where no learner tells."""
-    told = list(tables.mean_relevance(folds))
-    if not told:
+    """Return the figure of the most relevant features, a color per learner; None if no learner has relevances."""
+    relevances = dict(tables.mean_relevance(folds))
+    if not relevances:
         return None
-    figure, axes = panels([dataset for dataset, _ in told])
-    for axis, (_, shares) in zip(axes, told, strict=True):
+    figure, axes = panels(list(relevances))
+    for axis, shares in zip(axes, relevances.values(), strict=True):
         features = list(dict.fromkeys(shares["feature"]))
-        for learner, of in shares.groupby("learner", sort=False):
-            at, color = [features.index(name) for name in of["feature"]], colors[str(learner)]
-            axis.errorbar(of["mean"], at, xerr=of["sd"], color=color, fmt="none", elinewidth=1.2, zorder=1)
-            axis.plot(of["mean"], at, "o", color=color, label=learner)
+        for learner, group in shares.groupby("learner", sort=False):
+            heights = [features.index(name) for name in group["feature"]]
+            color = colors[str(learner)]
+            axis.errorbar(
+                group["mean"],
+                heights,
+                xerr=group["sd"],
+                color=color,
+                fmt="none",
+                elinewidth=1.2,
+                zorder=1,
+            )
+            axis.plot(group["mean"], heights, "o", color=color, label=learner)
         axis.set(xlabel="share of what all features count")
         axis.set_yticks(range(len(features)), features, parse_math=False)
         axis.invert_yaxis()
@@ -366,68 +543,119 @@ def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure |
 
 
 def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
-    """Return the critical-difference diagram: mean ranks over data sets, and bars over what does not differ.
+    """Return the critical-difference diagram: mean ranks over data sets, and bars over methods that do not differ.
 
-    None of fewer than two data sets or three methods.
+    None for fewer than two data sets or three methods.
 
     References
     ----------
     Demsar (2006), JMLR 7:1-30, figure 1.
     """
-    (n, k), mean = ranks.shape, ranks.mean().sort_values()
+    n, k = ranks.shape
     if n < 2 or k < 3:
         return None
-    from matplotlib.figure import Figure  # here, as in `panels`
+    from matplotlib.figure import Figure  # imported late, as in `panels`
 
-    values, apart, half = mean.to_numpy(), critical_difference(n, k), (k + 1) // 2
-    figure = Figure(figsize=(6.4, 1.2 + 0.3 * half))
-    axis = figure.add_axes((0.28, 0.04, 0.44, 0.84))  # names need room on both sides, which no layout finds
+    mean_ranks = ranks.mean().sort_values()
+    difference = critical_difference(n, k)
+    figure = Figure(figsize=(6.4, 1.2 + 0.3 * ((k + 1) // 2)))
+    axis = figure.add_axes((0.28, 0.04, 0.44, 0.84))  # no layout finds the room for names on both sides
     axis.set_axis_off()
-    axis.set_xlim(0.8, max(k, 1 + apart) + 0.2)
-    axis.hlines([0.0, 2.2], [1.0, 1.0], [k, 1 + apart], color="black", lw=1)
-    axis.text(1 + apart / 2, 2.3, f"critical difference {apart:.2f}", ha="center", va="bottom")
-    for rank in range(1, k + 1):
-        axis.vlines(rank, 0.0, 0.3, color="black", lw=1)
-        axis.text(rank, 0.4, str(rank), ha="center", va="bottom")
-    for place, (name, rank) in enumerate(mean.items()):
-        left = place < half
-        y, end = -1.5 - (place if left else k - 1 - place), 0.8 if left else k + 0.2
-        axis.plot([rank, rank, end], [0.0, y, y], color="black", lw=0.8)
-        side: dict[str, Any] = {"ha": "right" if left else "left", "va": "center", "parse_math": False}
-        axis.text(end, y, f" {name} ({rank:.2f}) ", **side)
-    reach = np.searchsorted(values, values + apart, side="right") - 1
-    bars = [(i, j) for i, j in enumerate(reach) if j > i and (i == 0 or j > reach[i - 1])]
-    for row, (i, j) in enumerate(bars):
-        axis.hlines(-0.35 - row / len(bars), values[i] - 0.04, values[j] + 0.04, color="black", lw=3)
+    axis.set_xlim(0.8, max(k, 1 + difference) + 0.2)
+    axis.hlines(2.2, 1.0, 1 + difference, color="black", lw=1)
+    axis.text(
+        1 + difference / 2,
+        2.3,
+        f"critical difference {difference:.2f}",
+        ha="center",
+        va="bottom",
+    )
+    _draw_scale(axis, k)
+    _draw_ranked_names(axis, mean_ranks)
+    _draw_ties(axis, mean_ranks.to_numpy(), difference)
     return figure
 
 
+def _draw_scale(axis: Axes, k: int) -> None:
+    axis.hlines(0.0, 1.0, k, color="black", lw=1)
+    for rank in range(1, k + 1):
+        axis.vlines(rank, 0.0, 0.3, color="black", lw=1)
+        axis.text(rank, 0.4, str(rank), ha="center", va="bottom")
+
+
+def _draw_ranked_names(axis: Axes, mean_ranks: pd.Series) -> None:
+    """Write the names of the methods below the scale, the better half at the left, and connect them with it."""
+    k = len(mean_ranks)
+    for position, (name, rank) in enumerate(mean_ranks.items()):
+        if position < (k + 1) // 2:
+            depth = 1.5 + position
+            end = 0.8
+            side = "right"
+        else:
+            depth = 1.5 + k - 1 - position
+            end = k + 0.2
+            side = "left"
+        axis.plot([rank, rank, end], [0.0, -depth, -depth], color="black", lw=0.8)
+        axis.text(
+            end,
+            -depth,
+            f" {name} ({rank:.2f}) ",
+            ha=side,
+            va="center",
+            parse_math=False,
+        )
+
+
+def _draw_ties(axis: Axes, ranks: np.ndarray, difference: float) -> None:
+    """Draw a bar over each largest group of ascending ranks that differ by less than the critical difference."""
+    last_ties = np.searchsorted(ranks, ranks + difference, side="right") - 1
+    bars = []
+    longest = 0
+    for first, last in enumerate(last_ties):
+        if last > max(first, longest):
+            bars.append((first, last))
+            longest = last
+    for row, (first, last) in enumerate(bars):
+        axis.hlines(
+            -0.35 - row / len(bars),
+            ranks[first] - 0.04,
+            ranks[last] + 0.04,
+            color="black",
+            lw=3,
+        )
+
+
 def inline(figure: Figure) -> str | None:
-    """Return a figure as an address that holds it, or None where it is large."""
+    """Return a figure as a data URL for a Prefect artifact, or None if it has more than 400,000 characters."""
     buffer = BytesIO()
     figure.savefig(buffer, dpi=100, format="png")
     image = base64.b64encode(buffer.getvalue()).decode()
-    return f"data:image/png;base64,{image}" if len(image) <= INLINE_BYTES else None
+    if len(image) > 400_000:
+        return None
+    return f"data:image/png;base64,{image}"
 
 
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
-    """Return the color of each learner, the same in MLflow's charts, in the figures and from run to run.
+    """Return the color of each learner in MLflow's charts and in figures.
 
     Parameters
     ----------
     learners : mapping of str to str
-        Name in reports -> name in the table of learners, in the order of the run. An algorithm has its own color;
-        where it stands in a run more than once, the later ones take the colors that no algorithm of the run has.
+        Algorithm of each learner by its name in reports, in the order of the run. The first learner of an algorithm
+        has the algorithm's color; the others take colors that no algorithm of the run has.
     """
-    from matplotlib import colormaps  # here, as in `panels`
+    from matplotlib import colormaps  # imported late, as in `panels`
     from matplotlib.colors import to_hex
 
-    palette = [to_hex(color) for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
-    own = {**dict(zip(LEARNERS, palette, strict=False)), **BASELINE_COLORS}
-    free = [color for color in palette if color not in {own.get(algorithm) for algorithm in learners.values()}]
+    palette: list[str] = []
+    for name in ("tab10", "Set2", "Dark2"):
+        palette += map(to_hex, colormaps[name].colors)  # type: ignore[attr-defined]
+    algorithm_colors = dict(zip(LEARNERS, palette, strict=False)) | BASELINE_COLORS
+    reserved = {algorithm_colors.get(algorithm) for algorithm in learners.values()}
+    free = [color for color in palette if color not in reserved]
     colors: dict[str, str] = {}
     for title, algorithm in learners.items():
-        color = own.get(algorithm)
+        color = algorithm_colors.get(algorithm)
         if color is None or color in colors.values():
             color = free.pop(0) if free else palette[len(colors) % len(palette)]
         colors[title] = color
