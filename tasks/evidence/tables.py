@@ -1,4 +1,4 @@
-"""Tables of a run: trials, one row per (data set, learner), and what people read of them."""
+"""Tables of a run: its trials, their summary per (data set, learner), and the tables of the report."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from ..measure.t_tests import SIGNIFICANCE, corrected_p, holm, paired_p, share_o
 from ..store import checked
 
 BASELINE = "unif"
-
-COMPARED = (BASELINE, *BASELINE_TITLES)
-"""What each learner is tested against."""
+"""Learner of equal weights."""
 
 P_VALUES = (
     "p: corrected p (Nadeau-Bengio) of the two-sided t-test that the error differs from the best; significant below "
@@ -30,15 +28,23 @@ P_VALUES = (
 )
 
 STORED = "stored"
-"""Column that says since when results are in the store."""
+"""Column with the time since which results are in the store."""
 
-OF_THE_FIRST = (
-    "dataset", "task", "learner", "algorithm", "predictor", "metric", "certificate_measure", "certificate_tolerance",
-    "predictor_reason", STORED,
-)  # fmt: skip
-"""Columns of a summary that every trial has alike."""
+SHARED_COLUMNS = (
+    "dataset",
+    "task",
+    "learner",
+    "algorithm",
+    "predictor",
+    "metric",
+    "certificate_measure",
+    "certificate_tolerance",
+    "predictor_reason",
+    STORED,
+)
+"""Columns of a summary that are the same in all trials of a result."""
 
-OVER_TRIALS = {
+AGGREGATES = {
     "error_mean": ("error", "mean"),
     "error_sd": ("error", "std"),
     "alignment_mean": ("alignment", "mean"),
@@ -56,25 +62,16 @@ OVER_TRIALS = {
     "n_sampled": ("n_sampled", "mean"),
     "n_parallel": ("n_parallel", "max"),
 }
-"""Column of a summary -> column of the fold table, and what is taken of it over trials."""
-
-SHOWN_FOUND = 6
-"""Base kernels listed of those that a continuous learner found."""
-
-SHOWN_STEPS = 10
-"""Steps on the way to them that are listed."""
+"""Column of a summary -> column of the fold table, and its aggregate over trials."""
 
 SHOWN_FEATURES = 12
-"""Features listed of those that count most."""
-
-SHOWN_KERNELS = 24
-"""Base kernels listed in the report; all are in `folds.parquet`."""
+"""Number of features in the report and in figures, the most relevant first."""
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
     """Return the fold results of references, one row per fold.
 
-    In addition to the columns of the store, `stored` says when an earlier run computed them; null where this one has.
+    In addition to the columns of the store, `stored` is the time when an earlier run computed them, or null.
 
     Raises
     ------
@@ -84,12 +81,13 @@ def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
     tables = []
     for ref in refs:
         table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)
-        tables.append(table.append_column(STORED, pa.array([ref.stored] * len(table), pa.string())))
+        stored = pa.array([ref.stored] * len(table), pa.string())
+        tables.append(table.append_column(STORED, stored))
     return pa.concat_tables(tables).to_pandas()
 
 
 class RunTables(NamedTuple):
-    """Trials of a run, and what report, tables and figures take from them: see `summarize`, `pairwise`, `ranks`."""
+    """Trials of a run, and the tables made of them: see `summarize`, `pairwise`, `pairwise_tables`, `ranks`."""
 
     folds: pd.DataFrame
     summary: pd.DataFrame
@@ -107,87 +105,122 @@ class RunTables(NamedTuple):
 def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row per (data set, learner), in the order of the run.
 
-    Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
-    best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, `best` on its data
-    set. `p_each` holds the p-values of `pairwise` against each result of the data set, in the order of the rows;
-    `p_better_than_unif` and the like are those against `unif` and the
-    baselines, the same with `plain_` those of uncorrected paired t-tests. With a split, a repeat takes the place of a
-    fold. `n_train` is the mean number of training rows, and `n_sampled` of those that base kernels were measured on.
+    Columns: `error_mean`, `error_sd` and others of `AGGREGATES` over folds (n - 1 in the deviation), or over repeats
+    of a split; `relative_error` to the best constant; `percent_above_best` and `alignment_over_best` relative to the
+    best of the data set; `best` on its data set. `p_each` holds the p-values of `pairwise` against each result of the
+    data set, in the order of the rows. `p_better_than_unif` and others are p-values against `unif` and the baselines;
+    with `plain_`, of uncorrected paired t-tests. `n_train` is the mean number of training rows, and `n_sampled` the
+    mean number of rows that base kernels were measured on.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
     Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
     """
-    rows, pairs = [], pairwise(folds)
-    tested = {(pair.dataset, frozenset({pair.learner, pair.other})): pair.p for pair in pairs.itertuples()}
-    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
-        errors, share = group["error"].to_numpy(), share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
-        methods = folds.loc[folds["dataset"] == dataset, "learner"].unique()
-        tests: dict[str, Any] = {"p_each": [tested.get((dataset, frozenset({learner, of})), 1.0) for of in methods]}
-        for name in COMPARED:
-            others = folds.loc[(folds["dataset"] == dataset) & (folds["algorithm"] == name), "error"].to_numpy()
-            tests[f"p_{better_than(name)}"] = corrected_p(errors, others, share)
-            tests[f"plain_p_{better_than(name)}"] = paired_p(errors, others)
-        rows.append(
-            {name: group[name].iloc[0] for name in OF_THE_FIRST}
-            | {name: group[column].agg(how) for name, (column, how) in OVER_TRIALS.items()}
-            | {"relative_error": group["error"].mean() / group["trivial_error"].mean(), **tests}
-            | {"folds": len(group), "weights": [] if kernels_found(group) else mean_shares(group).tolist()}
-        )
+    p_of_pair = {}
+    for pair in pairwise(folds).itertuples():
+        p_of_pair[pair.dataset, pair.learner, pair.other] = pair.p
+        p_of_pair[pair.dataset, pair.other, pair.learner] = pair.p
+    rows = []
+    for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
+        same_dataset = folds[folds["dataset"] == dataset]
+        row = {name: trials[name].iloc[0] for name in SHARED_COLUMNS}
+        for name, (column, aggregate) in AGGREGATES.items():
+            row[name] = trials[column].agg(aggregate)
+        row["relative_error"] = trials["error"].mean() / trials["trivial_error"].mean()
+        methods = same_dataset["learner"].unique()
+        row["p_each"] = [p_of_pair.get((dataset, learner, method), 1.0) for method in methods]
+        row |= _tests_against_baselines(trials, same_dataset)
+        row["folds"] = len(trials)
+        row["weights"] = []
+        if not kernels_found(trials):
+            row["weights"] = mean_shares(trials).tolist()
+        rows.append(row)
     summary = pd.DataFrame(rows).astype({"n_kernels": int, "grid_edge": int})
     summary["predictor_reason"] = [reason if isinstance(reason, str) else "" for reason in summary["predictor_reason"]]
     lowest = summary.groupby("dataset")["error_mean"].transform("min")
     highest = summary.groupby("dataset")["alignment_mean"].transform("max")
     summary["best"] = summary["error_mean"] == lowest
-    above = 100.0 * (summary["error_mean"] - lowest) / lowest.where(lowest > 0)
-    summary["percent_above_best"] = above.mask(summary["best"], 0.0)
+    percent_above = 100.0 * (summary["error_mean"] - lowest) / lowest.where(lowest > 0)
+    summary["percent_above_best"] = percent_above.mask(summary["best"], 0.0)
     summary["alignment_over_best"] = summary["alignment_mean"] / highest.where(highest > 0)
     return summary
 
 
+def _tests_against_baselines(trials: pd.DataFrame, same_dataset: pd.DataFrame) -> dict[str, float]:
+    """Return the p-values of the tests that a method is better than `unif` and each baseline, by column."""
+    errors = trials["error"].to_numpy()
+    share = _test_share(trials)
+    p_values: dict[str, float] = {}
+    for name in (BASELINE, *BASELINE_TITLES):
+        baseline_errors = same_dataset.loc[same_dataset["algorithm"] == name, "error"].to_numpy()
+        p_values[f"p_{better_than(name)}"] = corrected_p(errors, baseline_errors, share)
+        p_values[f"plain_p_{better_than(name)}"] = paired_p(errors, baseline_errors)
+    return p_values
+
+
+def _test_share(trials: pd.DataFrame) -> np.ndarray:
+    return share_of_test(trials["n_test"].to_numpy(), trials["n_rows"].to_numpy())
+
+
 def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each two methods on a data set: `difference` of mean errors and p-values.
+    """Return one row per pair of methods on a data set: `difference` of mean errors and p-values.
 
     `p` is of the two-sided corrected resampled t-test, and `p_holm` is adjusted for all pairs of the data set.
     """
-    tested = []
-    for dataset, group in folds.groupby("dataset", sort=False):
-        share = share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
-        errors = {name: of["error"].to_numpy() for name, of in group.groupby("learner", sort=False)}
+    rows = []
+    for dataset, trials in folds.groupby("dataset", sort=False):
+        share = _test_share(trials)
+        errors = {}
+        for learner, group in trials.groupby("learner", sort=False):
+            errors[learner] = group["error"].to_numpy()
         pairs = list(itertools.combinations(errors, 2))
-        p = [two_sided_p(errors[one], errors[other], share) for one, other in pairs]
-        found = zip(pairs, p, holm(p), strict=True)
-        tested += [(dataset, *pair, errors[pair[0]].mean() - errors[pair[1]].mean(), *of) for pair, *of in found]
-    return pd.DataFrame(tested, columns=["dataset", "learner", "other", "difference", "p", "p_holm"])
+        p_values = [two_sided_p(errors[learner], errors[other], share) for learner, other in pairs]
+        for (learner, other), p, p_holm in zip(pairs, p_values, holm(p_values), strict=True):
+            difference = errors[learner].mean() - errors[other].mean()
+            rows.append((dataset, learner, other, difference, p, p_holm))
+    return pd.DataFrame(rows, columns=["dataset", "learner", "other", "difference", "p", "p_holm"])
 
 
 def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame]:
-    """Return for each data set a p-value of each two methods as text, a row and a column per method."""
-    both, found = pd.concat([pairs, pairs.rename(columns={"learner": "other", "other": "learner"})]), {}
-    for dataset, of in both.groupby("dataset", sort=False):
-        names = list(dict.fromkeys([*of["learner"], *of["other"]]))
-        wide = of.pivot(index="learner", columns="other", values=p).reindex(index=names, columns=names)
-        found[str(dataset)] = wide.map(short_p).rename_axis(index=None, columns=None)
-    return found
+    """Return for each data set the p-values of all pairs as text, a row and a column per method."""
+    mirrored = pairs.rename(columns={"learner": "other", "other": "learner"})
+    tables = {}
+    for dataset, group in pd.concat([pairs, mirrored]).groupby("dataset", sort=False):
+        names = list(dict.fromkeys([*group["learner"], *group["other"]]))
+        square = group.pivot(index="learner", columns="other", values=p).reindex(index=names, columns=names)
+        tables[str(dataset)] = square.map(short_p).rename_axis(index=None, columns=None)
+    return tables
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
     """Return ranks of learners by mean error, one row per data set, one column per learner; ties share their mean.
 
-    By default of all methods that were measured on every data set, less the constant.
+    By default, all methods that were measured on every data set are ranked, except the best constant.
     """
-    of = folds[folds["algorithm"] != CONSTANT] if learners is None else folds[folds["learner"].isin(learners)]
-    errors = of.pivot_table(index="dataset", columns="learner", values="error", aggfunc="mean", sort=False)
     if learners is None:
-        errors = errors.dropna(axis=1).map(lambda error: float(f"{error:.12g}"))  # equal ones may differ in rounding
+        ranked = folds[folds["algorithm"] != CONSTANT]
+    else:
+        ranked = folds[folds["learner"].isin(learners)]
+    errors = ranked.pivot_table(index="dataset", columns="learner", values="error", aggfunc="mean", sort=False)
+    if learners is None:
+        errors = errors.dropna(axis=1).map(_without_rounding)
     return errors.rank(axis=1)
+
+
+def _without_rounding(error: float) -> float:
+    """Return an error with 12 digits, so that equal errors tie."""
+    return float(f"{error:.12g}")
 
 
 def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
     """Return errors as a LaTeX table: one row per data set, one column per method, the lowest errors in bold."""
-    cells = [mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$") for row in summary.itertuples()]
-    cells = [rf"\textbf{{{of}}}" if best else of for of, best in zip(cells, summary["best"], strict=True)]
+    cells = []
+    for row in summary.itertuples():
+        cell = mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$")
+        if row.best:
+            cell = rf"\textbf{{{cell}}}"
+        cells.append(cell)
     table = summary.assign(cell=cells).pivot(index="dataset", columns="learner", values="cell")
     table = table.loc[summary["dataset"].unique(), summary["learner"].unique()]
     if len(ranked) > 1:
@@ -196,58 +229,63 @@ def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
 
 
 def latex_table(table: pd.DataFrame) -> str:
-    """Return cells as a LaTeX table with the rules of booktabs, in which names stay texts."""
+    """Return a table of LaTeX cells as LaTeX, with the rules of booktabs and escaped names."""
     table = table.rename_axis(columns=None).fillna("--")
     table.index.names = [None] * table.index.nlevels
-    shown = table.style.format_index(escape="latex").format_index(escape="latex", axis=1)
-    aligned = "l" * table.index.nlevels + "r" * table.shape[1]
-    return str(shown.to_latex(hrules=True, column_format=aligned, multirow_align="naive"))
+    styler = table.style.format_index(escape="latex").format_index(escape="latex", axis=1)
+    column_format = "l" * table.index.nlevels + "r" * table.shape[1]
+    return str(styler.to_latex(hrules=True, column_format=column_format, multirow_align="naive"))
 
 
 def better_than(algorithm: str) -> str:
-    """Return what the test that a learner is better than a baseline is called in columns."""
+    """Return the ending of the columns of the test that a learner is better than a baseline."""
     return f"better_than_{algorithm.replace('-', '_')}"
 
 
 def mean_shares(group: pd.DataFrame) -> np.ndarray:
     """Return the mean share of each base kernel over the trials of one learner on one data set, shape (p,)."""
     weights = np.stack(group["weights"].to_list())
-    sizes = np.abs(weights).sum(axis=1, keepdims=True)
-    return np.asarray((weights / np.where(sizes > 0, sizes, 1.0)).mean(axis=0))
+    sums = np.abs(weights).sum(axis=1, keepdims=True)
+    shares = weights / np.where(sums > 0, sums, 1.0)
+    return np.asarray(shares.mean(axis=0))
 
 
 def sampled(table: pd.DataFrame) -> bool:
-    """Return whether a table of trials, or of results, has some whose base kernels were measured on a sample."""
+    """Return whether base kernels of some trials, or results, were measured on a sample."""
     return bool(table["n_sampled"].notna().any())
 
 
 def kernels_found(folds: pd.DataFrame) -> bool:
-    """Return whether base kernels were found, and not given."""
+    """Return whether learners selected their own base kernels."""
     return any(values is not None for values in folds["parameters"])
 
 
 def mean_and_sd(mean: float, sd: float) -> str:
-    """Return mean ± deviation, both to the second digit of the deviation; of one trial the mean alone."""
+    """Return mean ± deviation, both to the second digit of the deviation; for one trial, only the mean."""
     if np.isnan(sd):
         return f"{mean:.4f}"
-    digits = 4 if not sd > 1e-12 * abs(mean) else int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
+    digits = 4
+    if sd > 1e-12 * abs(mean):
+        digits = int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
     return f"{mean:.{digits}f} ± {sd:.{digits}f}"
 
 
 def short_p(p: float | None) -> str:
-    """Return a p-value with two digits; nothing where there is none."""
+    """Return a p-value with two digits, or nothing if it is missing."""
     if p is None or np.isnan(p):
         return ""
     return "< 0.01" if p < 0.01 else f"{p:.2f}"
 
 
 def equals_p(p: float) -> str:
-    """Return what follows the letter p in a sentence."""
-    return f"{'' if p < 0.01 else '= '}{short_p(p)}"
+    """Return a p-value with its relation, as after the letter p in a sentence: ``= 0.03`` or ``< 0.01``."""
+    if p < 0.01:
+        return short_p(p)
+    return f"= {short_p(p)}"
 
 
 def p_against_best(summary: pd.DataFrame) -> pd.Series:
-    """Return the p-value of each row of a summary against the first best one of its data set; NaN for the best."""
+    """Return the p-value of each row of a summary against the best of its data set; NaN for the best."""
     p_values = pd.Series(np.nan, summary.index, dtype=float)
     for _, group in summary.groupby("dataset", sort=False):
         ranked = group.sort_values("error_mean", kind="stable")
@@ -256,27 +294,36 @@ def p_against_best(summary: pd.DataFrame) -> pd.Series:
 
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return the table that people see in the terminal, in Prefect and in the report: the best of a data set first.
+    """Return the table of the terminal, of Prefect and of the report: the best of a data set first.
 
-    A column without any entry is no part of it.
+    Columns without any entry are left out.
     """
     rows = []
-    tested = summary.assign(p=p_against_best(summary))
-    for _, group in tested.groupby("dataset", sort=False):
-        for row in group.sort_values("error_mean", kind="stable").itertuples():
-            sample = "" if pd.isna(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
-            rows.append(
-                {
-                    "dataset": row.dataset,
-                    "method": row.learner + (" *" if row.best else ""),
-                    "test error": mean_and_sd(row.error_mean, row.error_sd),
-                    "p": "" if row.best else short_p(row.p),
-                    "alignment": "" if pd.isna(row.alignment_mean) else f"{row.alignment_mean:.3f}",
-                    "weights from": sample,
-                    "seconds": _seconds(row),
-                }
-            )
-    return [{name: cell for name, cell in row.items() if any(of[name] for of in rows)} for row in rows]
+    with_p = summary.assign(p=p_against_best(summary))
+    for _, group in with_p.groupby("dataset", sort=False):
+        ranked = group.sort_values("error_mean", kind="stable")
+        rows += [_display_row(row) for row in ranked.itertuples()]
+    filled_columns = {column for row in rows for column, cell in row.items() if cell}
+    return [{column: cell for column, cell in row.items() if column in filled_columns} for row in rows]
+
+
+def _display_row(row: Any) -> dict[str, str]:
+    cells = {
+        "dataset": row.dataset,
+        "method": row.learner,
+        "test error": mean_and_sd(row.error_mean, row.error_sd),
+        "p": short_p(row.p),
+        "alignment": "",
+        "weights from": "",
+        "seconds": _seconds(row),
+    }
+    if row.best:
+        cells["method"] += " *"
+    if not pd.isna(row.alignment_mean):
+        cells["alignment"] = f"{row.alignment_mean:.3f}"
+    if not pd.isna(row.n_sampled):
+        cells["weights from"] = f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
+    return cells
 
 
 def _seconds(row: Any) -> str:
@@ -290,20 +337,27 @@ def _seconds(row: Any) -> str:
 
 
 def seconds_line(summary: pd.DataFrame) -> str:
-    """Return what the marks next to seconds mean; nothing where there are none."""
-    lines = [stored_line(summary)]
-    if (most := summary["n_parallel"].max()) > 1:
-        lines.append(f"‡ measured while up to {most:.0f} steps ran at once, and not comparable with other seconds")
-    return "; ".join(line for line in lines if line)
+    """Return the explanation of the marks next to seconds; empty without marks."""
+    explanations = []
+    stored = stored_line(summary)
+    if stored:
+        explanations.append(stored)
+    n_parallel = summary["n_parallel"].max()
+    if n_parallel > 1:
+        steps = f"up to {n_parallel:.0f} steps"
+        explanations.append(f"‡ measured while {steps} ran at once, and not comparable with other seconds")
+    return "; ".join(explanations)
 
 
 def stored_line(summary: pd.DataFrame) -> str:
-    """Return what the mark next to seconds means; nothing where no results are from the store."""
+    """Return the explanation of † next to seconds; empty if no results are from the store."""
     times = sorted(map(str, summary[STORED].dropna()))
     if not times:
         return ""
-    between = times[0] if times[0] == times[-1] else f"between {times[0]} and {times[-1]}"
-    return f"† from the store: computed, and its seconds measured, {between}"
+    period = times[0]
+    if times[0] != times[-1]:
+        period = f"between {times[0]} and {times[-1]}"
+    return f"† from the store: computed, and its seconds measured, {period}"
 
 
 def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
@@ -323,90 +377,124 @@ def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per (data set, learner) that finds its base kernels: how many, and those of the first fold."""
+    """Return one row per (data set, learner) that selects base kernels: their number, and the largest of one fold."""
     rows = []
-    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
-        if not kernels_found(group):
+    for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
+        if not kernels_found(trials):
             continue
-        first, counts = group.iloc[0], group["n_kernels"]
-        shares, largest = np.asarray(first["weights"]) / np.sum(first["weights"]), []
-        for k in np.argsort(-shares)[:SHOWN_FOUND]:
-            sigma = first["parameters"][k]
-            low, high = min(sigma), max(sigma)
-            largest.append(f"{f'{low:.4g}' if len(sigma) == 1 else f'{low:.3g} to {high:.3g}'} ({shares[k]:.2f})")
+        counts = trials["n_kernels"]
+        n_kernels = str(counts.iloc[0])
+        if counts.nunique() > 1:
+            n_kernels = f"{counts.min()} to {counts.max()}"
         rows.append(
             {
                 "dataset": str(dataset),
                 "learner": str(learner),
-                "kernels": f"{counts.min()} to {counts.max()}" if counts.nunique() > 1 else str(counts.iloc[0]),
-                "sigma (share) of the largest in the first trial": ", ".join(largest),
+                "kernels": n_kernels,
+                "sigma (share) of the largest in the first trial": _largest_kernels(trials.iloc[0]),
             }
         )
     return rows
 
 
-def mean_history(folds: pd.DataFrame) -> list[float]:
-    """Return the mean alignment after each step of finding base kernels, over the trials of one learner that got there.
+def _largest_kernels(trial: pd.Series) -> str:
+    """Return sigma and share of the six largest base kernels of a trial."""
+    shares = np.asarray(trial["weights"]) / np.sum(trial["weights"])
+    texts = []
+    for k in np.argsort(-shares)[:6]:
+        sigmas = trial["parameters"][k]
+        if len(sigmas) == 1:
+            text = f"{sigmas[0]:.4g}"
+        else:
+            text = f"{min(sigmas):.3g} to {max(sigmas):.3g}"
+        texts.append(f"{text} ({shares[k]:.2f})")
+    return ", ".join(texts)
 
-    Of a continuous family after each addition, of learned metrics after each round on rows that did not teach it.
+
+def mean_history(folds: pd.DataFrame) -> list[float]:
+    """Return the mean alignment after each step of a learner that selects base kernels, over trials with that step.
+
+    A step adds a base kernel of a continuous family, or is a round of a learned metric, measured on held-out rows.
     """
-    told = [list(of) for of in folds["history"] if isinstance(of, Sequence | np.ndarray) and len(of)]
-    steps = range(max(map(len, told), default=0))
-    return [float(np.mean([of[i] for of in told if i < len(of)])) for i in steps]
+    histories = [history for history in folds["history"] if _is_list(history) and len(history)]
+    means = []
+    for step in range(max(map(len, histories), default=0)):
+        alignments = [history[step] for history in histories if step < len(history)]
+        means.append(float(np.mean(alignments)))
+    return means
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray)
 
 
 def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per (data set, learner) with the alignment on the way to its base kernels, where it tells."""
+    """Return one row per (data set, learner) with the alignment after each of the first ten steps."""
     rows = []
-    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
-        if history := mean_history(group):
-            shown = [f"{one:.3f}" for one in history[:SHOWN_STEPS]] + ["..."] * (len(history) > SHOWN_STEPS)
-            rows.append({"dataset": str(dataset), "learner": str(learner), "alignment": ", ".join(shown)})
+    for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
+        history = mean_history(trials)
+        if not history:
+            continue
+        alignments = [f"{alignment:.3f}" for alignment in history[:10]]
+        if len(history) > 10:
+            alignments.append("...")
+        rows.append({"dataset": str(dataset), "learner": str(learner), "alignment": ", ".join(alignments)})
     return rows
 
 
 def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Give for each data set how much its features count, over the trials of learners that tell.
+    """Give the relevance of features on each data set, over the trials of learners that have relevances.
 
     Yields
     ------
     dataset : str
     shares : DataFrame
-        Columns `learner`, `feature`, `mean` and `sd`; of each learner the same features, at most `SHOWN_FEATURES`, the
-        largest on average first. A trial that does not name a feature has nothing of it.
+        Columns `learner`, `feature`, `mean` and `sd`: for each learner the same features, at most `SHOWN_FEATURES`,
+        the largest on average first. A feature that a trial does not have counts as zero.
     """
-    told = folds[[isinstance(values, Sequence | np.ndarray) for values in folds["relevance"]]]
-    for dataset, group in told.groupby("dataset", sort=False):
-        pairs = zip(group["features"], group["relevance"], strict=True)
-        wide = pd.DataFrame([dict(zip(*pair, strict=True)) for pair in pairs], dtype=float).fillna(0.0)
-        first = wide.mean().nlargest(SHOWN_FEATURES).index.rename("feature")
-        by_learner = wide[first].groupby(group["learner"].to_numpy(), sort=False)
-        long = by_learner.agg(["mean", "std"]).fillna(0.0).stack(0, future_stack=True).rename(columns={"std": "sd"})
-        yield str(dataset), long.rename_axis(["learner", "feature"]).swaplevel().loc[list(first)].reset_index()
+    with_relevance = folds[folds["relevance"].map(_is_list)]
+    for dataset, trials in with_relevance.groupby("dataset", sort=False):
+        shares = pd.DataFrame(
+            [
+                dict(zip(features, relevances, strict=True))
+                for features, relevances in zip(trials["features"], trials["relevance"], strict=True)
+            ],
+            dtype=float,
+        ).fillna(0.0)
+        largest = shares.mean().nlargest(SHOWN_FEATURES).index.rename("feature")
+        of_learner = shares[largest].groupby(trials["learner"].to_numpy(), sort=False)
+        moments = of_learner.agg(["mean", "std"]).fillna(0.0).stack(0, future_stack=True)
+        moments = moments.rename(columns={"std": "sd"}).rename_axis(["learner", "feature"])
+        yield str(dataset), moments.swaplevel().loc[list(largest)].reset_index()
 
 
 def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per feature, one column per learner that tells its share."""
+    """Return one row per feature, and one column per learner that has relevances."""
     rows = []
     for dataset, shares in mean_relevance(folds):
-        for feature, of in shares.groupby("feature", sort=False):
-            told = {str(one.learner): mean_and_sd(one.mean, one.sd) for one in of.itertuples()}
-            rows.append({"dataset": dataset, "feature": str(feature), **told})
+        for feature, group in shares.groupby("feature", sort=False):
+            row = {"dataset": dataset, "feature": str(feature)}
+            for share in group.itertuples():
+                row[str(share.learner)] = mean_and_sd(share.mean, share.sd)
+            rows.append(row)
     return rows
 
 
 def share_tables(summary: pd.DataFrame, folds: pd.DataFrame) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return a table per data set: a row per base kernel, a column per learner; those of the largest weights."""
+    """Return a table per data set: a row for each of its 24 largest base kernels, a column per learner."""
     tables = []
-    weighed = summary[[len(weights) > 0 for weights in summary["weights"]]]
-    for dataset, group in weighed.groupby("dataset", sort=False):
-        of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
-        shares, names = np.stack(group["weights"].to_list(), axis=1), of["kernels"].iloc[0]
-        largest = np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:SHOWN_KERNELS])
+    with_weights = summary[summary["weights"].map(len) > 0]
+    for dataset, group in with_weights.groupby("dataset", sort=False):
         learners = list(group["learner"])
-        rows = [
-            {"base kernel": names[k]} | {name: f"{w:.3f}" for name, w in zip(learners, shares[k], strict=True)}
-            for k in largest
-        ]
+        first_learner = folds[(folds["dataset"] == dataset) & (folds["learner"] == learners[0])]
+        names = first_learner["kernels"].iloc[0]
+        shares = np.stack(group["weights"].to_list(), axis=1)
+        order = np.argsort(-shares.max(axis=1), kind="stable")
+        rows = []
+        for k in np.sort(order[:24]):
+            row = {"base kernel": names[k]}
+            for learner, share in zip(learners, shares[k], strict=True):
+                row[learner] = f"{share:.3f}"
+            rows.append(row)
         tables.append((str(dataset), rows))
     return tables
