@@ -1,4 +1,4 @@
-"""Results of a run: its report, and the folder that holds it with tables and figures."""
+"""Report of a run, and the folder of its results: tables, figures and report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -34,127 +34,132 @@ from .places import links_of_report
 from .prediction_figures import best_results, figures_folder, write_prediction_figures
 
 SHOWN_VERDICTS = 20
-"""Sentences that the note of a comparison holds, two per data set; the report has them all."""
-
-MLFLOW_HINT = (
-    "One result per data set and learner: select some and press *Compare* for parameters and metrics side by side. The "
-    "links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
-)
+"""Sentences in the note of a comparison, two per data set; the report has all of them."""
 
 REPORTED_FIGURES = {"errors": "errors of all methods", "alignment_vs_error": "alignment against error"}
-"""Figures that a report shows, by the names of their files, the first one on top."""
+"""Titles of the figures that a report shows, by file name."""
 
-SHOWN_NOTES = 2
-"""Remarks of a predictor in the report: one that is fitted for each C has some for each."""
 
-LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
-"""Libraries whose versions are listed in addition to those that affect the numbers."""
+class Wording(NamedTuple):
+    """Wording for a method that learns no kernel: its name if it differs from the label, and advice to use it."""
 
-UNLEARNED = {
-    CONSTANT: ("the best constant", "look for features that say more about the target"),
-    LINEAR: ("the linear model", "use RidgeCV or LogisticRegression of scikit-learn"),
-    GRID_SEARCH: (f"{GRID_SEARCH_TITLE}'s tuned RBF kernel", "use SVC or KernelRidge of scikit-learn"),
-    BOOSTING: (BASELINE_TITLES[BOOSTING], "use gradient boosting"),
-    tables.BASELINE: ("", "use equal weights"),
-    "ensemble": ("", "use the ensemble"),
+    name: str
+    advice: str
+
+
+WITHOUT_LEARNED_KERNEL = {
+    CONSTANT: Wording("the best constant", "look for features that say more about the target"),
+    LINEAR: Wording("the linear model", "use RidgeCV or LogisticRegression of scikit-learn"),
+    tables.BASELINE: Wording("", "use equal weights"),
+    GRID_SEARCH: Wording(f"{GRID_SEARCH_TITLE}'s tuned RBF kernel", "use SVC or KernelRidge of scikit-learn"),
+    BOOSTING: Wording(BASELINE_TITLES[BOOSTING], "use gradient boosting"),
+    "ensemble": Wording("", "use the ensemble"),
 }
-"""Methods that learn no kernel: names in sentences, where not their labels, and what to do where one is better."""
-
-SIMPLEST = (CONSTANT, LINEAR, tables.BASELINE, GRID_SEARCH, BOOSTING, "ensemble")
-"""Methods that learn no kernel, the simplest first; all others come after them."""
+"""Methods that learn no kernel, the simplest first. Learners of kernels are less simple than all of them."""
 
 DEFAULT_LEARNER = "rfm"
-"""The learner of estimators without arguments, on tables."""
-
-SAMPLE = 0.5
-"""Share of a data set that a trial uses at least; where it is less, sentences say how many rows train."""
+"""Default learner of the estimators."""
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
     """Return two sentences per data set: which method has the lowest error, and whether to use the learned kernel.
 
-    The first compares the best method with the second, and names the simplest of those that tie. The second compares
-    the default estimator, or the best learner where that took no part, with the best method that learns no kernel.
+    The first compares the best method with the second, and names the simplest method of a tie. The second compares
+    the default estimator, or else the best learner, with the best method that learns no kernel.
     """
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):
-        ranked = [row for _, row in group.reset_index(drop=True).sort_values("error_mean", kind="stable").iterrows()]
-        where = f"{dataset}{_sample(ranked[0])}"
-        sentences.append(f"{where}: {_winner(ranked)}.")
-        learners = [row for row in ranked if row.algorithm not in UNLEARNED]
-        others = [row for row in ranked if row.algorithm in UNLEARNED]
-        if learners:
-            advice = "Unknown: no baseline took part; add 'baseline: {}'"
-            if others:
-                advice = _advice(learners, others[0])
-            sentences.append(f"{where}: use the learned kernel? {advice}.")
+        in_order = group.reset_index(drop=True).sort_values("error_mean", kind="stable")
+        ranked = [row for _, row in in_order.iterrows()]
+        subject = f"{dataset}{_sample(ranked[0])}"
+        sentences.append(f"{subject}: {_winner(ranked)}.")
+        learners = [row for row in ranked if row.algorithm not in WITHOUT_LEARNED_KERNEL]
+        others = [row for row in ranked if row.algorithm in WITHOUT_LEARNED_KERNEL]
+        if not learners:
+            continue
+        advice = "Unknown: no baseline took part; add 'baseline: {}'"
+        if others:
+            advice = _advice(learners, others[0])
+        sentences.append(f"{subject}: use the learned kernel? {advice}.")
     return sentences
 
 
 def _winner(ranked: Sequence[pd.Series]) -> str:
     """Return which of several methods, the best first, has the lowest error, and which tie with it."""
     best = ranked[0]
-    lowest = f"{_named(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
+    lowest = f"{_name(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
     if len(ranked) == 1:
         return lowest
     second = ranked[1]
-    p = _p(best, second)
-    how = "not significantly lower than"
-    if np.isnan(p):
-        how = "lower than"
-    elif p < SIGNIFICANCE:
-        how = "significantly lower than"
-    if best.error_mean == second.error_mean:
-        how = "equal to"
-    lowest += f", {how} that of {_named(second)}, {_error(second)} ({_compared(best, second)})"
-    tied = [row for row in ranked if row is best or _p(best, row) >= SIGNIFICANCE]
+    lowest += f", {_relation(best, second)} that of {_name(second)}, {_error(second)} ({_difference(best, second)})"
+    tied = [best]
+    tied += [row for row in ranked[1:] if _p(best, row) >= SIGNIFICANCE]
     simplest = min(tied, key=_complexity)
     if simplest.algorithm == CONSTANT:
         return f"{lowest}; nothing beats the best constant"
     if len(tied) == 1:
         return lowest
-    return f"{lowest}; {len(tied)} methods tie, of which {_named(simplest)} is the simplest"
+    return f"{lowest}; {len(tied)} methods tie, of which {_name(simplest)} is the simplest"
+
+
+def _relation(best: pd.Series, second: pd.Series) -> str:
+    """Return the relation of the lowest error to the second, for a sentence."""
+    if best.error_mean == second.error_mean:
+        return "equal to"
+    p = _p(best, second)
+    if np.isnan(p):
+        return "lower than"
+    if p < SIGNIFICANCE:
+        return "significantly lower than"
+    return "not significantly lower than"
 
 
 def _complexity(row: pd.Series) -> int:
-    """Return the place of a method in the order from the simplest on."""
-    return SIMPLEST.index(row.algorithm) if row.algorithm in SIMPLEST else len(SIMPLEST)
+    """Return the position of a method in an order that begins with the simplest."""
+    simplest_first = list(WITHOUT_LEARNED_KERNEL)
+    if row.algorithm in simplest_first:
+        return simplest_first.index(row.algorithm)
+    return len(simplest_first)
 
 
 def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
     """Return whether to use the default estimator rather than the best method that learns no kernel."""
     best = learners[0]
     learned = next((row for row in learners if row.algorithm == DEFAULT_LEARNER), best)
-    ahead = learned.error_mean <= other.error_mean
-    significant = _p(learned, other) < SIGNIFICANCE
-    compared = f"{_named(other)} ({_compared(learned, other)})"
-    if significant and ahead:
+    is_better = learned.error_mean <= other.error_mean
+    is_significant = _p(learned, other) < SIGNIFICANCE
+    compared = f"{_name(other)} ({_difference(learned, other)})"
+    if is_significant and is_better:
         answer = f"Yes: {learned.learner} is significantly better than {compared}"
-    elif significant:
+    elif is_significant:
         answer = f"No: {learned.learner} is significantly worse than {compared}"
-    elif ahead:
+    elif is_better:
         answer = f"Optional: {learned.learner} is not significantly better than {compared}"
     else:
         answer = f"Not needed: {learned.learner} is not better than {compared}"
-    if not ahead:
-        answer += f"; {UNLEARNED[other.algorithm][1]}"
-    if ahead:
+    if is_better:
         answer += f"; in Python: {_estimator(learned)}"
+    else:
+        answer += f"; {WITHOUT_LEARNED_KERNEL[other.algorithm].advice}"
     if best is not learned:
-        answer += f"; {_estimator(best)} has {_error(best)} ({_compared(best, learned)})"
+        answer += f"; {_estimator(best)} has {_error(best)} ({_difference(best, learned)})"
     return answer
 
 
 def _estimator(row: pd.Series) -> str:
-    """Return the call that makes the estimator of a learner."""
-    kind = "Regressor" if row.task == "regression" else "Classifier"
-    argument = "" if row.algorithm == DEFAULT_LEARNER else f"learner={row.algorithm!r}"
+    """Return the Python call of the estimator with a learner."""
+    kind = "Classifier"
+    if row.task == "regression":
+        kind = "Regressor"
+    argument = f"learner={row.algorithm!r}"
+    if row.algorithm == DEFAULT_LEARNER:
+        argument = ""
     return f"KernelLearning{kind}({argument})"
 
 
 def _sample(row: pd.Series) -> str:
-    """Return how many rows of a data set train, in words, where trials use a sample of it; else nothing."""
-    if row.n_train + 2 * row.n_test >= SAMPLE * row.n_rows:
+    """Return the number of training rows for a sentence if trials use less than half of the rows; otherwise nothing."""
+    if row.n_train + 2 * row.n_test >= 0.5 * row.n_rows:
         return ""
     return f", on {row.n_train:,.0f} of {row.n_rows:,.0f} rows"
 
@@ -164,17 +169,22 @@ def _p(row: pd.Series, other: pd.Series) -> float:
     return np.nan if p is None else float(p)  # Parquet files hold null for NaN
 
 
-def _compared(row: pd.Series, other: pd.Series) -> str:
-    """Return by how much the error of a method differs from that of another, and p."""
+def _difference(row: pd.Series, other: pd.Series) -> str:
+    """Return the relative difference of the errors of two methods, and p."""
     p = _p(row, other)
-    tested = "one trial, no test" if np.isnan(p) else f"p {tables.equals_p(p)}"
+    test = "one trial, no test"
+    if not np.isnan(p):
+        test = f"p {tables.equals_p(p)}"
     if not other.error_mean:
-        return tested
-    return f"{100 * (row.error_mean / other.error_mean - 1):+.2g} %, {tested}"
+        return test
+    percent = 100 * (row.error_mean / other.error_mean - 1)
+    return f"{percent:+.2g} %, {test}"
 
 
-def _named(row: pd.Series) -> str:
-    return UNLEARNED.get(row.algorithm, ("", ""))[0] or str(row.learner)
+def _name(row: pd.Series) -> str:
+    if row.algorithm in WITHOUT_LEARNED_KERNEL:
+        return WITHOUT_LEARNED_KERNEL[row.algorithm].name or str(row.learner)
+    return str(row.learner)
 
 
 def _error(row: pd.Series) -> str:
@@ -182,7 +192,7 @@ def _error(row: pd.Series) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """Return words as a sentence."""
+    """Return text with a capital letter and a period."""
     return f"{text[0].upper()}{text[1:].rstrip('.')}."
 
 
@@ -199,36 +209,25 @@ def report_values(
     earlier: Sequence[Mapping[str, str]] = (),
     skipped: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what the report of a run shows, but for the figures: the values of its template.
+    """Return the values of the template `comparison.md`, except the figures.
 
-    `earlier` are versions of libraries, other than today's, that results in the store were computed with; `skipped`
-    says which learners do not serve a data set.
+    `earlier` has the versions of libraries, other than today's, that stored results were computed with. `skipped` has a
+    sentence for each learner that does not support a data set.
     """
-    folds, summary = run.folds, run.summary
-    (n_ranked, k), mean = run.ranks.shape, run.ranks.mean().sort_values()
-    across = n_ranked > 1 and k > 2
-    with np.errstate(all="ignore"):  # of ranks that are all tied
-        friedman = stats.friedmanchisquare(*run.ranks.to_numpy().T).pvalue if across else np.nan
-    others = [", ".join(f"{name} {of}" for name, of in one.items() if of != versions()[name]) for one in earlier]
+    folds = run.folds
+    summary = run.summary
     return {
         "config": config,
         "verdicts": verdicts(summary),
         "results": tables.display_table(summary),
         "measures": measures(summary),
         "trials": "folds" if config.protocol.split is None else "repeats",
-        "in_time": all(of.time is not None for of in config.datasets),
+        "in_time": all(dataset.time is not None for dataset in config.datasets),
         "p_values": tables.P_VALUES,
         "stored": tables.seconds_line(summary),
         "skipped": skipped,
-        "own_folds": all(of.folds is not None for of in config.datasets),
-        "pairs": [
-            (name, of.rename_axis(index="p").reset_index().to_dict("records"))
-            for name, of in run.pairwise_texts.items()
-            if (of != "").any(axis=None)
-        ],
-        "ranks": [{"method": name, "mean rank": f"{rank:.2f}"} for name, rank in mean.items()] if across else [],
-        "friedman": tables.equals_p(friedman),
-        "apart": f"{critical_difference(n_ranked, k):.2f}" if across else "",
+        "own_folds": all(dataset.folds is not None for dataset in config.datasets),
+        "pairs": _pairwise_rows(run.pairwise_texts),
         "edges": int(summary["grid_edge"].sum()),
         "n_trials": int(summary["folds"].sum()),
         "certificates": tables.certificate_table(summary),
@@ -238,38 +237,78 @@ def report_values(
         "history": tables.history_table(folds),
         "relevance": tables.relevance_table(folds),
         "shares": tables.share_tables(summary, folds),
-        "others": [one for one in others if one],
-        "now": [f"{name} {of}" for name, of in versions().items() if any(one[name] != of for one in earlier)],
         "links": links,
+        **_rank_values(run.ranks),
+        **_version_values(earlier),
     }
 
 
+def _pairwise_rows(texts: Mapping[str, pd.DataFrame]) -> list[tuple[str, list[dict[str, str]]]]:
+    """Return the tables of pairwise p-values that are not empty, as rows by data set."""
+    pairs = []
+    for dataset, table in texts.items():
+        if (table != "").any(axis=None):
+            rows = table.rename_axis(index="p").reset_index().to_dict("records")
+            pairs.append((dataset, rows))
+    return pairs
+
+
+def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
+    """Return mean ranks and their tests for the template; empty unless two data sets have three methods."""
+    n_datasets, n_methods = ranks.shape
+    if n_datasets < 2 or n_methods < 3:
+        return {"ranks": [], "friedman": "", "critical_difference": ""}
+    with np.errstate(all="ignore"):  # the statistic is 0 / 0 if all ranks are tied
+        friedman_p = stats.friedmanchisquare(*ranks.to_numpy().T).pvalue
+    mean_ranks = ranks.mean().sort_values()
+    return {
+        "ranks": [{"method": name, "mean rank": f"{rank:.2f}"} for name, rank in mean_ranks.items()],
+        "friedman": tables.equals_p(friedman_p),
+        "critical_difference": f"{critical_difference(n_datasets, n_methods):.2f}",
+    }
+
+
+def _version_values(earlier: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the versions of libraries that stored results were computed with if they differ, and today's."""
+    current = versions()
+    others = []
+    changed = set()
+    for libraries in earlier:
+        differing = {name: number for name, number in libraries.items() if number != current[name]}
+        changed.update(differing)
+        if differing:
+            others.append(", ".join(f"{name} {number}" for name, number in differing.items()))
+    return {"others": others, "now": [f"{name} {number}" for name, number in current.items() if name in changed]}
+
+
 def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
-    """Return a line per data set and learner with notes on the predictor: why it was selected, how it was solved."""
+    """Return a line per result with notes on the predictor: why it was selected, how it was solved."""
     lines = []
     for row in summary.itertuples():
-        of = folds[(folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)]
-        notes = of["notes"].iloc[0]
-        if notes is not None and len(notes):
-            said = f"{row.predictor_reason or row.predictor}. {' '.join(map(as_sentence, notes[:SHOWN_NOTES]))}"
-            lines.append(f"{row.dataset}, {row.learner}: {said}")
+        trials = folds[(folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)]
+        notes = trials["notes"].iloc[0]
+        if notes is None or not len(notes):
+            continue
+        sentences = [as_sentence(note) for note in notes[:2]]  # a predictor has notes for each value of C
+        remark = f"{row.predictor_reason or row.predictor}. {' '.join(sentences)}"
+        lines.append(f"{row.dataset}, {row.learner}: {remark}")
     return lines
 
 
 def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
-    """Return the versions that a run's numbers depend on: today's, and others that results were computed with before.
-
-    The latter, a list under ``earlier``, is there only if there are some.
-    """
-    earlier = earlier_versions(Path(ref.path) for ref in refs)
-    return {
+    """Return the versions that the numbers of a run depend on; `earlier` lists other versions of stored results."""
+    values: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "numerics": str(NUMERICS_VERSION),
         **versions(),
-        **{name: version(name) for name in LIBRARIES},
-        **({"earlier": earlier} if earlier else {}),
     }
+    for name in ("pyarrow", "dask", "prefect", "mlflow"):
+        values[name] = version(name)
+    earlier = earlier_versions(Path(ref.path) for ref in refs)
+    if earlier:
+        values["earlier"] = earlier
+    return values
 
 
 @step("write results {run_id}")
@@ -281,77 +320,110 @@ def write_results(
     rows: Mapping[str, pd.DataFrame],
     skipped: Sequence[str] = (),
 ) -> str:
-    """Write the results folder, whole or not at all, put table and report into Prefect, and return the folder.
+    """Write the results folder as a whole, put table and report into Prefect, and return the folder.
 
-    `rows` are those of `folds_of_rows`, and `skipped` says which learners do not serve a data set.
+    `rows` is the result of `folds_of_rows`. `skipped` has a sentence for each learner that does not support a data set.
     """
-    run, about = tables.RunTables.of(tables.read_folds(refs)), environment(refs)
+    run = tables.RunTables.of(tables.read_folds(refs))
+    versions_of_run = environment(refs)
     target = Path("results") / config.name / run_id
-    shown = report_values(config, run, {"results": str(target), **links}, about.get("earlier", []), skipped)
-    drawn = run_figures(run)
-    files = {title: f"{name}.png" for name, title in REPORTED_FIGURES.items()}
-    texts = {
-        "results.tex": tables.latex(run.summary, run.ranks),
-        "config.yaml": yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False),
-        "environment.json": json.dumps(about, indent=1),
-    }
-    if run.pairwise_texts:
-        texts["pairwise.tex"] = tables.latex_table(pd.concat(tables.pairwise_tables(run.pairwise, "p_holm")))
-    frames = {"folds": run.folds.drop(columns=tables.STORED), "summary": run.summary, "pairwise": run.pairwise}
-    frames |= {f"rows/{file_name(name)}": of for name, of in rows.items()}
-    shown_figures = {title: drawn[name] for name, title in REPORTED_FIGURES.items()}
-    addresses = {title: inline(figure) for title, figure in shown_figures.items()}
-    inlined = {title: address for title, address in addresses.items() if address is not None}
+    all_links = {"results": str(target), **links}
+    values = report_values(config, run, all_links, versions_of_run.get("earlier", []), skipped)
+    figures = run_figures(run)
+    inline_figures = _inline_figures(figures)
     with atomic_path(target) as folder:
-        (folder / "rows").mkdir(parents=True)
-        for name, frame in frames.items():
-            frame.to_parquet(folder / f"{name}.parquet", index=False)
-        for name, figure in drawn.items():
+        _write_tables(folder, run, rows)
+        for name, figure in figures.items():
             save_figure(figure, folder / name, config.figures)
         predictions = _write_figures_of_best(folder, run.summary, refs, config.figures)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        lasting = {**shown, "links": links_of_report(folder, target, links)}
-        report = render("comparison.md", figures=files, predictions=predictions, **lasting)
-        (folder / "report.md").write_text(report, encoding="utf-8")
-    _publish(config, run, render("comparison.md", figures=inlined, predictions={}, **shown), shown)
+        settings = yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False)
+        _write_text(folder / "config.yaml", settings)
+        _write_text(folder / "environment.json", json.dumps(versions_of_run, indent=1))
+        lasting_values = {**values, "links": links_of_report(folder, target, links)}
+        files = {title: f"{name}.png" for name, title in REPORTED_FIGURES.items()}
+        report = render("comparison.md", figures=files, predictions=predictions, **lasting_values)
+        _write_text(folder / "report.md", report)
+    _publish(config, run, render("comparison.md", figures=inline_figures, predictions={}, **values), values)
     return str(target)
 
 
-def _write_figures_of_best(
-    folder: Path, summary: pd.DataFrame, refs: Sequence[FoldsRef], wanted: FiguresConfig | None
-) -> dict[str, dict[str, str]]:
-    """Write figures of the predictions of the best method of each data set; return their addresses by method and title.
+def _write_tables(folder: Path, run: tables.RunTables, rows: Mapping[str, pd.DataFrame]) -> None:
+    """Write the tables of a run as Parquet and LaTeX."""
+    frames = {
+        "folds": run.folds.drop(columns=tables.STORED),
+        "summary": run.summary,
+        "pairwise": run.pairwise,
+    }
+    for dataset, folds_of_dataset in rows.items():
+        frames[f"rows/{file_name(dataset)}"] = folds_of_dataset
+    (folder / "rows").mkdir(parents=True)
+    for name, frame in frames.items():
+        frame.to_parquet(folder / f"{name}.parquet", index=False)
+    _write_text(folder / "results.tex", tables.latex(run.summary, run.ranks))
+    if run.pairwise_texts:
+        adjusted = tables.pairwise_tables(run.pairwise, "p_holm")
+        _write_text(folder / "pairwise.tex", tables.latex_table(pd.concat(adjusted)))
 
-    Addresses are relative to the folder.
-    """
-    addresses: dict[str, dict[str, str]] = {}
-    for ref in best_results(summary, refs):
-        target = figures_folder(folder, ref.dataset, ref.learner)
-        names = write_prediction_figures(target, ref, wanted)
-        if names:
-            place = target.relative_to(folder).as_posix()
-            images = {name.removesuffix(".png").replace("_", " "): quote(f"{place}/{name}") for name in names}
-            addresses[f"{ref.dataset}: {ref.learner}"] = images
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _inline_figures(figures: Mapping[str, Any]) -> dict[str, str]:
+    """Return the figures of the report as data URLs by title, except large ones."""
+    addresses = {}
+    for name, title in REPORTED_FIGURES.items():
+        address = inline(figures[name])
+        if address is not None:
+            addresses[title] = address
     return addresses
 
 
-def _publish(config: CompareConfig, run: tables.RunTables, report: str, shown: Mapping[str, Any]) -> None:
+def _write_figures_of_best(
+    folder: Path, summary: pd.DataFrame, refs: Sequence[FoldsRef], config: FiguresConfig | None
+) -> dict[str, dict[str, str]]:
+    """Write figures of the predictions of the best method of each data set; return relative links by method, title."""
+    links: dict[str, dict[str, str]] = {}
+    for ref in best_results(summary, refs):
+        target = figures_folder(folder, ref.dataset, ref.learner)
+        figures = {}
+        for name in write_prediction_figures(target, ref, config):
+            title = name.removesuffix(".png").replace("_", " ")
+            figures[title] = quote((target / name).relative_to(folder).as_posix())
+        if figures:
+            links[f"{ref.dataset}: {ref.learner}"] = figures
+    return links
+
+
+def _publish(config: CompareConfig, run: tables.RunTables, report: str, values: Mapping[str, Any]) -> None:
     """Put table, report and links into Prefect, and verdicts and links into its log."""
-    said, links, stored = shown["verdicts"], shown["links"], shown["stored"]
-    create_table_artifact(
-        shown["results"],
-        key="comparison",
-        description=f"**{config.name}**: {plain(' '.join(said[:SHOWN_VERDICTS]))} Test error: mean ± standard "
-        f"deviation, {plain(shown['measures'])}; `*` lowest of the data set. {tables.P_VALUES}."
-        + (f" {stored}." if stored else ""),
+    sentences = values["verdicts"]
+    links = values["links"]
+    description = (
+        f"**{config.name}**: {plain(' '.join(sentences[:SHOWN_VERDICTS]))} Test error: mean ± standard "
+        f"deviation, {plain(values['measures'])}; `*` lowest of the data set. {tables.P_VALUES}."
     )
-    over = f"{', '.join(run.summary['learner'].unique())} on {', '.join(run.summary['dataset'].unique())}"
-    create_markdown_artifact(report, key="comparison-report", description=f"**{config.name}**: {plain(over)}.")
+    if values["stored"]:
+        description += f" {values['stored']}."
+    create_table_artifact(values["results"], key="comparison", description=description)
+    learners = ", ".join(run.summary["learner"].unique())
+    datasets = ", ".join(run.summary["dataset"].unique())
     create_markdown_artifact(
-        "\n".join(["# This comparison in MLflow", "", *link_list(links), "", MLFLOW_HINT]),
+        report,
+        key="comparison-report",
+        description=f"**{config.name}**: {plain(f'{learners} on {datasets}')}.",
+    )
+    hint = (
+        "One result per data set and learner: select some and press *Compare* for parameters and metrics side by "
+        "side. The links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
+    )
+    create_markdown_artifact(
+        "\n".join(["# This comparison in MLflow", "", *link_list(links), "", hint]),
         key="mlflow-chart",
         description=f"**{config.name}**: the charts of this comparison and all runs in MLflow.",
     )
-    for sentence in (*said, *(f"{name}: {place}" for name, place in links.items())):
-        get_run_logger().info("%s", sentence)
+    logger = get_run_logger()
+    for sentence in sentences:
+        logger.info("%s", sentence)
+    for name, address in links.items():
+        logger.info("%s", f"{name}: {address}")
