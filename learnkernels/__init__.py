@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         PrecomputedFamily,
         ProductFamily,
     )
+    from learnkernels.kernels.files import load
     from learnkernels.kernels.learners import learn_kernel
-    from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
     from learnkernels.kernels.statistics.gram import gram_statistics
 
     from .displays import (
@@ -70,9 +70,8 @@ _MODULES = {
     "independence_test": "kernels.dependence",
     "learn_kernel": "kernels.learners",
     "linear_cka": "kernels.dependence",
-    "load_kernel": "kernels.persistence.kernel",
+    "load": "kernels.files",
     "predict": "flows.functions",
-    "save_kernel": "kernels.persistence.kernel",
     "train": "flows.functions",
 }
 
@@ -104,9 +103,8 @@ __all__ = [
     "independence_test",
     "learn_kernel",
     "linear_cka",
-    "load_kernel",
+    "load",
     "predict",
-    "save_kernel",
     "train",
 ]
 

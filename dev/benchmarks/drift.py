@@ -19,7 +19,7 @@ from learnkernels import GaussianFamily
 from learnkernels.conf.schema.compare import DriftConfig
 from learnkernels.kernels.drift import NewRows, drift_of
 from learnkernels.kernels.estimators import KernelLearningRegressor
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.tasks.models.scoring import Tally, drift_report
 
 TRAINING, BATCH, COLUMNS, MATTER = 1000, 500, 10, 5

@@ -11,7 +11,6 @@ largest prediction. One row is predicted some hundred times a turn, of which the
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import statistics
@@ -98,11 +97,11 @@ def _single(model: Any, new: np.ndarray) -> Callable[[], Any]:
 def _file(estimator: Any) -> bytes:
     """Return the file of a model, as training writes it."""
     from learnkernels.kernels.estimators import keep_support
-    from learnkernels.kernels.persistence.model import Model, save_model
+    from learnkernels.kernels.files import to_bytes
+    from learnkernels.kernels.model import Model
 
-    file, d = io.BytesIO(), estimator.n_features_in_
-    save_model(Model(keep_support(estimator), tuple(f"x{j}" for j in range(d)), np.zeros(d), np.ones(d), {}), file)
-    return file.getvalue()
+    d = estimator.n_features_in_
+    return to_bytes(Model(keep_support(estimator), tuple(f"x{j}" for j in range(d)), np.zeros(d), np.ones(d), {}))
 
 
 def seconds(work: Callable[[], Any], times: int) -> tuple[float, float]:

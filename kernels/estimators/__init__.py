@@ -1,6 +1,6 @@
 """Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer.
 
-Imports: centering, engine, families, learned, learners, parameters, predictors, solvers, statistics, tables,
+Imports: centering, engine, families, files, learned, learners, parameters, predictors, solvers, statistics, tables,
 targets, weights.
 """
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from functools import wraps
 from numbers import Integral
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 import numpy as np
 from scipy import sparse
@@ -20,6 +20,7 @@ from ..engine.workers import at_most_threads
 from ..families import FeatureFamily
 from ..families.base import KernelFamily, Rows, as_rows, distinct_rows, drawn_rows, squared_distances
 from ..families.distances import GaussianFamily
+from ..files import Savable
 from ..learned import LearnedKernel, LinearScores
 from ..learners import (
     LEARNERS,
@@ -92,7 +93,7 @@ def within_n_jobs(method: Method) -> Method:
 
 
 @dataclass(eq=False, repr=False)
-class KernelLearner(BaseEstimator):  # type: ignore[misc]
+class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns a kernel, and applies it to new rows.
 
     A subclass has the parameters `family`, `learner`, `columns`, `normalize`, `centering`, `sample`, `random_state` and
@@ -117,6 +118,9 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     n_features_in_: int = field(init=False)
     table_: TableEncoding | None = field(init=False)
     _linear: LinearScores = field(init=False)
+
+    _saved: ClassVar[tuple[str, ...]] = ("kernel_", "learner_reason_", "n_features_in_", "feature_names_in_", "table_")
+    """Fitted attributes in files, from which the others follow."""
 
     @property
     def learner_(self) -> str:
@@ -294,6 +298,38 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         require_normalization(self.normalize)
         return learner
 
+    def _parameters(self) -> dict[str, Any]:
+        """Return the parameters for a file, which knows a learner of another package by its name alone."""
+        parameters: dict[str, Any] = self.get_params(deep=False)
+        learner = self.learner
+        if isinstance(learner, Learner) and type(learner) not in LEARNERS.values():
+            parameters["learner"] = learner.name
+        return parameters
+
+    def _fitted(self) -> dict[str, Any]:
+        """Return the fitted attributes for a file."""
+        return {name: getattr(self, name) for name in self._saved if hasattr(self, name)}
+
+    def _restore(self, fitted: Mapping[str, Any]) -> None:
+        """Take the fitted attributes from a file."""
+        unknown = fitted.keys() - set(self._saved)
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no fitted attributes {', '.join(sorted(unknown))}")
+        self.__dict__.update(fitted)
+        self._take_kernel(self.kernel_)
+
+    def _require_sound(self) -> None:
+        check_is_fitted(self)
+        n_features = self.kernel_.X.shape[1]
+        n_inputs = n_features
+        if self.table_ is not None:
+            n_inputs = len(self.table_.names)
+            require_shape("features of table_", np.empty(len(self.table_.features)), (n_features,))
+        names = getattr(self, "feature_names_in_", np.empty(n_inputs))
+        require_shape("feature_names_in_", names, (n_inputs,))
+        if self.n_features_in_ != n_inputs:
+            raise ValueError(f"n_features_in_ must be {n_inputs}, got {self.n_features_in_}.")
+
     def _take_kernel(self, kernel: LearnedKernel) -> None:
         """Keep a learned kernel and what is shown of it."""
         self.kernel_, self.weights_, self.family_ = kernel, kernel.weights, kernel.family
@@ -386,6 +422,19 @@ def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
     if table is not None:
         estimator.feature_names_in_ = np.array(table.names, dtype=object)
         estimator.n_features_in_ = len(table.names)
+
+
+def require_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise ValueError if a fitted array has another shape than the rest of the estimator."""
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} in this estimator, got {array.shape}; fit it again.")
+
+
+def require_numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise ValueError if a fitted array has another shape, or values that are not finite."""
+    require_shape(name, array, shape)
+    if array.dtype != np.float64 or not np.isfinite(array).all():
+        raise ValueError(f"{name} must hold finite numbers of float64; fit the estimator again.")
 
 
 def require_precision(precision: Any) -> Precision:

@@ -20,7 +20,7 @@ from ..engine.workers import Workers, blas_threads_for
 from ..families.base import Rows, drawn_rows
 from ..learned import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
-from ..parameters import explain_unknown_arguments, positive, warn_caller
+from ..parameters import explain_unknown_arguments, positive, require_one_of, warn_caller
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from ..predictors.calibration import (
     class_scores,
@@ -37,6 +37,7 @@ from .base import (
     Precision,
     default_family,
     learner_reason,
+    require_numbers,
     require_precision,
     within_n_jobs,
 )
@@ -79,6 +80,11 @@ class SupervisedLearner(KernelLearner):
     C_: float = field(init=False)
     n_samples_fit_: int = field(init=False)
 
+    _saved = (
+        *KernelLearner._saved,
+        *("predictor_", "predictor_reason_", "C_", "n_samples_fit_", "dual_coef_", "intercept_"),
+    )
+
     @property
     def dual_coef_(self) -> np.ndarray:
         """What the kernel between new rows and those of ``kernel_.X`` is multiplied by, shape (m, q)."""
@@ -95,6 +101,23 @@ class SupervisedLearner(KernelLearner):
         if not PREDICTORS[getattr(self, "predictor_", "auto")].on_landmarks:
             raise AttributeError("landmarks_ is only available after a fit with predictor='nystrom'.")
         return self.kernel_.rows
+
+    def _restore(self, fitted: Mapping[str, Any]) -> None:
+        attributes = dict(fitted)
+        scores = LinearScores(attributes["kernel_"], attributes.pop("dual_coef_"), attributes.pop("intercept_"))
+        super()._restore(attributes)
+        self._linear = scores
+
+    @property
+    @abstractmethod
+    def _n_scores(self) -> int:
+        """Number of scores of a row."""
+
+    def _require_sound(self) -> None:
+        super()._require_sound()
+        require_one_of("predictor_", self.predictor_, PREDICTORS)
+        require_numbers("dual_coef_", self.dual_coef_, (self.kernel_.X.shape[0], self._n_scores))
+        require_numbers("intercept_", self.intercept_, (self._n_scores,))
 
     def _check_options(self, task: Task) -> None:
         """Raise ValueError for a precision or a predictor that is none, before any work."""
@@ -372,6 +395,22 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     probability: bool = True
 
     classes_: np.ndarray = field(init=False)
+
+    _saved = (*SupervisedLearner._saved, "classes_", "calibration_")
+
+    @property
+    def _n_scores(self) -> int:
+        n = len(self.classes_)
+        if n == 2:
+            return 1
+        return n * (n - 1) // 2 if PREDICTORS[self.predictor_].one_vs_one else n
+
+    def _require_sound(self) -> None:
+        super()._require_sound()
+        if len(set(self.classes_.tolist())) < max(2, len(self.classes_)):
+            raise ValueError(f"classes_ must hold at least two different labels, got {self.classes_.tolist()!r:.60}.")
+        require_numbers("calibration_", getattr(self, "calibration_", np.zeros(2)), (2,))
+
     calibration_: np.ndarray = field(init=False)
 
     @within_n_jobs
@@ -640,6 +679,17 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     intervals: bool = True
 
     _vector: bool = field(init=False)
+
+    _saved = (*SupervisedLearner._saved, "_vector", "residuals_")
+
+    @property
+    def _n_scores(self) -> int:
+        return 1 if self._vector else self.dual_coef_.shape[1]
+
+    def _require_sound(self) -> None:
+        super()._require_sound()
+        residuals = getattr(self, "residuals_", np.zeros(1))
+        require_numbers("residuals_", residuals, residuals.shape)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

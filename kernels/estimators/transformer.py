@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
@@ -16,7 +17,7 @@ from ..learned import LearnedKernel, LinearScores
 from ..learners import Learner
 from ..parameters import explain_unknown_arguments, positive, require_one_of, whole_number
 from ..targets import Target, Task
-from .base import KernelLearner, within_n_jobs
+from .base import KernelLearner, require_numbers, within_n_jobs
 
 Method = Literal["nystroem", "eigen"]
 
@@ -139,6 +140,24 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     mean_: np.ndarray = field(init=False)
     components_: np.ndarray = field(init=False)
 
+    _saved = (*KernelLearner._saved, "landmark_kernel_", "landmarks_", "mean_", "components_")
+
+    def _fitted(self) -> dict[str, Any]:
+        fitted = super()._fitted()
+        if self.landmark_kernel_ is self.kernel_:
+            del fitted["landmark_kernel_"]
+        return fitted
+
+    def _restore(self, fitted: Mapping[str, Any]) -> None:
+        super()._restore({"landmark_kernel_": fitted["kernel_"], **fitted})
+        self._linear = LinearScores(self.landmark_kernel_, self._coefficients(self.landmark_kernel_), -self.mean_)
+
+    def _require_sound(self) -> None:
+        super()._require_sound()
+        n_landmarks, n_features = len(self.landmarks_), self.components_.shape[-1]
+        require_numbers("components_", self.components_, (n_landmarks, n_features))
+        require_numbers("mean_", self.mean_, (n_features,))
+
     @within_n_jobs
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the kernel, then its features.
@@ -189,16 +208,21 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _take_landmarks(self, kernel: LearnedKernel) -> None:
         """Make features from a kernel over the landmarks, or over all training rows, from now on."""
-        self.landmark_kernel_, dual = kernel, self.components_
-        if len(kernel.rows) > len(self.landmarks_):
-            dual = np.zeros((len(kernel.rows), self.components_.shape[1]))
-            dual[self.landmarks_] = self.components_
+        self.landmark_kernel_, dual = kernel, self._coefficients(kernel)
         self.mean_ = np.zeros(self.components_.shape[1])
         if kernel is not self.kernel_:
             X = self.kernel_.X
             here = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), dual, self.mean_)
             self.mean_ = kernel.centering.mean(here.of(X))
         self._linear = LinearScores(kernel, dual, -self.mean_)
+
+    def _coefficients(self, kernel: LearnedKernel) -> np.ndarray:
+        """Return the coefficients of the features on all rows of a kernel, zero except for the landmarks."""
+        if len(kernel.rows) == len(self.landmarks_):
+            return self.components_
+        dual = np.zeros((len(kernel.rows), self.components_.shape[1]))
+        dual[self.landmarks_] = self.components_
+        return dual
 
     def _target(self, y: np.ndarray) -> Target:
         type_of_target(y, input_name="y", raise_unknown=True)

@@ -3,7 +3,7 @@
 Imports: centering, compiled, parameters.
 """
 
-from .base import KernelFamily, family_from_dict
+from .base import KernelFamily
 from .composed import FamilyUnion, MetricFamily, NormalScoresFamily, ScaledFamily
 from .distances import CategoricalFamily, GaussianFamily, LaplacianFamily
 from .feature import FeatureFamily
@@ -34,5 +34,4 @@ __all__ = [
     "PrecomputedFamily",
     "ProductFamily",
     "ScaledFamily",
-    "family_from_dict",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeAlias
@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from ..compiled import Metric, distances, exponentiate
-from ..parameters import Fields, Parameterized, content, one_of, plain
+from ..parameters import Parameterized, content
 
 Rows: TypeAlias = Any
 """Rows of a data set: an ndarray or a CSR matrix of float64, which share no type to name here."""
@@ -68,7 +68,7 @@ ROUNDING = 8
 """Share of two rows' squared lengths, in units of rounding, that their squared distance may be wrong by."""
 
 KINDS: dict[str, type[KernelFamily]] = {}
-"""The families that can be written and read, by the kind that is written for them."""
+"""Families that files can name, by kind."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,8 @@ class KernelFamily(Parameterized, ABC):
     -----
     A family is a value: nothing here changes one, its deep copy is the family itself, and two of one class with the
     same parameters are equal. Its class keeps what `__init__` takes under the same names; `get_params` and
-    `set_params`, and with them a search over ``family__gammas``, follow. A class with a `kind` of its own can be
-    written, by `to_dict`, and read by its `from_dict`; classes of yours too, once they are imported.
+    `set_params`, and with them a search over ``family__gammas``, follow. Models with a class
+    that has a `kind` of its own can be saved, and loaded once the class is imported.
 
     A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
     quantities do not change when a constant is added to a kernel, so a caller may request ``K - shift``:
@@ -188,10 +188,7 @@ class KernelFamily(Parameterized, ABC):
     """
 
     kind: ClassVar[str]
-    """What is written for the class."""
-
-    saved: ClassVar[Mapping[str, Callable[[object], Any]]] = {}
-    """How each parameter that is written is checked when it is read."""
+    """Name of the class in files."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -202,38 +199,6 @@ class KernelFamily(Parameterized, ABC):
         }
         if first["tile"] < first["operands"]:
             cls.plan, cls.operands = KernelFamily.plan, KernelFamily.operands  # type: ignore[method-assign]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the family as plain data, as JSON holds them, that `family_from_dict` reads back.
-
-        Returns
-        -------
-        data : dict
-            Its `kind` and its parameters; numbers are Python's, whose texts in JSON are exact.
-
-        Raises
-        ------
-        ValueError
-            The class has no kind of its own, or the base kernels are matrices.
-        """
-        if KINDS.get(getattr(self, "kind", "")) is not type(self):
-            known = ", ".join(sorted(family.__name__ for family in KINDS.values()))
-            raise ValueError(
-                f"family must be one of {known} to be saved, got {type(self).__name__}, which has no kind of its own; "
-                "save its parameters and the kernel's weights yourself, or give its class a kind and from_dict."
-            )
-        return {"kind": self.kind, **{name: plain(value) for name, value in self._resolved().items()}}
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Return the family of this class that `to_dict` was called on.
-
-        Raises
-        ------
-        ValueError
-            A parameter is missing, of another type or out of range.
-        """
-        return cls(**Fields(data, f"a {cls.kind} family").take(cls.saved))
 
     def _resolved(self) -> dict[str, Any]:
         """Return the parameters with what was left to defaults filled in."""
@@ -409,26 +374,6 @@ def require_base_kernels(name: str, family: object) -> None:
         raise ValueError(
             f"{name} must be a family of base kernels, such as GaussianFamily([0.1, 1.0]), got {family!r:.60}."
         )
-
-
-def family_from_dict(data: object) -> KernelFamily:
-    """Return the family that `KernelFamily.to_dict` was called on.
-
-    Parameters
-    ----------
-    data : dict
-        Plain data, as `json.loads` returns them.
-
-    Returns
-    -------
-    family : KernelFamily
-
-    Raises
-    ------
-    ValueError
-        The kind is unknown, or a parameter is missing, of another type or out of range.
-    """
-    return KINDS[Fields(data, "a family").get("kind", one_of(sorted(KINDS)))].from_dict(data)
 
 
 def readable(value: float) -> str:

@@ -14,22 +14,14 @@ from scipy import sparse
 from scipy.special import ndtri
 
 from ..parameters import (
-    Fields,
-    Unfit,
     as_numbers,
     entries_of,
-    list_of,
-    number,
-    optional,
-    text,
-    whole,
 )
 from .base import (
     KernelFamily,
     Rows,
     TilePlan,
     distinct,
-    family_from_dict,
     require_base_kernels,
     seeded_tile,
 )
@@ -145,11 +137,6 @@ class FamilyUnion(ComposedFamily):
 
     kind = "union"
     maps_once = False
-    saved: ClassVar = {
-        "families": list_of(family_from_dict),
-        "columns": list_of(optional(list_of(whole))),
-        "views": list_of(optional(text)),
-    }
 
     def __init__(
         self,
@@ -313,20 +300,6 @@ class MetricFamily(MappedFamily):
     def maps_once(self) -> bool:  # type: ignore[override]
         return self.map.ndim == 2
 
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        fields = Fields(data, "a metric family")
-        flat, shape = fields.get("map", list_of(number)), fields.get("shape", list_of(number))
-        given = tuple(int(size) for size in shape)
-        if np.prod(given) != len(flat):
-            fields.refuse("map", f"{np.prod(given):.0f} numbers", flat)
-        return cls(fields.get("base", family_from_dict), np.reshape(flat, given), fields.get("label", text))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the family as plain data; the map row by row, and its shape."""
-        data = super().to_dict()
-        return {**data, "map": self.map.ravel().tolist(), "shape": list(self.map.shape)}
-
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"{name} in {self.label}" for name in self.base.names)
@@ -337,13 +310,6 @@ class MetricFamily(MappedFamily):
             raise ValueError(f"X must have the {len(self.map)} features that the metric is for, got {A.shape[1]}.")
         map_ = self.map.astype(A.dtype, copy=False)
         return np.asarray(A @ map_) if map_.ndim == 2 else scaled_columns(A, map_)
-
-
-def _scales(value: object) -> list[list[float]]:
-    rows = list_of(list_of(number))(value)
-    if len({len(row) for row in rows}) > 1:
-        raise Unfit("rows of one length", value)
-    return rows
 
 
 class ScaledFamily(ComposedFamily):
@@ -378,7 +344,6 @@ class ScaledFamily(ComposedFamily):
     """
 
     kind = "scaled"
-    saved: ClassVar = {"base": family_from_dict, "scales": _scales, "names": list_of(text)}
     maps_once = False
 
     def __init__(
@@ -450,13 +415,6 @@ def readable_range(values: np.ndarray) -> str:
     return low if low == high else f"{low}..{high}"
 
 
-def _saved_knots(value: object) -> list[Any]:
-    knots = list_of(optional(list_of(list_of(number))))(value)
-    if any(len(pair) != 2 for one in knots if one is not None for pair in one):
-        raise Unfit("pairs of a value and its score", value)
-    return knots
-
-
 class NormalScoresFamily(MappedFamily):
     r"""Base kernels of features next to their normal scores, so that rows are apart by value and by rank.
 
@@ -490,7 +448,6 @@ class NormalScoresFamily(MappedFamily):
     """
 
     kind = "normal-scores"
-    saved: ClassVar = {"base": family_from_dict, "knots": _saved_knots}
     translation_invariant = False
     translates = False
     takes_sparse = False

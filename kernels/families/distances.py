@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
 
 from ..compiled import Differences, Metric
-from ..parameters import Unfit, list_of, number, optional, positive_numbers, whole
+from ..parameters import positive_numbers
 from .base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
 
 DOUBLINGS = 4
@@ -34,7 +34,6 @@ class ExponentialFamily(KernelFamily):
     """
 
     distance: Metric
-    saved: ClassVar = {"gammas": list_of(number)}
     translation_invariant = True
 
     def __init__(self, gammas: Sequence[float]) -> None:
@@ -131,13 +130,6 @@ class GaussianFamily(ExponentialFamily):
     distance = "squared"
 
 
-def _norm(value: object) -> int:
-    """Return a norm that was written."""
-    if whole(value) not in (1, 2):
-        raise Unfit("1 or 2", value)
-    return whole(value)
-
-
 class LaplacianFamily(ExponentialFamily):
     r"""Laplacian kernels: like Gaussians, but of distances that are not squared, for kinks and outliers.
 
@@ -170,7 +162,6 @@ class LaplacianFamily(ExponentialFamily):
     """
 
     kind = "laplacian"
-    saved: ClassVar = ExponentialFamily.saved | {"norm": _norm}
 
     def __init__(self, gammas: Sequence[float], norm: Literal[1, 2] = 1) -> None:
         super().__init__(gammas)
@@ -212,7 +203,6 @@ class CategoricalFamily(ExponentialFamily):
 
     kind = "categorical"
     distance = "differing"
-    saved: ClassVar = ExponentialFamily.saved | {"weights": optional(list_of(number))}
     takes_sparse = False
 
     def __init__(self, gammas: Sequence[float], weights: Sequence[float] | None = None) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
-from ..parameters import entries_of, list_of, text, whole
+from ..parameters import entries_of
 from .base import KernelFamily, Rows, distinct, less
 
 CONSTANT = -1
@@ -54,7 +54,6 @@ class FeatureFamily(KernelFamily):
     """
 
     kind = "feature"
-    saved: ClassVar = {"features": list_of(text), "columns": list_of(whole)}
 
     def __init__(self, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> None:
         self._names = _names_of(features)

@@ -81,13 +81,6 @@ class PrecomputedFamily(KernelFamily):
     def __repr__(self) -> str:
         return f"PrecomputedFamily(<{self.n_kernels} matrices of {self._n} rows>)"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Raise ValueError: matrices are not written."""
-        raise ValueError(
-            "family must be computed from rows to be saved, got matrices, which lie elsewhere; keep those, and the "
-            "kernel's weights."
-        )
-
     def _values(self) -> tuple[Any, ...]:
         return id(self.matrices), self.kernels.tobytes(), self.names
 

@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from itertools import combinations_with_replacement, pairwise, product
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
-from ..parameters import as_numbers, list_of, number, numbers_of, positive, positive_numbers, whole
+from ..parameters import as_numbers, numbers_of, positive, positive_numbers
 from .base import (
     KernelFamily,
     Rows,
-    family_from_dict,
     inner_products,
     less,
     mean_row,
@@ -165,7 +164,6 @@ class PolynomialFamily(KernelFamily):
     """
 
     kind = "polynomial"
-    saved: ClassVar = {"degrees": list_of(whole), "gamma": number, "coef0": number}
 
     def __init__(self, degrees: Sequence[int], gamma: float = 1.0, coef0: float = 1.0) -> None:
         entries = numbers_of("degrees", degrees, "whole numbers of at least 1")
@@ -240,7 +238,6 @@ class DirichletFamily(KernelFamily):
     """
 
     kind = "dirichlet"
-    saved: ClassVar = {"frequencies": list_of(number), "degree": whole}
     translation_invariant = True
 
     def __init__(self, frequencies: Sequence[float], degree: int = 1) -> None:
@@ -321,7 +318,6 @@ class ProductFamily(KernelFamily):
     """
 
     kind = "product"
-    saved: ClassVar = {"base": family_from_dict, "powers": list_of(list_of(whole))}
 
     def __init__(self, base: KernelFamily, powers: Sequence[Sequence[int]] | np.ndarray) -> None:
         require_base_kernels("base", base)

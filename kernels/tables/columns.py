@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from ..parameters import Value
 from . import dates, reading
-from .quantities import POINT, Written
+from .quantities import MOST_DIGITS, POINT, Written
 from .summary import ColumnSummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
@@ -209,11 +209,6 @@ class ColumnEncoding(Value):
     def describe(self) -> str:
         """Return the column type in a few words."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data that `column_from_dict` reads back."""
-        data = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
-        return {"kind": self.kind, **data}
-
     def _require_some(self, column: reading.Column, expected: str, missing: np.ndarray, report: EncodingReport) -> None:
         """Raise ValueError if a column has values, and none of them is of this kind."""
         present = ~column.gaps
@@ -259,6 +254,9 @@ class NumberColumn(ColumnEncoding):
     written: Written = POINT
 
     kind = "number"
+
+    def __post_init__(self) -> None:
+        require_scaling(self)
 
     @classmethod
     def of(
@@ -369,6 +367,12 @@ class CategoryColumn(ColumnEncoding):
 
     kind = "category"
 
+    def __post_init__(self) -> None:
+        if len(self.scales) != len(self.levels) or not all(0 <= scale < np.inf for scale in self.scales):
+            raise ValueError(f"column {self.name!r} must have a scale for each level, not negative.")
+        if not 0 <= self.width <= MOST_DIGITS:
+            raise ValueError(f"column {self.name!r} must have a width from 0 to {MOST_DIGITS}, got {self.width}.")
+
     @classmethod
     def of(cls, column: ColumnSummary, scale: Scale, most: int = MOST_LEVELS) -> Self:
         """Return the encoding of a column.
@@ -455,6 +459,15 @@ class CategoryColumn(ColumnEncoding):
         return f"category of {len(self.levels)}{' and more' if self.many else ''} levels"
 
 
+def require_scaling(column: NumberColumn | DateColumn) -> None:
+    """Raise ValueError unless a column fills gaps with a finite number, and has a positive unit."""
+    if not np.isfinite([column.fill, column.low, column.spread]).all() or not column.spread > 0:
+        raise ValueError(
+            f"column {column.name!r} must have finite numbers fill and low and a positive spread, got {column.fill}, "
+            f"{column.low} and {column.spread}."
+        )
+
+
 def gap_feature(name: str, gaps: bool) -> tuple[tuple[str, View], ...]:
     """Return the feature that says where values are missing, if some are."""
     return ((f"{name} missing", "gaps"),) if gaps else ()
@@ -531,6 +544,11 @@ class DateColumn(ColumnEncoding):
     zone: str = ""
 
     kind = "date"
+
+    def __post_init__(self) -> None:
+        require_scaling(self)
+        if not set(self.cycles) <= set(dates.ENCODED_CYCLES):
+            raise ValueError(f"column {self.name!r} must have some of the cycles {', '.join(dates.ENCODED_CYCLES)}.")
 
     @classmethod
     def of(

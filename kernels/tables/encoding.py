@@ -7,22 +7,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias, cast, get_args
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
 from ..families.base import distinct
 from ..parameters import (
-    Fields,
     Value,
-    list_of,
-    number,
-    one_of,
-    optional,
     require_one_of,
-    text,
-    truth,
-    whole,
 )
 from ..registry import did_you_mean
 from ..targets import FEW_VALUES
@@ -37,8 +29,8 @@ from .columns import (
     places_of,
     require_no_infinity,
 )
-from .dates import ENCODED_CYCLES, FIRSTS, First
-from .quantities import MOST_DIGITS, POINT, Mark, Written
+from .dates import First
+from .quantities import POINT, Written
 from .reading import MISSING, Column, read_columns
 from .units import is_unit
 
@@ -308,21 +300,6 @@ class TableEncoding(Value):
         lines = [f"{what}: {', '.join(names)}" for what, names in kinds.items()]
         return [*lines, *(f"left out: {name} ({why})" for name, why in self.left_out.items())]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data that `from_dict` reads back."""
-        columns = [column.to_dict() for column in self.columns]
-        return {"columns": columns, "left_out": dict(self.left_out), "scaled": self.scaled}
-
-    @classmethod
-    def from_dict(cls, data: object) -> Self:
-        """Return the encoding that `to_dict` was called on; raise ValueError for data of none."""
-        fields = Fields(data, "a table")
-        columns = tuple(fields.get("columns", list_of(column_from_dict)))
-        left_out = {name: text(why) for name, why in Fields(fields.data.get("left_out"), "'left_out'").data.items()}
-        if not columns:
-            fields.refuse("columns", "at least one column", [])
-        return cls(columns, left_out, fields.get("scaled", truth))
-
 
 def _summaries(table: Any, overrides: Mapping[str, Any]) -> Iterator[tuple[str, summary.ColumnSummary]]:
     """Yield the summary of each column of a table; ValueError if a column of `overrides` does not exist.
@@ -340,45 +317,6 @@ def _summaries(table: Any, overrides: Mapping[str, Any]) -> Iterator[tuple[str, 
         raise ValueError(f"columns: {unknown[0]!r} is not a column of the table; {meant}it has {shown}.")
     for name, column in columns.items():
         yield name, column if is_summarized else summary.ColumnSummary.of(column, as_levels(overrides.get(name)))
-
-
-def column_from_dict(data: object) -> ColumnEncoding:
-    """Return the encoding that `ColumnEncoding.to_dict` was called on; raise ValueError for data of none."""
-    fields = Fields(data, "a column")
-    kind = fields.data.get("kind")
-    if kind == "number":
-        levels, knots = tuple(fields.get("levels", list_of(text))), tuple(fields.get("knots", list_of(number)))
-        written = fields.get("written", list_of(text))
-        if len(written) != 2 or written[0] not in (".", ","):
-            fields.refuse("written", "a decimal mark and a unit", written)
-        made: ColumnEncoding = NumberColumn(*_place(fields), levels, knots, Written(cast(Mark, written[0]), written[1]))
-    elif kind == "category":
-        held = tuple(fields.get("levels", list_of(optional(text))))
-        scales = tuple(fields.get("scales", list_of(number)))
-        if len(scales) != len(held) or not all(scale >= 0 for scale in scales):
-            fields.refuse("scales", f"{len(held)} numbers that are not negative", list(scales))
-        width = fields.get("width", whole)
-        if not 0 <= width <= MOST_DIGITS:
-            fields.refuse("width", f"between 0 and {MOST_DIGITS}", width)
-        rest = fields.get("many", truth), scales, fields.get("numeric", truth), width
-        made = CategoryColumn(fields.get("name", text), held, *rest)
-    elif kind == "date":
-        cycles = tuple(fields.get("cycles", list_of(text)))
-        if not set(cycles) <= set(ENCODED_CYCLES):
-            fields.refuse("cycles", f"some of {', '.join(ENCODED_CYCLES)}", list(cycles))
-        first = cast(First, fields.get("first", one_of(FIRSTS)))
-        made = DateColumn(*_place(fields), cycles, first, fields.get("scaled", truth), fields.get("zone", text))
-    else:
-        fields.refuse("kind", "number, category or date", kind)
-    if not getattr(made, "spread", 1.0) > 0:
-        fields.refuse("spread", "positive", 0.0)
-    return made
-
-
-def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
-    """Return the name, the imputed value, whether values were missing, and the scaling of a column."""
-    low, spread = fields.get("low", number), fields.get("spread", number)
-    return fields.get("name", text), fields.get("fill", number), fields.get("gaps", truth), low, spread
 
 
 def as_levels(said: str | Sequence[str] | None) -> bool:

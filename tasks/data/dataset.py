@@ -18,6 +18,7 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import ProtocolConfig
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.files import from_data, to_data
 from learnkernels.kernels.protocol.folds import (
     assign_blocks,
     assign_folds,
@@ -180,7 +181,7 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
             own = {"scale": dataset.by_training, "features": names_to_data(dataset.features)}
             about = {**asdict(ref), **own, "labels": dataset.target.labels}
             if dataset.table is not None:
-                about["table"] = dataset.table.to_dict()
+                about["table"] = to_data(dataset.table, {}, "table")
             (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     return ref
 
@@ -207,7 +208,7 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
     files = {name: folder / f"{name}.npy" for name in SAMPLE_COLUMNS}
     held: dict[str, Any] = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
-    table = TableEncoding.from_dict(about["table"]) if "table" in about else None
+    table = from_data(about["table"], {}) if "table" in about else None
     features = names_from_data(about["features"]) if table is None else table.features
     raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
     held["by_training"] = about["scale"]
@@ -248,7 +249,7 @@ def dataset_digest(dataset: Dataset) -> str:
         bool(sparse.issparse(X)),
     ]
     if dataset.table is not None:
-        about.append(dataset.table.to_dict())
+        about.append(to_data(dataset.table, {}, "table"))
     if isinstance(X, RowFiles):
         about += ["in parts", X.name]
     if dataset.by_training:

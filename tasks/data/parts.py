@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels.files import from_data, to_data
 from learnkernels.kernels.tables import EncodingReport, TableEncoding
 from learnkernels.kernels.tables.encoding import ColumnTypes, as_levels
 from learnkernels.kernels.tables.reading import read_columns
@@ -298,7 +299,7 @@ class PartedTable:
         InputError
             A file is damaged or has changed.
         """
-        encodings = [one.to_dict() for one in (encoding, self.completed) if one is not None]
+        encodings = [to_data(table, {}, "table") for table in (encoding, self.completed) if table is not None]
         name = f"parts-{digest([part.model_dump(mode='json') for part in self.parts], encodings)}"
         folder = "" if self.readers is None else self.readers.folder
         n_rows = [part.n_rows for part in self.parts]
@@ -384,7 +385,7 @@ def parts_to_json(X: RowFiles) -> str:
     assert X.extremes is not None
     return StoredParts(
         parts=[block.part for block in encoded],
-        encoding=encoded[0].encoding.to_dict(),
+        encoding=to_data(encoded[0].encoding, {}, "table"),
         name=X.name,
         extremes=X.extremes.tolist(),
     ).model_dump_json()
@@ -393,7 +394,7 @@ def parts_to_json(X: RowFiles) -> str:
 def parts_from_json(text: str) -> RowFiles:
     """Return the rows of `parts_to_json`."""
     stored = StoredParts.model_validate_json(text)
-    encoding = TableEncoding.from_dict(stored.encoding)
+    encoding = from_data(stored.encoding, {})
     blocks = tuple(EncodedPart(part, encoding) for part in stored.parts)
     extremes = np.array(stored.extremes)
     return RowFiles(blocks, len(encoding.features), np.dtype(np.float64), stored.name, extremes=extremes)

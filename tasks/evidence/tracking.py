@@ -29,6 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, TrackingConfig, grid_values
+from learnkernels.kernels.files import ENDING
 
 from ..data.dataset import DatasetRef
 from ..measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
@@ -439,7 +440,9 @@ def log_run(
     if inputs:
         _log_inputs(client, run.run_id, inputs)
     if artifacts is not None:
-        client.log_artifacts(run.run_id, str(artifacts))
+        for path in sorted(artifacts.iterdir()):
+            if path.suffix != ENDING:  # MLflow has the file of a model already, with the logged model
+                client.log_artifact(run.run_id, str(path))
 
 
 @step("track comparison {comparison.name}")

@@ -16,7 +16,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.kernels.persistence.model import load_model
+from learnkernels.kernels.model import Model
 
 from ..data.dataset import DatasetRef, copied_share, load_dataset
 from ..data.starting import leaking_columns
@@ -57,7 +57,7 @@ def track_model(
     about: Mapping[str, Any],
 ) -> ModelVersion:
     """Log a trained model to its run and register a version of it, unless the newest one is this very model."""
-    kernel = load_model(path).estimator.kernel_
+    kernel = Model.load(path).estimator.kernel_
     measured = ("test_error", "test_error_sd", "relative_error", "validation_error", "alignment")
     metrics = {key: about[key] for key in measured if about[key] is not None}
     metrics |= weight_metrics(kernel.family.names, kernel.shares)
@@ -136,7 +136,7 @@ def write_training(
     with atomic_path(target) as folder:
         folder.mkdir()
         (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
-        (folder / "model.npz").write_bytes(path.read_bytes())
+        (folder / registry.MODEL).write_bytes(path.read_bytes())
         read_folds(results).to_parquet(folder / "folds.parquet", index=False)
         (chosen,) = [folds for folds in results if folds.learner == choice.learner.title]
         write_prediction_figures(folder / FOLDER, chosen, None)

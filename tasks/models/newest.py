@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.targets import Target
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset

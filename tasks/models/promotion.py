@@ -12,7 +12,7 @@ from scipy import sparse
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import CompareConfig, DatasetConfig
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.tables.columns import NumberColumn
 
 from ..data.dataset import DatasetRef, load_dataset

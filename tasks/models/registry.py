@@ -28,7 +28,8 @@ from mlflow.types import ColSpec, DataType, Schema
 
 import learnkernels
 from learnkernels.conf.errors import InputError, did_you_mean, listed
-from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.kernels.files import ENDING
+from learnkernels.kernels.model import Model
 
 from ..evidence.databases import first_line, is_missing, mlflow_address, mlflow_store
 from ..evidence.markdown import render
@@ -59,12 +60,15 @@ SCORED = "scored.json"
 REFERENCE, REJECTED = "learnkernels.reference", "learnkernels.rejected"
 """Tags of a version: of which version the error is not to be exceeded, and which champion has been preferred to it."""
 
-ARTIFACT = "artifacts/model.npz"
+MODEL = f"model{ENDING}"
+"""Name of the file of every trained model."""
+
+ARTIFACT = f"artifacts/{MODEL}"
 """Where the model's file lies in what MLflow logs."""
 
 PACKAGES = (
     *("joblib", "llvmlite", "mlflow", "narwhals", "numba"),
-    *("numpy", "pandas", "scikit-learn", "scipy", "threadpoolctl"),
+    *("numpy", "pandas", "safetensors", "scikit-learn", "scipy", "threadpoolctl"),
 )
 """What serving a model needs: MLflow, and all that `kernels` imports."""
 
@@ -115,7 +119,7 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
     run_id : str
         An existing run; its state is not changed. Its parameters and metrics are shown with the model.
     path : Path
-        Written by `kernels.persistence.model.save_model`.
+        Named `MODEL`; written by `Model.save`.
     example : DataFrame
         A few raw rows with at least the model's columns.
 
@@ -136,7 +140,7 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
     Logged are the file, the script `tasks/models/served_model.py`, `kernels`, the signature, the example, and
     versions of the packages that are installed here. No pickle, and nothing of MLflow's global state is used.
     """
-    model = load_model(path)
+    model = Model.load(path)
     with mlflow_store() as client:
         run = client.get_run(run_id)
         logged = client.create_logged_model(
@@ -168,7 +172,6 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
 
 def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame, about: ModelFolder) -> None:
     """Write what MLflow calls a model to the folder ``model``, with the part of this package that a model needs."""
-    shutil.copyfile(path, folder / Path(ARTIFACT).name)
     package = Path(learnkernels.__file__).parent
     code = folder / package.name
     shutil.copytree(package / "kernels", code / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
@@ -180,7 +183,7 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
         save_model(
             path=str(folder / "model"),
             python_model=str(SCRIPT),
-            artifacts={"model": str(folder / Path(ARTIFACT).name)},
+            artifacts={"model": str(path)},
             code_paths=[str(code)],
             signature=signature_of(model),
             input_example=example[list(model.features)],
@@ -415,7 +418,7 @@ def load_version(version: ModelVersion) -> Model:
                 f"{where}: its file is not the one that was registered (other SHA-256); restore it from a backup, or "
                 "register the model again."
             )
-        return load_model(path)
+        return Model.load(path)
 
 
 def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:

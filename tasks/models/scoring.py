@@ -25,7 +25,7 @@ from learnkernels.conf.errors import InputError, did_you_mean, input_errors, lis
 from learnkernels.conf.files import compression_of, told_by_folders
 from learnkernels.conf.schema import DriftConfig
 from learnkernels.kernels.drift import FEWEST_ROWS, Drift, NewRows, drift_of
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.tables import EncodingReport
 from learnkernels.kernels.tables.summary import NumberSummary
 

@@ -12,8 +12,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.parameters import listed
-from learnkernels.kernels.persistence.model import load_model
 
 
 class ServedModel(PythonModel):
@@ -21,10 +21,10 @@ class ServedModel(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Read the model's file."""
-        self.model = load_model(context.artifacts["model"])
+        self.model = Model.load(context.artifacts["model"])
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return what `Model.columns` of `kernels.persistence` says of the rows of a frame, on the frame's index.
+        """Return what `Model.columns` of `kernels.model` says of the rows of a frame, on the frame's index.
 
         Columns may have any order and any type that holds their values; those that the model does not read are ignored.
 

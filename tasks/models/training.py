@@ -33,7 +33,7 @@ from learnkernels.kernels.estimators import (
 )
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import learn_path
-from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.kernels.statistics.gram import AlignmentStatistics
 
@@ -49,10 +49,7 @@ from ..naming import from_store, step
 from ..own import as_learner, learner_class, sources
 from ..store import digest, earlier_versions, keep, kept, store_path, versions
 from ..workers.cluster import Advance, DaskPool
-from .registry import PLACE, ModelVersion
-
-MODEL = "model.npz"
-"""What holds a model, in its entry of the store."""
+from .registry import MODEL, PLACE, ModelVersion
 
 OF_THE_PLACE = {"data_dir", "dask", "parallel", "tracking", "promotion_margin", "drift"}
 """Keys that do not change the model: how and where a run computes and leaves evidence, when to warn or promote."""
@@ -256,7 +253,7 @@ def fit_on_all_rows(
     if kept(entry, log.warning):
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
-        return from_store((path, dict(load_model(path).about)))
+        return from_store((path, dict(Model.load(path).about)))
     low, high = (_dense(getattr(dataset.X, extreme)(axis=0)).ravel() for extreme in ("min", "max"))
     dataset = replace(dataset, X=pool.workers.local_view(dataset.X))
     kernel = _kernel_of_all_rows(ref.name, dataset, statistics, choice, config, pool)
@@ -267,8 +264,8 @@ def fit_on_all_rows(
     else:
         model = Model.of_table(estimator, about)
     model = model.with_reference(dataset.X, low, high, config.protocol.seed)
-    with keep(entry, [Path(statistics.path)]) as folder, (folder / MODEL).open("wb") as file:
-        save_model(model, file)
+    with keep(entry, [Path(statistics.path)]) as folder:
+        model.save(folder / MODEL)
     advance(1.0)
     return path, about
 

@@ -260,7 +260,7 @@ def test_a_learner_of_ones_own_is_searched():
 def test_a_file_without_pickle_predicts_the_same_and_is_refused_when_changed():
     story = told("keep_a_model")
     assert story.same == 1
-    assert story.sizes["support.npz"] < story.sizes["all.npz"]
+    assert story.sizes["support.safetensors"] < story.sizes["all.safetensors"]
     assert "checksum" in story.refused
 
 

@@ -13,6 +13,7 @@ from prefect.settings import PREFECT_API_URL
 from dev.tools.waiting import within
 from learnkernels.flows.compare import compare
 from learnkernels.flows.train import train
+from learnkernels.tasks.models.registry import MODEL
 from tests.service.flows.test_train import small
 from tests.user import environment
 
@@ -42,7 +43,7 @@ def test_a_run_killed_and_started_again(command, prefect_server, commands, worki
     done = files(store)
     evaluated = [path for path in done if path.name == "folds.parquet"]
     assert 0 < len(evaluated) < len(CONFIG.learners), started.err.read_text()
-    assert not any(path.name == "model.npz" for path in done)
+    assert not any(path.name == MODEL for path in done)
 
     again = commands.run(words, working_folder, env)
     assert again.returncode == 0, again.stderr
@@ -58,6 +59,6 @@ def test_a_run_killed_and_started_again(command, prefect_server, commands, worki
     about = ["seconds_weights", "seconds_fit", "seconds_pass"]
     if command == "train":
         about.append("stored")  # what was taken from the run that was killed
-        (model,) = [path for path in after if path.name == "model.npz"]
-        assert (ours / "model.npz").read_bytes() == model.read_bytes() == (theirs / "model.npz").read_bytes()
+        (model,) = [path for path in after if path.name == MODEL]
+        assert (ours / MODEL).read_bytes() == model.read_bytes() == (theirs / MODEL).read_bytes()
     pd.testing.assert_frame_equal(*(one.drop(columns=about) for one in folds))

@@ -228,9 +228,9 @@ def test_files_that_servers_write_are_for_the_user_alone(used_home: Path, ports:
     for path in (work / "mlflow.db", *(work / ".learnkernels").rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)  # which the test has put there
     with up(used_home, ports):
-        artifact = f"http://127.0.0.1:{ports[1]}/api/2.0/mlflow-artifacts/artifacts/0/some/model.npz"
+        artifact = f"http://127.0.0.1:{ports[1]}/api/2.0/mlflow-artifacts/artifacts/0/some/model.safetensors"
         assert httpx.put(artifact, content=b"of one user", auth=key_of(work), timeout=60).is_success
-    assert (work / "mlartifacts/0/some/model.npz").read_bytes() == b"of one user"
+    assert (work / "mlartifacts/0/some/model.safetensors").read_bytes() == b"of one user"
     assert open_to_others(work) == []
 
 

@@ -28,7 +28,7 @@ SHARED = {"conf": {"kernels", "kernels.registry"}}
 """What configurations take of the mathematics: names, without NumPy."""
 
 THIRD_PARTY = {
-    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "llvmlite", "joblib", "narwhals"},
+    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "llvmlite", "joblib", "narwhals", "safetensors"},
     "conf": {"pydantic", "yaml"},
 }
 

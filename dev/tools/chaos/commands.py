@@ -102,7 +102,7 @@ def numbers(command: str, work: Path, printed: str) -> dict[str, str]:
     if command == "gram":
         return {path.name: _of(path.read_bytes()) for path in sorted((work / "grams").rglob("*.npy"))}
     if command == "train":
-        return {"model": _of((_results(work, printed) / "model.npz").read_bytes())}
+        return {"model": _of((_results(work, printed) / "model.safetensors").read_bytes())}
     if command == "promote":
         decision = json.loads((_results(work, printed) / "decision.json").read_text(encoding="utf-8"))
         measured = {name: decision[name]["errors"] for name in ("challenger", "defender")}

@@ -98,7 +98,7 @@ def data_files(lane: Lane, attempt: Attempt, random: Random) -> None:
 def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
     """Score damaged tables with a model."""
     from learnkernels.conf.errors import InputError
-    from learnkernels.kernels.persistence.model import load_model
+    from learnkernels.kernels.model import Model
     from learnkernels.tasks.data.locations import TransferError
     from learnkernels.tasks.models.scoring import Asked, score_with
 
@@ -106,7 +106,7 @@ def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
     content = of_format(rows(60, 2).drop_columns(["y"]), ending)
     path = _folder(lane) / f"damaged{ending}"
     stored = _stored_model(lane)
-    model = load_model(stored)
+    model = Model.load(stored)
 
     def act(damaged: bytes) -> None:
         path.write_bytes(damaged)
@@ -118,24 +118,24 @@ def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
 
 def model_files(lane: Lane, attempt: Attempt, random: Random) -> None:
     """Load damaged model files: refused, whatever was changed."""
-    from learnkernels.kernels.persistence.model import load_model
+    from learnkernels.kernels.model import Model
 
     stored = _stored_model(lane)
     content = stored.read_bytes()
-    path = _folder(lane) / "damaged.npz"
+    path = _folder(lane) / "damaged.safetensors"
 
     def act(damaged: bytes) -> None:
         path.write_bytes(damaged)
-        load_model(path)
+        Model.load(path)
         if damaged != content:
             raise AssertionError("a changed model was loaded")
 
-    _try(lane, attempt, _damaged(content, random), act, (ValueError,), 60, lambda case: (case, ".npz"))
+    _try(lane, attempt, _damaged(content, random), act, (ValueError,), 60, lambda case: (case, ".safetensors"))
 
 
 def _stored_model(lane: Lane) -> Path:
     """Return the file of a model that was trained here."""
-    return min((lane.folder / "prepared" / ".learnkernels" / "store" / "models").rglob("*.npz"))
+    return min((lane.folder / "prepared" / ".learnkernels" / "store" / "models").rglob("*.safetensors"))
 
 
 def of_format(table: pa.Table, ending: str) -> bytes:

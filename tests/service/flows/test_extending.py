@@ -17,15 +17,15 @@ from mlflow import MlflowClient
 from sklearn.datasets import load_wine
 from typer.testing import CliRunner
 
-from learnkernels import GaussianFamily, KernelLearningClassifier, learn_kernel, load_kernel, save_kernel
+from learnkernels import GaussianFamily, KernelLearningClassifier, learn_kernel, load
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.flows.cli import app
 from learnkernels.flows.compare import compare
 from learnkernels.flows.predict import predict
 from learnkernels.flows.train import train
-from learnkernels.kernels.persistence.estimator import estimator_to_data
-from learnkernels.kernels.persistence.model import load_model
+from learnkernels.kernels.families.base import KINDS
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.protocol.folds import assign_folds, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import fold_seed
@@ -43,8 +43,8 @@ CHECKS = """
 assert search.best_score_ > 0.95, search.best_score_
 assert abs(np.linalg.norm(kernel.weights) - 1) < 1e-12
 assert kernel.certificate.residual <= kernel.certificate.tolerance
-assert load_kernel('softmax.npz').learner == 'softmax_learner:Softmax'
-assert (load_kernel('softmax.npz').weights == kernel.weights).all()
+assert load('softmax.safetensors').learner == 'softmax_learner:Softmax'
+assert (load('softmax.safetensors').weights == kernel.weights).all()
 """
 BUILT_IN = "kernels=[{family: gaussian, gammas: {from: -6, to: -4}}]"
 
@@ -163,7 +163,7 @@ def test_a_model_of_ones_own_learner_is_trained_saved_and_applied(prefect_server
     done = train(config=load_config(here / "own.yaml", [BUILT_IN, "dask.workers=0"]), model="soft", learner="Softmax")
     assert done["learner"] == "Softmax"
     forget()
-    model = load_model(Path(done["results"]) / "model.npz")
+    model = Model.load(Path(done["results"]) / "model.safetensors")
     assert "softmax_learner" not in sys.modules  # reading a model imports nothing that is named in it
     assert model.estimator.kernel_.learner == model.estimator.learner == "softmax_learner:Softmax"
     X, y = load_wine(return_X_y=True, as_frame=True)
@@ -180,31 +180,34 @@ def test_a_model_of_ones_own_family_is_refused_before_any_work(here: Path):
     assert re.search(sentence, " ".join(refused.output.split()))
 
 
-def test_a_family_that_has_a_kind_and_from_dict_is_saved_where_it_is_imported(here: Path, tmp_path: Path):
+def test_a_family_that_has_a_kind_is_saved_where_it_is_imported(here: Path, tmp_path: Path):
     own = own_family(load_config(here / "own.yaml").kernels[0])
     X, y = load_wine(return_X_y=True)
+    path = tmp_path / "kernel.safetensors"
     kernel = learn_kernel("alignf", own, X, y)
-    with pytest.raises(ValueError, match="RationalQuadratic, which has no kind of its own"):
-        save_kernel(kernel, tmp_path / "kernel.npz")
+    with pytest.raises(ValueError, match="got RationalQuadratic, which no file can hold; a custom family needs a"):
+        kernel.save(path)
 
     class Kept(type(own)):
         kind = "rational-quadratic"
-
-        @classmethod
-        def from_dict(cls, data: dict[str, Any]):
-            return cls(data["alphas"], data["length"])
 
         def subset(self, kernels: list[int]):
             return Kept([self.alphas[k] for k in kernels], self.length)
 
     kernel = learn_kernel("alignf", Kept([0.5, 2.0], 3.0), X, y)
-    save_kernel(kernel, tmp_path / "kernel.npz")
-    loaded = load_kernel(tmp_path / "kernel.npz")
+    kernel.save(path)
+    loaded = load(path)
     assert loaded.family == kernel.family
     np.testing.assert_array_equal(loaded.cross_gram(X[:5]), kernel.cross_gram(X[:5]))
+    del KINDS["rational-quadratic"]
+    with pytest.raises(ValueError, match=r"holds no sound model .*rational-quadratic"):
+        load(path)
     learner = as_learner("softmax_learner:Softmax", {"temperature": 0.5})
     machine = KernelLearningClassifier(GaussianFamily([1e-5, 1e-4]), learner).fit(X, y)
-    assert estimator_to_data(machine)["parameters"]["learner"] == "softmax_learner:Softmax"
+    machine.save(path)
+    loaded = load(path)
+    assert loaded.learner == "softmax_learner:Softmax"
+    np.testing.assert_array_equal(loaded.decision_function(X), machine.decision_function(X))
 
 
 NUMBERS = "{name: 'softmax_learner:Softmax', params: {%s}}"

@@ -26,7 +26,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import app
 from learnkernels.flows.predict import predict
 from learnkernels.kernels.estimators import KernelLearningClassifier
-from learnkernels.kernels.persistence.model import Model, save_model
+from learnkernels.kernels.model import Model
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models import registry
 from learnkernels.tasks.models.scoring import Asked, Drifted, score_table
@@ -49,10 +49,10 @@ def registered(prefect_server: None, module_folder: Path) -> registry.ModelVersi
     X = train[["a", "b"]]
     estimator = KernelLearningClassifier(GaussianFamily([0.1, 1.0]), "align").fit(X, y)
     model = Model.of_table(estimator, {"target": "y", "drop": []})
-    save_model(model.with_reference(X.to_numpy(), X.min().to_numpy(), X.max().to_numpy(), 0), "model.npz")
+    model.with_reference(X.to_numpy(), X.min().to_numpy(), X.max().to_numpy(), 0).save("model.safetensors")
     client = MlflowClient()
     run = client.create_run(client.create_experiment(name, artifact_location=Path("mlartifacts").absolute().as_uri()))
-    uri = registry.log_model(run.info.run_id, Path("model.npz"), example=train.head(3))
+    uri = registry.log_model(run.info.run_id, Path("model.safetensors"), example=train.head(3))
     return registry.register(uri, name, run.info.run_id, tags={}, description="small")
 
 

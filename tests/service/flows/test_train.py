@@ -27,7 +27,7 @@ from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
 from learnkernels.kernels import estimators, learners
-from learnkernels.kernels.persistence.model import load_model
+from learnkernels.kernels.model import Model
 from learnkernels.tasks.models import lifecycle, scoring, training
 from learnkernels.tasks.models.registry import find_version, load_version
 from learnkernels.tasks.store import file_digest
@@ -64,16 +64,18 @@ def test_a_training_registers_a_challenger_with_its_evidence(trained: dict[str, 
     assert (used.dataset.name, used.dataset.digest) == ("wine", model.about["digest"])
     assert model.reference.rows.shape == (178, 13)
     assert {path.name for path in Path(trained["results"]).iterdir()} == {
-        "report.md", "about.json", "model.npz", "folds.parquet", "predictions",
+        "report.md", "about.json", "model.safetensors", "folds.parquet", "predictions",
     }  # fmt: skip
     report = (Path(trained["results"]) / "report.md").read_text(encoding="utf-8")
-    assert "[model.npz](model.npz)" in report
+    assert "[model.safetensors](model.safetensors)" in report
     assert f"`learnkernels open {trained['results']}`" in report
     assert "http://127.0.0.1" not in report
     drawn = {f"predictions/{path.name}" for path in Path(trained["results"]).glob("predictions/*")}
     assert {"predictions/confusion_matrix.png", "predictions/roc_curve.png"} <= drawn
+    artifacts = {item.path for item in client.list_artifacts(trained["mlflow_run"])}
+    assert artifacts == {"report.md", "about.json", "folds.parquet", "predictions"}  # the logged model has the file
     assert {item.path for item in client.list_artifacts(trained["mlflow_run"], "predictions")} == drawn
-    assert file_digest(Path(trained["results"]) / "model.npz") == find_version("wine/1").digest
+    assert file_digest(Path(trained["results"]) / "model.safetensors") == find_version("wine/1").digest
     about = get_model_info("models:/wine@challenger")
     assert None not in (about.signature, about.saved_input_example_info)
 
@@ -123,7 +125,7 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
         protocol={"split": {"train": 150, "validation": 80, "test": 80}, "repeats": 2, "grid": {"from": -3, "to": 3}},
     )
     done = train(config=config, model="diabetes")
-    model = load_model(Path(done["results"]) / "model.npz")
+    model = Model.load(Path(done["results"]) / "model.safetensors")
     assert model.about["n_rows"] == 442
     assert len(model.estimator.kernel_.X) == 442  # all rows, and not those of a split alone
     recipe = model.about["config"]["learners"][0]
@@ -360,12 +362,12 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
     features = {"features": ["a", "b", "c", "d"]}
     weighed = {"source": "file", "path": "patients.csv", "groups": "patient", "weights": "w"} | features
     first = train(config=patients(datasets=[weighed]), model="patients")
-    model = load_model(Path(first["results"]) / "model.npz")
+    model = Model.load(Path(first["results"]) / "model.safetensors")
     assert (model.about["metric"], model.about["drop"]) == ("1 - average_precision of well", ["patient", "w"])
     assert model.about["test_error"] < 0.1
     assert sorted(set(model.estimator.kernel_.sample_weight)) == [0.5, 1.0, 1.5]  # divided by their mean
     scaled = train(config=patients(datasets=[weighed | {"weights": "less"}]), model="scaled")
-    same = load_model(Path(scaled["results"]) / "model.npz")
+    same = Model.load(Path(scaled["results"]) / "model.safetensors")
     assert same.about["test_error"] == pytest.approx(model.about["test_error"], rel=1e-9)
     scores = [of.scores_in(of.columns(frame[["a", "b", "c", "d"]])) for of in (model, same)]
     np.testing.assert_allclose(*scores, rtol=0, atol=1e-9 * np.ptp(scores[0]))
@@ -389,7 +391,7 @@ def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_p
     keys = {"datasets": DIABETES, "learners": ["alignf"], "protocol": split}
     config = small(**keys, predictor={"name": "nystrom", "landmarks": 50}, statistics={"sample": 300})
     done = train(config=config, model="scaled")
-    model = load_model(Path(done["results"]) / "model.npz")
+    model = Model.load(Path(done["results"]) / "model.safetensors")
     assert model.estimator.dual_coef_.shape[0] == 50
     assert (model.about["predictor"], model.about["predictor_options"]["landmarks"]) == ("nystrom", 50)
     assert (model.about["sampling"]["n_rows"], model.about["sampling"]["of_rows"]) == (300, 442)

@@ -1,21 +1,18 @@
-"""Files of kernels and models in other processes: the same bytes, few imports, and little memory for hostile ones."""
+"""Files of models in other processes: the same bytes, few imports, and little memory for hostile ones."""
 
-import io
+import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
-import numpy as np
+import pytest
 
-from dev.tools.mutations import Fate, fates
-from learnkernels.kernels.persistence.kernel import SEAL_LENGTH
-from learnkernels.kernels.persistence.model import save_model
-from tests.unit.kernels.test_model import loaded, resealed, small
-from tests.unit.kernels.test_serialization import loaded as kernel_loaded
+from dev.tools.mutations import fates
+from learnkernels.kernels.files import from_bytes, to_bytes
+from tests.unit.kernels.test_model import small
+from tests.unit.kernels.test_serialization import opened, sealed
 
 ROOT = Path(__file__).resolve().parents[3]
-COMPRESSED = "the file was not written by save_{}: its arrays are compressed."
 
 
 def output_of(code: str, *arguments: object) -> str:
@@ -24,45 +21,52 @@ def output_of(code: str, *arguments: object) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def fate_of(content: bytes, read) -> Fate:
-    """Return what becomes of a process of little memory that reads a file."""
-    (fate,) = fates([content], read, (ValueError,), memory=100 << 20)
-    return fate
-
-
 def test_bytes_of_a_model_do_not_depend_on_the_process(tmp_path: Path):
-    path, again = tmp_path / "m.npz", tmp_path / "again.npz"
-    save_model(small(), path)
-    imported = "import sys; from learnkernels.kernels.persistence.model import load_model, save_model"
-    output_of(f"{imported}; save_model(load_model(sys.argv[1]), sys.argv[2])", path, again)
+    path, again = tmp_path / "m.safetensors", tmp_path / "again.safetensors"
+    small().save(path)
+    output_of("import sys, learnkernels; learnkernels.load(sys.argv[1]).save(sys.argv[2])", path, again)
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_importing_models_loads_no_scikit_learn():
+@pytest.mark.parametrize("module", ["files", "model"])
+def test_importing_models_loads_no_scikit_learn(module: str):
     heavy = ("sklearn", "pandas", "mlflow")
-    code = f"import learnkernels.kernels.persistence.model, sys; print([one for one in {heavy} if one in sys.modules])"
+    code = f"import learnkernels.kernels.{module}, sys; print([name for name in {heavy} if name in sys.modules])"
     assert output_of(code) == "[]"
 
 
-def test_compressed_arrays_are_refused_before_they_take_memory():
-    file = io.BytesIO()
-    np.savez_compressed(file, X=np.zeros((1 << 26, 1)))
-    assert len(file.getvalue()) < 1 << 20
-    fate = fate_of(file.getvalue(), kernel_loaded)
-    assert (fate.kind, fate.text) == ("sentence", COMPRESSED.format("kernel"))
-    with zipfile.ZipFile(file, "a") as archive:
-        archive.comment = bytes(SEAL_LENGTH)
-    # Sealed as `pack` seals, it is refused by its list of members.
-    fate = fate_of(resealed(file.getvalue()), loaded)
-    assert (fate.kind, fate.text) == ("sentence", COMPRESSED.format("model"))
+def header_of(shape: list[int], end: int) -> bytes:
+    """Return the header of a file of one array that is said to be of some shape, and to end somewhere."""
+    tensor = {"dtype": "F64", "shape": shape, "data_offsets": [0, end]}
+    header = json.dumps({"__metadata__": {"learnkernels": "0" * 64 + "{}"}, "X": tensor}).encode()
+    return len(header).to_bytes(8, "little") + header
 
 
-def test_an_array_that_states_more_than_is_there_is_refused():
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**9, 8)})
-        archive.writestr("X.npy", header.getvalue() + bytes(800))
-    fate = fate_of(file.getvalue(), kernel_loaded)
-    assert fate.kind == "sentence"
-    assert "'X.npy' of the file must be a plain array" in fate.text
+LARGE = 8 << 30
+LABELS = {"texts": [99_999, ["no", "yes"] * 5_000]}
+
+
+def described(place: str, data: object) -> bytes:
+    """Return a model file whose description says something else of its estimator."""
+    arrays, description = opened(to_bytes(small().estimator))
+    for state in description["content"]["record"][1:]:
+        if place in state:
+            state[place] = data
+    return sealed(arrays, json.dumps(description))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header_of([10**9], 8 * 10**9) + bytes(800),
+        header_of([100], 800) + bytes(792),
+        header_of([2**61], 0),
+        LARGE.to_bytes(8, "little") + b"{}",
+        b"\xff" * 64,
+        described("classes_", LABELS),
+    ],
+    ids=["larger", "shorter", "overflow", "long header", "ones", "labels"],
+)
+def test_a_file_that_states_more_than_is_there_is_refused_in_little_memory(content: bytes):
+    (fate,) = fates([content], from_bytes, (ValueError,), memory=100 << 20)
+    assert fate.kind == "sentence", fate

@@ -45,10 +45,11 @@ import numpy as np
 from learnkernels import *
 X = np.random.default_rng(0).normal(size=(60, 3))
 kernel = learn_kernel("alignf", GaussianFamily([0.1, 1.0]), X, X[:, 0])
-save_kernel(kernel, {str(tmp_path / "kernel.npz")!r})
-assert np.array_equal(load_kernel({str(tmp_path / "kernel.npz")!r}).weights, kernel.weights)
+kernel.save({str(tmp_path / "kernel.safetensors")!r})
+assert np.array_equal(load({str(tmp_path / "kernel.safetensors")!r}).weights, kernel.weights)
 for estimator in (KernelLearningRegressor(), KernelLearningClassifier(), LearnedKernelTransformer()):
-    estimator.fit(X, X[:, 0] > 0)
+    estimator.fit(X, X[:, 0] > 0).save({str(tmp_path / "estimator.safetensors")!r})
+    load({str(tmp_path / "estimator.safetensors")!r})
 print("learned")
 """
     assert output_of(code) == "learned"

@@ -21,9 +21,10 @@ from mlflow import MlflowClient
 
 import learnkernels
 from learnkernels.conf.errors import InputError
-from learnkernels.kernels.persistence.model import Model, save_model
+from learnkernels.kernels.model import Model
 from learnkernels.tasks.models import registry
 from learnkernels.tasks.models.registry import (
+    ARTIFACT,
     CHAMPION,
     DIGEST,
     ModelVersion,
@@ -58,7 +59,7 @@ def new_run() -> str:
 
 
 def logged(model: Model, path: Path, run_id: str) -> str:
-    save_model(model, path)
+    model.save(path)
     return registry.log_model(run_id, path, example=raw_rows(4, seed=2).assign(unused="text"))
 
 
@@ -88,9 +89,9 @@ def test_the_folder_has_code_pinned_requirements_and_one_file_without_pickle(chu
     package = Path(learnkernels.__file__).parent / "kernels"
     code = {f"code/learnkernels/kernels/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
     assert {file for file in files if file.startswith("code/")} == {*code, "code/learnkernels/__init__.py"}
-    assert {"served_model.py", "artifacts/model.npz", "MLmodel", "requirements.txt", "input_example.json"} <= files
+    assert {"served_model.py", ARTIFACT, "MLmodel", "requirements.txt", "input_example.json"} <= files
     assert not [file for file in files if file.endswith((".pkl", ".pickle", ".pyc", ".nbc"))]
-    assert (folder / "artifacts/model.npz").read_bytes() == churn.path.read_bytes()
+    assert (folder / "artifacts/model.safetensors").read_bytes() == churn.path.read_bytes()
     pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines())
     assert {"numpy", "scipy", "scikit-learn", "threadpoolctl", "numba", "mlflow"} <= set(pins)
     assert pins == {name: version(name) for name in pins}
@@ -146,7 +147,7 @@ def test_wrong_names_runs_and_files_are_refused(churn: Any, tmp_path: Path):
     ]
     require_refusals([(partial(find_version, text), said) for text, said in lookups] + others, error=InputError)
     (tmp_path / "none.npz").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="save_model"):
+    with pytest.raises(ValueError, match="is damaged, or is no file"):
         registry.log_model("no run", tmp_path / "none.npz", example=raw_rows(2))
 
 
@@ -201,13 +202,13 @@ def test_versions_are_found_by_name_alias_and_number(working_folder: Path, capfd
 
 def test_a_file_that_was_changed_or_lost_is_not_used(working_folder: Path):
     found = registered(trained())
-    (kept,) = (working_folder / "mlartifacts").rglob("model.npz")
+    (kept,) = (working_folder / "mlartifacts").rglob("model.safetensors")
     # Another sound model in its place: only the digest of the version can tell.
-    save_model(trained(predictor="krr"), kept)
+    trained(predictor="krr").save(kept)
     with pytest.raises(InputError, match="m/1: its file is not the one that was registered"):
         load_version(found)
     kept.unlink()
-    with pytest.raises(InputError, match=r"m/1: its file artifacts/model.npz cannot be read[^\n]*\.$"):
+    with pytest.raises(InputError, match=r"m/1: its file artifacts/model.safetensors cannot be read[^\n]*\.$"):
         load_version(find_version("m"))
     MlflowClient().delete_model_version_tag("m", "1", DIGEST)
     with pytest.raises(InputError, match="not registered by this program"):
@@ -302,8 +303,8 @@ def test_the_code_of_the_page_runs_for_every_kind_of_table(module_folder: Path):
     new = table[::-1].reset_index(drop=True)
     new.loc[0, "plan"], new.loc[1, "plan"], new.loc[2, "height"] = "other", None, np.nan
     for kinds in (["height"], ["whole", "truth"], ["plan"], ["kind", "height"], ["day", "whole"], list(table)):
-        model, path = of_a_table(table[kinds], y), module_folder / "plans.npz"
-        save_model(model, path)
+        model, path = of_a_table(table[kinds], y), module_folder / "model.safetensors"
+        model.save(path)
         run_id = new_run()
         register(registry.log_model(run_id, path, example=table[:4]), "plans", run_id, tags={}, description="")
         set_alias("plans", CHAMPION, registry.newest_version("plans").version)

@@ -13,7 +13,7 @@ from dev.tools.mutations import fates
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.kernels.estimators import KernelLearningClassifier
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.tasks.data.locations import locate
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write

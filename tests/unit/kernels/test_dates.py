@@ -12,6 +12,7 @@ from learnkernels.kernels.families import GaussianFamily
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.dates import CIVIL, day_places, first_of, moment_of
 from tests.refusals import require_refusals
+from tests.unit.kernels.test_serialization import reread
 
 DAYS = pd.date_range("2024-01-27", periods=40, freq="9D")
 
@@ -24,7 +25,7 @@ def test_texts_in_an_order_that_a_column_decides_are_the_dates_they_stand_for():
         encoding = TableEncoding.of(table)
         assert encoding.features == expected.features
         np.testing.assert_array_equal(encoding.encode(table), expected.encode(oracle))
-        read = TableEncoding.from_dict(encoding.to_dict())
+        read = reread(encoding)
         # New rows are read in the order of the training rows, whatever they would decide themselves, and ISO 8601 too.
         one, iso = (pd.DataFrame({"when": [text]}) for text in (datetime(2024, 5, 4).strftime(written), "2024-05-04"))
         np.testing.assert_array_equal(read.encode(one), read.encode(iso))
@@ -73,7 +74,7 @@ def test_what_new_rows_and_levels_cannot_be_is_refused():
 def test_a_gaussian_of_sine_and_cosine_is_the_periodic_kernel():
     table = pd.DataFrame({"when": DAYS + pd.to_timedelta(np.arange(len(DAYS)) % 24, unit="h")})
     encoding = TableEncoding.of(table, scale="none")
-    assert TableEncoding.from_dict(encoding.to_dict()) == encoding
+    assert reread(encoding) == encoding
     X = encoding.encode(table)
     elapsed = (table["when"] - pd.Timestamp("1970-01-01")).dt.total_seconds().to_numpy() / 86_400
     for cycle, days in (("year", 365.2425), ("day", 1.0)):

@@ -1,7 +1,6 @@
 """Learners, predictors and families as parameters of the estimators, and what is said of many rows."""
 
 import copy
-import json
 import re
 import threading
 from typing import ClassVar
@@ -22,9 +21,8 @@ from learnkernels import KernelLearningClassifier, KernelLearningRegressor, Lear
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.estimators import fit_on_kernel
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
+from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learners import NKRR, LpKRR, Lq, learn_from_statistics
-from learnkernels.kernels.parameters import Fields
-from learnkernels.kernels.persistence.estimator import estimator_from, estimator_to_arrays, estimator_to_data
 from learnkernels.kernels.predictors import Auto, Nystrom
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
@@ -207,9 +205,7 @@ def test_what_an_automatic_learner_stands_for_is_said():
 def test_the_reason_for_a_learner_is_that_of_the_fit_whatever_is_set_since():
     automatic, named = KernelLearningRegressor(FAMILY).fit(X, NUMBERS), KernelLearningRegressor(FAMILY, "lq")
     named.fit(X, NUMBERS)
-    arrays = estimator_to_arrays(automatic)
-    data = json.loads(json.dumps(estimator_to_data(automatic)))
-    for model in (automatic, copy.copy(automatic), estimator_from(Fields(data, "a model"), arrays)):
+    for model in (automatic, copy.copy(automatic), from_bytes(to_bytes(automatic))):
         model.set_params(family=None, learner="lq")
         assert (model.learner_, model.learner_reason_[:22]) == ("alignf", "base kernels are given")
     named.set_params(learner="auto")

@@ -1,7 +1,5 @@
 """Families of base kernels: values, and the properties that the engine relies on."""
 
-import io
-import json
 import math
 import re
 import tempfile
@@ -36,7 +34,6 @@ from learnkernels.kernels.families import (
     CosineFamily,
     DirichletFamily,
     FeatureFamily,
-    family_from_dict,
 )
 from learnkernels.kernels.families.base import fill_seeds, n_mapped, sides_of_tile
 from learnkernels.kernels.families.composed import (
@@ -47,9 +44,10 @@ from learnkernels.kernels.families.composed import (
     normal_scores,
 )
 from learnkernels.kernels.families.products import PolynomialFamily, ProductFamily
-from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays, load_kernel, save_kernel
+from learnkernels.kernels.files import from_bytes, to_bytes
 from tests import reference
 from tests.refusals import refusal, require_refusals
+from tests.unit.kernels.test_serialization import opened, reading, reread
 
 
 def oracle(kernel, A, B=None) -> np.ndarray:
@@ -141,7 +139,7 @@ def test_products_are_those_of_the_values_and_monomials_make_up_the_power_of_the
         np.testing.assert_allclose(np.tensordot(weights, all_of.tile(X, X), axes=1), power, rtol=1e-13)
     kernel = learn_kernel("alignf", up_to, X, np.arange(9.0))
     assert 0 < kernel.alignment <= 1
-    assert family_from_dict(json.loads(json.dumps(up_to.to_dict()))) == up_to
+    assert reread(up_to) == up_to
     bad = [[], [[1, 0]], [[0, 0, 0]], [[1, -1, 1]], [[0.5, 1, 0]]]
     require_refusals((partial(ProductFamily, base, powers), "powers must hold rows of 3 whole") for powers in bad)
 
@@ -422,13 +420,12 @@ def test_shares_of_views_are_those_of_weights_and_traces_for_every_learner():
 
 
 def test_shares_of_views_are_kept_in_files():
-    kernel, file = learn_kernel("unif", FAMILY, X, Y), io.BytesIO()
-    save_kernel(kernel, file)
-    file.seek(0)
-    assert load_kernel(file).view_shares == kernel.view_shares
-    arrays = kernel_to_arrays(kernel)
-    with pytest.raises(ValueError, match="traces must have shape"):
-        kernel_from_arrays({**arrays, "traces": kernel.traces[:1]})
+    kernel = learn_kernel("unif", FAMILY, X, Y)
+    content = to_bytes(kernel)
+    assert from_bytes(content).view_shares == kernel.view_shares
+    arrays, description = opened(content)
+    with pytest.raises(ValueError, match="traces has shape"):
+        reading({**arrays, "traces": kernel.traces[:1]}, description)()
 
 
 def test_kernels_of_codes_are_called_by_their_columns():

@@ -1,5 +1,6 @@
 """Messy columns: what each is taken for, the same numbers as those of a clean column, and which cells are named."""
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -21,6 +22,7 @@ from learnkernels.kernels.tables import EncodingReport, TableEncoding, target_of
 from learnkernels.kernels.tables.quantities import number_in
 from learnkernels.kernels.tables.reading import read_columns
 from tests.refusals import require_refusals
+from tests.unit.kernels.test_serialization import reread
 
 N = 120
 RNG = np.random.default_rng(0)
@@ -90,7 +92,7 @@ def test_numbers_as_people_write_them_are_those_numbers(written, described: str)
     assert encoding.columns[0].describe() == described
     np.testing.assert_array_equal(X, encoded(NUMBERS)[1])
     assert report == EncodingReport()
-    again = TableEncoding.from_dict(encoding.to_dict())
+    again = reread(encoding)
     texts = again.decode(np.column_stack([X, np.zeros(N)]))["x"]  # an example of rows to predict
     assert again.columns[0].is_number == (described == "number")
     np.testing.assert_allclose(encoded(texts)[1], X, atol=1e-9)
@@ -192,7 +194,7 @@ def test_numbers_in_several_units_of_one_quantity_are_converted(texts: list[str]
     for sentence, cells in zip(report.sentences(), report.converted.values(), strict=True):
         assert 0 < cells.rows < N
         assert sentence.endswith(f"converted to {described.removeprefix('number (').rstrip(')')}")
-    read = TableEncoding.from_dict(encoding.to_dict())
+    read = reread(encoding)
     np.testing.assert_array_equal(read.encode(pd.DataFrame({"x": texts, "beside": 0.5}))[:, 0], X[:, 0])
 
 
@@ -382,7 +384,7 @@ def test_hour_weekday_and_month_are_those_of_the_time_zone(zone: str, library: A
     np.testing.assert_array_equal(X[:, 1:], TableEncoding.of(local).encode(local)[:, 1:])
     utc = in_pandas(instants.tz_localize(None))
     np.testing.assert_array_equal(X[:, 0], TableEncoding.of(utc).encode(utc)[:, 0])
-    read = TableEncoding.from_dict(encoding.to_dict())
+    read = reread(encoding)
     texts = pd.DataFrame({"x": zoned.map(lambda moment: moment.isoformat())})
     for new in (texts, in_pandas(instants), in_arrow(instants.tz_convert("Asia/Tokyo"))):
         np.testing.assert_array_equal(read.encode(new), X)
@@ -393,9 +395,8 @@ def test_hour_weekday_and_month_are_those_of_the_time_zone(zone: str, library: A
 
 
 def test_an_unknown_time_zone_is_refused_where_rows_must_be_converted():
-    data = TableEncoding.of(in_pandas(DAYS.tz_localize("Europe/Berlin"))).to_dict()
-    data["columns"][0]["zone"] = "Mars/Olympus"
-    encode = TableEncoding.from_dict(data).encode
+    encoding = TableEncoding.of(in_pandas(DAYS.tz_localize("Europe/Berlin")))
+    encode = replace(encoding, columns=(replace(encoding.columns[0], zone="Mars/Olympus"),)).encode
     said = "the time zone 'Mars/Olympus' is not known on this computer; install the package tzdata"
     require_refusals([(partial(encode, in_pandas(DAYS)), said)])
 

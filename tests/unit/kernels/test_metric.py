@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnkernels import KernelLearningClassifier, KernelLearningRegressor, learn_kernel, load_kernel, save_kernel
+from learnkernels import KernelLearningClassifier, KernelLearningRegressor, learn_kernel, load
 from learnkernels.kernels.centering import Centering, center_gram
 from learnkernels.kernels.families import FamilyUnion, GaussianFamily, LaplacianFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.composed import normal_scores, scores_beside
@@ -32,6 +32,7 @@ from learnkernels.kernels.targets import Target
 from tests.reference import bordered
 from tests.refusals import require_refusals
 from tests.unit.conftest import peak_of
+from tests.unit.kernels.test_serialization import reread
 
 # Solutions of systems of some thirty rows, of condition below 1e4, twice over.
 SOLVED = 1e-9
@@ -262,7 +263,7 @@ def test_a_metric_is_the_base_kernels_on_mapped_rows():
         family = MetricFamily(base, map_, "here")
         np.testing.assert_allclose(family.tile(X[:9], X), base.tile(Z[:9], Z), rtol=0, atol=1e-13)
         assert family.names[-1] == "laplacian(gamma=0.7) in here"
-        assert MetricFamily.from_dict(family.to_dict()) == family
+        assert reread(family) == family
     refused = [(partial(family.tile, X[:, :2], X[:, :2]), "the 3 features that the metric is for, got 2")]
     for map_ in ([0.0, 0.0], [np.nan, 1.0], [[[1.0]]]):
         refused.append((partial(MetricFamily, base, map_), "map must hold one finite weight per feature"))
@@ -507,8 +508,8 @@ def test_classes_are_learned_and_saved_bit_for_bit_with_the_way_to_the_kernel(tm
     assert model.score(X[80:], labels[80:]) > 0.6
     assert len(kernel.history) == 3
     assert kernel.history[2] > kernel.history[0]
-    save_kernel(kernel, tmp_path / "kernel.npz")
-    again = load_kernel(tmp_path / "kernel.npz")
+    kernel.save(tmp_path / "kernel.safetensors")
+    again = load(tmp_path / "kernel.safetensors")
     np.testing.assert_array_equal(again.cross_gram(X[80:]), kernel.cross_gram(X[80:]))
     assert again.history == kernel.history
     assert learn_kernel(RFM(), None, X[:15], Y[:15, 0]).history == ()  # too few to be halved

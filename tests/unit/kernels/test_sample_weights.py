@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from scipy import sparse
 from learnkernels import centered_alignment, gram_statistics, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
+from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, LearningProblem, Solution, learn_from_statistics, learn_path
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
-from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.statistics import gram
 from learnkernels.kernels.targets import Target
 from tests.reference import Wide, frobenius_product
@@ -234,12 +235,11 @@ def test_a_kernel_of_weighted_rows_survives_a_file_bit_by_bit_and_another_has_no
     gram = kernel.gram()
     np.testing.assert_array_equal(w, np.linspace(0.5, 4.0, 40))
     w[:] = 1.0  # which the kernel does not hold
-    files.assert_same_kernel(files.loaded(files.saved(kernel)), kernel)
+    files.assert_same_kernel(from_bytes(to_bytes(kernel)), kernel)
     np.testing.assert_array_equal(kernel.gram(), gram)
-    arrays = kernel_to_arrays(learn_kernel("alignf", UNION, X, y))
-    assert "sample_weight" not in arrays
-    assert files.description(arrays)["weighted"] is False
-    assert kernel_from_arrays(arrays).sample_weight is None
+    content = to_bytes(learn_kernel("alignf", UNION, X, y))
+    assert "sample_weight" not in files.opened(content)[0]
+    assert from_bytes(content).sample_weight is None
 
 
 WRONG = (0.0, -2.0, np.nan, np.inf)
@@ -249,20 +249,20 @@ def with_one(w: np.ndarray, value: float) -> np.ndarray:
     return np.where(np.arange(len(w)) == 3, value, w)
 
 
-def test_saved_weights_of_another_kind_or_number_are_refused():
+def test_saved_weights_of_another_kind_or_number_are_refused(tmp_path: Path):
     kernel = learn_kernel("alignf", UNION, *problem(), sample_weight=np.linspace(0.5, 4.0, 40))
-    arrays, w = kernel_to_arrays(kernel), kernel.sample_weight
+    w, (arrays, description) = kernel.sample_weight, files.opened(to_bytes(kernel))
     wrong = [(with_one(w, value), f"be finite and positive, got {value:g} for ro") for value in WRONG]
-    refused = [(partial(files.saved, replace(kernel, sample_weight=of)), "be finite and positive") for of, _ in wrong]
+    refused = [(partial(replace(kernel, sample_weight=w).save, tmp_path / "k"), "be finite") for w, _ in wrong]
     wrong += [(np.ones(39), "have one entry per row"), (np.ones((40, 1)), "have one entry per row")]
-    wrong += [(np.full(40, "1"), "hold numbers")]
-    refused += [(files.of_arrays({**arrays, "sample_weight": of}), f"sample_weight must {said}") for of, said in wrong]
+    for weights, said in wrong:
+        reading = files.reading({**arrays, "sample_weight": weights}, description)
+        refused.append((reading, f"sample_weight must {said}"))
     without = {name: array for name, array in arrays.items() if name != "sample_weight"}
     refused += [
-        (files.of_arrays(without), "hold 'sample_weight'"),
-        (files.changed(kernel, weighted=False), "sample_weight must be there only where"),
-        (files.changed(kernel, weighted=...), "weighted of description must be true or false, got nothing"),
-        (files.changed(kernel, weighted="yes"), "weighted of description must be true or false"),
+        (files.reading(without, description), "sample_weight"),
+        (files.changed(kernel, ("sample_weight", ...)), "parameters"),
+        (files.changed(kernel, ("sample_weight", {"texts": [1, ["1"] * 40]})), "sample_weight must hold numbers"),
     ]
     require_refusals(refused, by=files.refusal)
 

@@ -25,16 +25,16 @@ from learnkernels.kernels.estimators import (
 )
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.base import as_rows, mean_row, move
+from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learned import LinearScores
 from learnkernels.kernels.learners import NKRR, learn_kernel
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.predictors import SVM, ridge_path
 from learnkernels.kernels.predictors.krr import FACTORS
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES
-from tests.unit.kernels.test_model import loaded, saved
 
 GRID = GaussianFamily([2.0**g for g in range(-5, 2)])
 
@@ -213,9 +213,9 @@ def test_a_file_of_support_vectors_alone_predicts_the_same():
     np.testing.assert_allclose(K, center_gram(K), rtol=0, atol=1e-12 * np.abs(K).max())
     sizes, names = [], tuple(f"x{j}" for j in range(10))
     for one in (model, few):
-        content = saved(Model(one, names, np.zeros(10), np.ones(10), {}))
+        content = to_bytes(Model(one, names, np.zeros(10), np.ones(10), {}))
         sizes.append(len(content))
-        back = loaded(content).estimator
+        back = from_bytes(content).estimator
         np.testing.assert_array_equal(back.decision_function(X), one.decision_function(X))
         assert back.relevance_ == model.relevance_
     # What does not depend on the rows is the text and the metrics.

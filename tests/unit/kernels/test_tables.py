@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import sys
 from collections.abc import Iterable
 from functools import partial, reduce
@@ -20,12 +19,13 @@ from sklearn.base import clone
 
 from learnkernels import CategoricalFamily, GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.estimators import fit_on_kernel
+from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learners import RFM
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.tables import EncodingReport, TableEncoding, columns, is_table, reading, summary
 from learnkernels.kernels.tables.summary import KNOTS, NumberSummary, added, different, smallest, summarize_table
 from tests.refusals import refusal, require_refusals
-from tests.unit.kernels.test_model import loaded, saved
+from tests.unit.kernels.test_serialization import reread
 
 M = 300
 
@@ -113,7 +113,6 @@ def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame):
     ]
     refused = [(partial(TableEncoding.of, table, of), sentence) for of, sentence in said]
     encode, one = TableEncoding.of(table).encode, np.ones((2, 1))
-    unknown = {"columns": [{"kind": "pickle"}], "left_out": {}}
     rows: list[tuple[Any, str]] = [
         (
             table.drop(columns="size"),
@@ -129,7 +128,6 @@ def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame):
     said_of_infinity = "must hold finite numbers or gaps, got infinity in 1 of 300 rows, at first in row 4"
     refused += [
         (lambda: TableEncoding.of(infinite).encode(infinite), f"column 'size' {said_of_infinity}"),
-        (partial(TableEncoding.from_dict, unknown), "kind of a column must be number, category or date"),
         (partial(weighted.tile, one, one), "X must have the 2 columns that have"),
     ]
     require_refusals(refused)
@@ -160,7 +158,7 @@ def test_features_are_numbers_indicators_codes_and_parts(table: pd.DataFrame):
 def test_scales_are_as_said_and_an_encoding_is_plain_data(table: pd.DataFrame, scale: Any):
     encoding = TableEncoding.of(table, scale=scale)
     X, names = encoding.encode(table), encoding.features
-    again = TableEncoding.from_dict(json.loads(json.dumps(encoding.to_dict())))
+    again = reread(encoding)
     assert again == encoding
     np.testing.assert_array_equal(again.encode(table), X)
     size = X[:, names.index("size")]
@@ -303,7 +301,7 @@ def test_estimators_read_tables_and_are_kept_in_files(table: pd.DataFrame, kind:
     np.testing.assert_array_equal(model.predict(rest.sample(frac=1, axis=1, random_state=0)), predicted)
     np.testing.assert_array_equal(model.predict(pa.Table.from_pandas(rest)), predicted)
     kept, report = Model.of_table(model, {"name": "of a table"}), EncodingReport()
-    again = loaded(saved(kept))
+    again = from_bytes(to_bytes(kept))
     assert (again.table, again.features) == (kept.table, kept.features)
     told = again.columns(table, report)
     for name, column in kept.columns(table).items():
@@ -462,7 +460,7 @@ def test_a_table_in_blocks_is_encoded_as_the_whole_to_the_last_bit(said: Any, sc
     for cuts in ([1, 2, 40, 333], range(25, 600, 25)):
         blocks = [table.slice(a, b - a) for a, b in itertools.pairwise([0, *cuts, 600])]
         encoding = TableEncoding.of(reduce(added, (summarize_table(block, levels) for block in blocks)), said, scale)
-        assert encoding.to_dict() == whole.to_dict()
+        assert encoding == whole
     assert whole.left_out.keys() == {"user id"} | ({"id"} - said.keys())
 
 

@@ -28,7 +28,7 @@ from learnkernels.conf.files import COMPRESSIONS, chosen, files_of, folder_of, m
 from learnkernels.conf.loading import config_of_text, existing_files
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest
 from learnkernels.tasks.data.ingest import load_source
@@ -634,7 +634,7 @@ def test_a_table_is_the_same_in_every_format(frame: pd.DataFrame, text: dict[str
         expected = encoding.encode(X)
         for native in (pl.from_pandas, pa.Table.from_pandas):
             for ours, theirs in zip(TableEncoding.of(native(X)).columns, encoding.columns, strict=True):
-                assert ours.to_dict() == theirs.to_dict()
+                assert ours == theirs
             np.testing.assert_array_equal(encoding.encode(native(X)), expected)
         frame.to_csv(folder / "data.csv", index=False, **text)
         stored = pa.Table.from_pandas(frame, preserve_index=False)
@@ -643,7 +643,7 @@ def test_a_table_is_the_same_in_every_format(frame: pd.DataFrame, text: dict[str
         for ending in (".csv", ".parquet", ".arrow", ".feather"):
             dataset = load(folder, f"data{ending}", **keys)
             for ours, theirs in zip(dataset.table.columns, encoding.columns, strict=True):
-                assert ours.to_dict() == theirs.to_dict()
+                assert ours == theirs
             np.testing.assert_array_equal(dataset.X, expected)
             with Table([locate(str(folder / f"data{ending}"))]) as pieces:  # as rows to predict are read
                 features = [encoding.encode(piece) for piece in pieces.tables(encoding.names, 17)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from learnkernels import GaussianFamily, KernelLearningClassifier
 from learnkernels.conf.errors import InputError
 from learnkernels.kernels.estimators import set_table
-from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.tables.dates import NO_DATE
 from learnkernels.kernels.tables.reading import MISSING
 from learnkernels.tasks.data.dataset import load_dataset, store_dataset
@@ -51,8 +51,8 @@ def predicted(folder: Path, rows: pd.DataFrame, ending: str, **keys: Any) -> tup
     estimator = KernelLearningClassifier(GaussianFamily([0.5]), "unif", 100.0)
     estimator.fit(dataset.X, dataset.target.given)
     set_table(estimator, dataset.table)
-    save_model(Model.of_table(estimator, {}), folder / "model.npz")
-    model = load_model(folder / "model.npz")
+    Model.of_table(estimator, {}).save(folder / "model.safetensors")
+    model = Model.load(folder / "model.safetensors")
     score_with(model, {}, str(folder / f"data{ending}"), str(folder / f"scored{ending}"), Asked())
     with Table(locations_of(str(folder / f"scored{ending}"))) as table:
         predictions = table.select(["prediction"])["prediction"].to_pylist()

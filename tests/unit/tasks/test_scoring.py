@@ -19,7 +19,7 @@ import pytest
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.tasks.data import locations, tables
 from learnkernels.tasks.data.tables import Table
 from learnkernels.tasks.models.scoring import Asked, Scores, distribution_of, score_with, shown_distribution

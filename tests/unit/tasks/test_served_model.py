@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.tasks.models.registry import signature_of
 from tests.refusals import require_refusals
 

@@ -15,7 +15,7 @@ from learnkernels.conf.schema import DatasetConfig, ProtocolConfig
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion
 from learnkernels.kernels.learners import learn_kernel
-from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.model import Model
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split
 from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, draw_folds, load_dataset, store_dataset

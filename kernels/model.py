@@ -1,4 +1,4 @@
-"""A trained model: a fitted estimator, the columns it reads, and how it was made; kept in a file without pickle."""
+"""A trained model: a fitted estimator, the columns it reads, and how it was made."""
 
 from __future__ import annotations
 
@@ -7,45 +7,29 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from ..drift import Reference
-from ..families.base import Rows
-from ..parameters import ADVICE, NAMED, Fields, Value, list_of, listed, refuse, text, to_text
-from ..predictors import PREDICTORS
-from ..tables import EncodingReport, TableEncoding
-from ..tables.quantities import POINT
-from ..tables.reading import read_columns
-from .estimator import (
-    coefficients,
-    estimator_from,
-    estimator_to_arrays,
-    estimator_to_data,
-    task_of,
-)
-from .kernel import File, pack, take, unpack
+from .drift import Reference
+from .families.base import Rows
+from .files import Savable, load
+from .parameters import NAMED, Value, listed
+from .tables import EncodingReport, TableEncoding
+from .tables.quantities import POINT
+from .tables.reading import read_columns
 
 if TYPE_CHECKING:
-    from .estimator import Estimator
+    from .estimators import KernelLearningClassifier, KernelLearningRegressor
 
-FORMAT = "learnkernels model"
-"""Name of the format, in every file."""
-
-VERSION = 1
-"""Raised whenever what was written can no longer be read; what another version wrote is refused."""
-
-TEXT = "model"
-"""Name of the array that holds the bytes of the JSON text."""
+    Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
+else:
+    Estimator = Any  # the estimators bring scikit-learn along
 
 BOUNDS, OUTSIDE = ("lower", "upper"), 0.1
 """Columns of the interval around a predicted number, and the probability that it does not hold the number."""
-
-REFERENCE, REFERENCED = "reference_", ("rows", "scores", "low", "high", "shares")
-"""What the names of the arrays of a `Reference` begin with, and its arrays."""
 
 SHOWN = 3
 """Missing columns that a sentence names with what would be assumed."""
@@ -55,7 +39,7 @@ BATCH = 4096
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model(Value):
+class Model(Savable, Value):
     """What is trained, kept, registered and served.
 
     Attributes
@@ -67,7 +51,7 @@ class Model(Value):
     low, spread : ndarray of shape (d,)
         A feature is (raw - low) / spread of its column; zero and one where nothing is scaled. In units of the column.
     about : mapping of str to plain data
-        How the model was made: anything that JSON can hold. Lists represent tuples in what is read from a file.
+        How the model was made: texts, numbers, Booleans, None, and lists and dictionaries of these.
     reference : Reference, optional
         What is kept of the training rows to compare new rows with.
 
@@ -85,7 +69,28 @@ class Model(Value):
     reference: Reference | None = None
 
     def __post_init__(self) -> None:
-        _require_sound(self)
+        self._require_parts()
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Return the model in a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+
+        Raises
+        ------
+        ValueError
+            The file is damaged, or holds something other than a model.
+        OSError
+            The file cannot be opened.
+        """
+        model = load(path)
+        if not isinstance(model, cls):
+            raise ValueError(f"{path}: holds a {type(model).__name__} and no Model; read it by learnkernels.load.")
+        return model
 
     @classmethod
     def of_table(cls, estimator: Estimator, about: Mapping[str, Any]) -> Self:
@@ -115,12 +120,12 @@ class Model(Value):
     @property
     def task(self) -> str:
         """Return "classification" or "regression"."""
-        return task_of(self.estimator)
+        return "classification" if hasattr(self.estimator, "classes_") else "regression"
 
     @property
     def batch_rows(self) -> int:
         """Return how many rows a batch should hold: batches of that many rows give the bits of all rows at once."""
-        from ..estimators import chunk_rows_for
+        from .estimators import chunk_rows_for
 
         chunk = chunk_rows_for(self.estimator.kernel_.X.shape[0])
         return chunk * -(-BATCH // chunk)
@@ -166,7 +171,7 @@ class Model(Value):
     @property
     def _half_width(self) -> np.ndarray | None:
         """Return half of the width of the interval around a number, where there is one."""
-        from ..predictors.calibration import interval_half_width
+        from .predictors.calibration import interval_half_width
 
         if self.estimator.dual_coef_.shape[1] != 1 or not hasattr(self.estimator, "residuals_"):
             return None
@@ -321,7 +326,7 @@ class Model(Value):
 
     def columns_of(self, X: Rows) -> dict[str, np.ndarray]:
         """Return what `columns` does, of rows of features."""
-        from ..predictors.calibration import probabilities
+        from .predictors.calibration import probabilities
 
         types = self.column_types
         if not X.shape[0]:
@@ -343,140 +348,49 @@ class Model(Value):
             for (name, dtype), column in zip(types.items(), split, strict=True)
         }
 
+    def _require_sound(self) -> None:
+        self.estimator._require_sound()
 
-# Files ---------------------------------------------------------------------------------------------------------------
-
-
-def save_model(model: Model, file: File) -> None:
-    """Write a model to a file of plain arrays and a JSON text (npz), without pickle, sealed by a checksum.
-
-    Parameters
-    ----------
-    model : Model
-        Not modified.
-    file : binary file object or path
-        Written as it is named; not atomically.
-
-    Raises
-    ------
-    ValueError
-        Something of it cannot be written: base kernels that are matrices, labels or parameters that are objects.
-        Nothing is written then.
-
-    Notes
-    -----
-    The same model gives the same bytes. The file is built in memory.
-    """
-    data = {
-        "format": FORMAT,
-        "version": VERSION,
-        **estimator_to_data(model.estimator),
-        "features": list(model.features),
-        "about": dict(model.about),
-    }
-    numbers = {"low": model.low, "spread": model.spread, **_reference_arrays(model)}
-    arrays = {TEXT: to_text(data, "the parameters and 'about' of a model")}
-    arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in numbers.items()}
-    content = pack(arrays | estimator_to_arrays(model.estimator))
-    if hasattr(file, "write"):
-        file.write(content)
-    else:
-        Path(file).write_bytes(content)
-
-
-def load_model(file: File) -> Model:
-    """Return the model that `save_model` wrote to a file.
-
-    Parameters
-    ----------
-    file : binary file object or path
-        A file object is read to its end and stays open.
-
-    Returns
-    -------
-    model : Model
-        Predicts the same values as the one saved, bit by bit on the same machine.
-
-    Raises
-    ------
-    ValueError
-        A byte was changed, the file is cut short, is of another format or version, holds pickled objects (which are
-        never loaded), or holds parts that do not fit each other.
-    OSError
-        The path leads to no file that can be opened.
-
-    Notes
-    -----
-    Nothing that the file names is imported or run. The checksum shows damage and careless changes; it is no signature:
-    who can write the file can write its checksum too.
-    """
-    content = file.read() if hasattr(file, "read") else Path(file).read_bytes()
-    if not isinstance(content, bytes):
-        raise ValueError(f"file must be opened for bytes, got {type(content).__name__} from it; open it with 'rb'.")
-    arrays = unpack(content)
-    if TEXT not in arrays:
-        refuse(f"file must be a model that save_model wrote, got arrays {listed(sorted(arrays))}")
-    try:
-        fields = Fields.of_text(arrays[TEXT], f"the text of a {FORMAT}").require_format(FORMAT, VERSION)
-        return Model(
-            estimator=estimator_from(fields, arrays),
-            features=tuple(fields.get("features", list_of(text))),
-            low=take(arrays, "low"),
-            spread=take(arrays, "spread"),
-            about=Fields(fields.data.get("about"), "'about'").data,
-            reference=Reference(**{name: take(arrays, f"{REFERENCE}{name}") for name in REFERENCED})
-            if f"{REFERENCE}{REFERENCED[0]}" in arrays
-            else None,
-        )
-    except RecursionError:
-        raise ValueError(f"{TEXT} must be flat, got lists in lists without end; {ADVICE}.") from None
-
-
-def _reference_arrays(model: Model) -> dict[str, np.ndarray]:
-    """Return what a model keeps of its training rows, under the names of a file."""
-    of = model.reference
-    return {} if of is None else {f"{REFERENCE}{name}": getattr(of, name) for name in REFERENCED}
-
-
-# Checks --------------------------------------------------------------------------------------------------------------
-
-
-def _require_sound(model: Model) -> None:
-    """Raise ValueError if the parts of a model do not fit each other, or it would not give finite values."""
-    if getattr(model.estimator, "dual_coef_", None) is None:
-        raise ValueError(
-            f"estimator must be fitted, got a {type(model.estimator).__name__} without coefficients; call fit first."
-        )
-    names, d = model.features, model.estimator.n_features_in_
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"features must be a tuple of texts, got {names!r:.60}; give the names of the columns.")
-    if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise ValueError(f"features must have different names, got {listed(twice)} more than once; rename the columns.")
-    estimator, m = model.estimator, model.estimator.kernel_.X.shape[0]
-    if model.task == "classification":
-        n = len(estimator.classes_)
-        q = 1 if n == 2 else n * (n - 1) // 2 if PREDICTORS[estimator.predictor_].one_vs_one else n
-    else:
-        q = 1 if estimator._vector else max(estimator.intercept_.size, 1)
-    shapes = {"low": (d,), "spread": (d,), "dual_coef": (m, q), "intercept": (q,), "calibration": (2,)}
-    r, features = 0 if model.reference is None else len(model.reference.rows), estimator.kernel_.X.shape[1]
-    held = (r, features), (r, len(model.score_names)), (features,), (features,), (features,)
-    shapes |= {f"{REFERENCE}{name}": shape for name, shape in zip(REFERENCED, held, strict=True)}
-    numbers = {"low": model.low, "spread": model.spread, **coefficients(estimator), **_reference_arrays(model)}
-    for name, array in numbers.items():
-        if array.shape != (shape := shapes.get(name, array.shape)):
+    def _require_parts(self) -> None:
+        """Raise ValueError if the parts do not fit each other."""
+        if getattr(self.estimator, "dual_coef_", None) is None:
+            name = type(self.estimator).__name__
+            raise ValueError(f"estimator must be fitted, got a {name} without coefficients; call fit first.")
+        names, d = self.features, self.estimator.n_features_in_
+        if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"features must be a tuple of texts, got {names!r:.60}; give the names of the columns.")
+        repeated = [name for name, times in Counter(names).items() if times > 1]
+        if repeated:
             raise ValueError(
-                f"{name} must have shape {shape}, for this model's training rows, classes and {d} features, got "
-                f"{array.shape}; train and save the model again."
+                f"features must have different names, got {listed(repeated)} more than once; rename the columns."
+            )
+        fitted_names = getattr(self.estimator, "feature_names_in_", None)
+        if fitted_names is not None and fitted_names.tolist() != list(names):
+            raise ValueError(f"features must be the names that the estimator was fitted with, got {listed(names)}.")
+        if len(names) != d:
+            raise ValueError(
+                f"features must name the {d} columns that the estimator was fitted on, got {len(names)} names."
+            )
+        self._require_numbers("low", self.low, (d,))
+        self._require_numbers("spread", self.spread, (d,))
+        if not (self.spread > 0).all():
+            least = self.spread.min()
+            raise ValueError(f"spread must be positive, got {least}; use one for columns that are constant.")
+        if self.reference is not None:
+            self._require_reference(self.reference)
+
+    def _require_reference(self, reference: Reference) -> None:
+        n_rows, n_features = len(reference.rows), self.estimator.kernel_.X.shape[1]
+        self._require_numbers("reference_rows", reference.rows, (n_rows, n_features))
+        self._require_numbers("reference_scores", reference.scores, (n_rows, len(self.score_names)))
+        for name in ("low", "high", "shares"):
+            self._require_numbers(f"reference_{name}", getattr(reference, name), (n_features,))
+
+    def _require_numbers(self, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+        if array.shape != shape:
+            raise ValueError(
+                f"{name} must have shape {shape}, for this model's {len(self.features)} features, got {array.shape}; "
+                "train the model again."
             )
         if not np.isfinite(array).all():
-            raise ValueError(f"{name} must be finite, got other values; train and save the model again.")
-    known = getattr(estimator, "feature_names_in_", None)
-    if known is not None and known.tolist() != list(names):
-        raise ValueError(f"features must be the names that the estimator was fitted with, got {listed(names)}.")
-    if len(names) != d:
-        raise ValueError(
-            f"features must name the {d} columns that the estimator was fitted on, got {len(names)} names."
-        )
-    if not (model.spread > 0).all():
-        raise ValueError(f"spread must be positive, got {model.spread.min()}; use one for columns that are constant.")
+            raise ValueError(f"{name} must be finite, got other values; train the model again.")

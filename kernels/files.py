@@ -1,0 +1,357 @@
+"""Models in files: arrays in the format safetensors, and all else as JSON in its header; no pickle.
+
+A file names classes, which fixed tables know: reading one imports and runs nothing because of a name in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from uuid import uuid4
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as read_arrays
+from safetensors.numpy import save as write_arrays
+from scipy import sparse
+
+from .centering import Centering
+
+FORMAT = "learnkernels"
+"""Name of the format, and of the text in the header."""
+
+VERSION = 1
+"""Version of the format; raised with every change that earlier releases cannot read."""
+
+ENDING = ".safetensors"
+"""Ending of the files, by convention."""
+
+NO_SEAL = "0" * 64
+"""Text in place of the SHA-256 of a file while that is computed."""
+
+MOST_CHARACTERS = 10_000_000
+"""Characters for which an array of texts of fixed width has room at most."""
+
+TABLES = {
+    "family": ("families.base", "KINDS"),
+    "learner": ("learners", "LEARNERS"),
+    "predictor": ("predictors", "PREDICTORS"),
+}
+"""Module and name of each table of classes."""
+
+RECORDS = {
+    "KernelLearningClassifier": "estimators",
+    "KernelLearningRegressor": "estimators",
+    "LearnedKernelTransformer": "estimators",
+    "LearnedKernel": "learned",
+    "Certificate": "solvers.certificate",
+    "Sampling": "statistics.sampled",
+    "Model": "model",
+    "Reference": "drift",
+    "TableEncoding": "tables.encoding",
+    "NumberColumn": "tables.columns",
+    "CategoryColumn": "tables.columns",
+    "DateColumn": "tables.columns",
+    "Written": "tables.quantities",
+}
+"""Module of each other class that files name."""
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+class Savable:
+    """Base of the classes whose objects are written to files of their own."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the object to a file, which `learnkernels.load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file, by convention with the ending ``.safetensors``. It is replaced as a whole, or stays as it is.
+
+        Raises
+        ------
+        ValueError
+            The object is not fitted, or holds something that no file can hold, such as precomputed matrices or a
+            custom family without a `kind`.
+
+        Notes
+        -----
+        The same object gives the same bytes. The content is built in memory.
+        """
+        self._require_sound()
+        write_file(Path(path), to_bytes(self))
+
+    def _require_sound(self) -> None:
+        """Raise ValueError if parts do not fit each other, or the object would give values that are not finite."""
+        raise NotImplementedError
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Return the estimator, model or learned kernel that `save` wrote to a file.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    saved : estimator, Model or LearnedKernel
+        Predicts the same values as the saved object, bit by bit on the same machine.
+
+    Raises
+    ------
+    ValueError
+        The file is damaged, of a newer version, or was not written by `save`.
+    OSError
+        The file cannot be opened.
+
+    Notes
+    -----
+    Reading a file from others is safe: no code of it is run, and no object is unpickled. Its checksum shows damage; it
+    is no signature, since everyone who can write the file can also compute its checksum.
+    """
+    content = Path(path).read_bytes()
+    try:
+        return from_bytes(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file as a whole: until that is done, the earlier one stays."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def to_bytes(saved: Savable) -> bytes:
+    """Return an estimator, a model or a learned kernel as the content of a file."""
+    arrays: dict[str, np.ndarray] = {}
+    data = to_data(saved, arrays, "")
+    text = json.dumps({"format": FORMAT, "version": VERSION, "content": data}, allow_nan=False)
+    unsealed = write_arrays(arrays, {FORMAT: NO_SEAL + text})
+    return unsealed.replace(NO_SEAL.encode(), sha256(unsealed).hexdigest().encode(), 1)
+
+
+def from_bytes(content: bytes) -> Any:
+    """Return the object in the content of a file; raise ValueError if there is none, or a byte has changed."""
+    try:
+        arrays = read_arrays(content)
+        header_end = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:header_end])["__metadata__"][FORMAT]
+        seal, text = header[: len(NO_SEAL)], header[len(NO_SEAL) :]
+        unsealed = content.replace(seal.encode(), NO_SEAL.encode(), 1)
+    except (SafetensorError, ValueError, LookupError, TypeError, RecursionError):
+        raise ValueError("is damaged, or is no file that 'save' of a model wrote; save the model again.") from None
+    if sha256(unsealed).hexdigest() != seal:
+        raise ValueError("is damaged: its content does not have its checksum; save the model again.")
+    try:
+        description = json.loads(text)
+        version = description["version"]
+        if version == VERSION:
+            return _saved(from_data(description["content"], arrays))
+    except Exception as error:  # a constructor raises whatever a wrong value leads to
+        reason = str(error).rstrip(".").replace("\n", " ") or type(error).__name__
+        raise ValueError(f"holds no sound model ({reason}); save the model again.") from None
+    raise ValueError(
+        f"its format has version {version!r:.20}, and this release reads version {VERSION}; load it with the release "
+        "that wrote it."
+    )
+
+
+def _saved(value: Any) -> Any:
+    if not isinstance(value, Savable):
+        raise ValueError(f"it is a {type(value).__name__}")
+    return value
+
+
+# Writing -------------------------------------------------------------------------------------------------------------
+
+
+def to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> Any:
+    """Return a value as JSON, and add its arrays to `arrays` under the names by which the JSON calls them.
+
+    Raises
+    ------
+    ValueError
+        The value at the place `where`, or a part of it, is of another kind.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Centering):
+        return {"centering": value.value}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else {"number": str(value)}
+    if isinstance(value, np.ndarray):
+        return _array_to_data(value, arrays, where)
+    if isinstance(value, sparse.csr_matrix | sparse.csr_array):
+        parts = (value.data, value.indices, value.indptr, value.shape)
+        return {type(value).__name__: to_data(list(parts), arrays, where)}
+    for kind, table in _classes().items():
+        for name, known_class in table.items():
+            if type(value) is known_class:
+                return {kind: [name, *_object_to_data(value, arrays, where)]}
+    if isinstance(value, list | tuple):
+        entries = [to_data(entry, arrays, f"{where}.{position}") for position, entry in enumerate(value)]
+        return entries if isinstance(value, list) else {"tuple": entries}
+    if isinstance(value, Mapping):
+        return {"dict": [[to_data(part, arrays, f"{where}.{key}") for part in (key, value[key])] for key in value]}
+    raise ValueError(
+        f"{where.strip('.') or 'the object'} must be numbers, texts, arrays, lists, dictionaries or objects of "
+        f"learnkernels to be saved, got {type(value).__name__}, which no file can hold; a custom family needs a "
+        "'kind', and precomputed matrices are kept elsewhere."
+    )
+
+
+def _array_to_data(array: np.ndarray, arrays: dict[str, np.ndarray], where: str) -> dict[str, Any]:
+    if array.dtype.kind in "UO" and array.ndim == 1 and all(type(text) is str for text in array.tolist()):
+        width = array.dtype.itemsize // 4 if array.dtype.kind == "U" else None
+        return {"texts": [width, array.tolist()]}
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise ValueError(
+            f"{where.strip('.')} must hold texts, integers, numbers or Booleans to be saved, got {array.dtype}; "
+            "convert it."
+        )
+    name = where.strip(".")
+    by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
+    # The memory order is kept, on which the rounding of products depends.
+    rows = array.T if by_columns else array
+    arrays[name] = np.asarray(rows, rows.dtype.newbyteorder("="), order="C")
+    return {"transposed" if by_columns else "array": name}
+
+
+def _object_to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> list[dict[str, Any]]:
+    """Return the parameters of an object, and its fitted attributes if there are some."""
+    if hasattr(value, "_parameters"):
+        states = [value._parameters()]
+    else:
+        states = [{name: getattr(value, name) for name in signature(type(value)).parameters}]
+    if hasattr(value, "_fitted"):
+        states.append(value._fitted())
+    return [{name: to_data(part, arrays, f"{where}.{name}") for name, part in state.items()} for state in states]
+
+
+def _classes() -> dict[str, Mapping[str, Any]]:
+    """Return the classes that files may name, by kind and name."""
+    package = __name__.rpartition(".")[0]
+    tables = {kind: getattr(import_module(f"{package}.{place}"), name) for kind, (place, name) in TABLES.items()}
+    records = {name: getattr(import_module(f"{package}.{place}"), name) for name, place in RECORDS.items()}
+    return {**tables, "record": records}
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def from_data(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return the value that `to_data` was called on; raise an error for other data."""
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    if isinstance(data, list):
+        return [from_data(entry, arrays) for entry in data]
+    ((kind, content),) = data.items()
+    match kind, content:
+        case "number", "inf" | "-inf" | "nan":
+            return float(content)
+        case "centering", str():
+            return Centering(content)
+        case "array", str():
+            return arrays[content]
+        case "transposed", str():
+            return arrays[content].T
+        case "texts", [width, list(texts)]:
+            return _texts(width, texts)
+        case "tuple", list():
+            return tuple(from_data(content, arrays))
+        case "dict", list():
+            return dict(from_data(content, arrays))
+        case "csr_matrix" | "csr_array", list():
+            return _sparse_rows(kind, *from_data(content, arrays))
+        case "family" | "learner" | "predictor" | "record", [str(name), *states]:
+            values = [{key: from_data(part, arrays) for key, part in state.items()} for state in states]
+            return _made(kind, name, *values)
+    raise ValueError(f"a value must be of a known kind, got {kind!r:.40}")
+
+
+def _texts(width: int | None, texts: list[str]) -> np.ndarray:
+    if not all(type(text) is str for text in texts):
+        raise ValueError("labels must be texts")
+    if width is None:
+        return np.array(texts, dtype=object)
+    longest = max(map(len, texts), default=0)
+    if not longest <= width or width * len(texts) > MOST_CHARACTERS:
+        raise ValueError(f"labels of up to {longest} characters do not fit {width!r:.20}")
+    return np.array(texts, dtype=f"U{width}")
+
+
+def _sparse_rows(
+    kind: str, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]
+) -> sparse.csr_matrix | sparse.csr_array:
+    form = sparse.csr_matrix if kind == "csr_matrix" else sparse.csr_array
+    rows = form((data, indices, indptr), shape=shape)
+    rows.check_format(full_check=True)  # an index outside would be read outside the memory of an array
+    return rows
+
+
+def _made(kind: str, name: str, parameters: dict[str, Any], fitted: dict[str, Any] | None = None) -> Any:
+    """Return a new object of the class of a name, whose constructor checks its parameters."""
+    known_class = _classes()[kind][name]
+    expected = list(signature(known_class).parameters)
+    if sorted(parameters) != sorted(expected):
+        raise ValueError(f"{name} must have the parameters {', '.join(expected)}, got {', '.join(parameters)}")
+    if kind == "record" and fitted is None:
+        _require_types(known_class, parameters)
+    made = known_class(**parameters)
+    if fitted is not None:
+        _require_types(known_class, fitted)
+        made._restore(fitted)
+    if isinstance(made, Savable):
+        made._require_sound()
+    return made
+
+
+def _require_types(known_class: type, values: Mapping[str, Any]) -> None:
+    """Raise ValueError if a value is not of the type that its class declares for it."""
+    types = get_type_hints(known_class)
+    for name, value in values.items():
+        if not _is_of_type(value, types.get(name, np.ndarray)):
+            raise ValueError(f"{name} of {known_class.__name__} cannot be {value!r:.60}")
+
+
+def _is_of_type(value: object, expected: Any) -> bool:
+    """Return whether a value has a type as annotations declare it."""
+    origin, arguments = get_origin(expected), get_args(expected)
+    if expected is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_is_of_type(value, choice) for choice in arguments)
+    if origin is Literal:
+        return isinstance(value, str) and value in arguments
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is_of_type(entry, arguments[0]) for entry in value)
+    if origin is Mapping or expected is Mapping:
+        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    if origin is Sequence:
+        return isinstance(value, list | tuple)
+    if expected in (int, float):
+        numbers = int if expected is int else (int, float)
+        return isinstance(value, numbers) and not isinstance(value, bool)
+    return isinstance(value, origin or expected)
