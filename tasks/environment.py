@@ -114,7 +114,7 @@ def prepare_python() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     given = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
     os.environ |= {**OF_PYTHON, "PYTHONPATH": os.pathsep.join(one for one in given if os.path.abspath(one) in sys.path)}
-    os.environ.pop("NUMBA_DISABLE_JIT", None)  # the loops of kernels have no form that Python runs
+    os.environ.pop("NUMBA_DISABLE_JIT", None)  # without a compiler, a pass takes hundreds of times as long
     codecs.register_error(AS_SHOWN, _shown)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -83,7 +83,7 @@ def gemm_rate(n: int = 1200) -> float:
 
 def exponential_rate(n: int = 1024, repeats: int = 200) -> float:
     """Return the exponentials a second of one core, of values in the first-level cache."""
-    from learnkernels.kernels.compiled import exponentiate
+    from learnkernels.kernels.compiled.distances import exponentiate
 
     D, out = np.random.default_rng(0).random((1, n)), np.empty((1, 1, n))
 
@@ -180,14 +180,14 @@ def kinds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
 def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     """Return what the parts of a tile of n by n pairs cost, in seconds of one core."""
     from learnkernels import GaussianFamily
-    from learnkernels.kernels.compiled import (
+    from learnkernels.kernels.compiled.distances import (
         Differences,
         distances,
         exponentiate,
         pack_columns,
         pack_rows,
-        room,
     )
+    from learnkernels.kernels.compiled.loops import empty_vectors
     from learnkernels.kernels.engine.tiles import TileSums
 
     X, y, gammas = problem(2 * n, p, d)
@@ -197,7 +197,7 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     left, right = family.operands(A, shift), family.operands(B, shift)
     sums = TileSums(family.plan(shift), dtype, left)
     rows = pack_rows(left, dtype), pack_columns(right, dtype)
-    D, seeds = distances(A, B, "squared"), room(n * n, np.float64)[: n * n].reshape(1, n, n)
+    D, seeds = distances(A, B, "squared"), empty_vectors(n * n, np.float64)[: n * n].reshape(1, n, n)
     cases: dict[str, Callable[[], Any]] = {
         "distances and exponentials": lambda: Differences(B, "squared", gammas[:1]).fill(
             Differences(A, "squared", gammas[:1]), seeds

@@ -12,15 +12,9 @@ from numpy.typing import DTypeLike
 from scipy import sparse
 
 from ..centering import mirror
-from ..compiled import (
-    ROWS,
-    Parts,
-    as_differences,
-    lanes,
-    pack_columns,
-    pack_rows,
-    room,
-)
+from ..compiled.distances import Parts, as_differences, pack_columns, pack_rows
+from ..compiled.loops import empty_vectors, lanes
+from ..compiled.plain import ROWS
 from ..families.base import KernelFamily, Rows, TilePlan, fill_seeds, mean_row, move
 from ..families.composed import DividedFamily, divisors_for
 from ..families.distances import GaussianFamily
@@ -306,7 +300,7 @@ class PackedRows(RightSide):
             self.left(A)[0],
             self._columns,
             self._places()[0],
-            room(ROWS * self._columns.stride, self._dtype),
+            empty_vectors(ROWS * self._columns.stride, self._dtype),
             np.ascontiguousarray(given),
             np.zeros(len(given)) if w is None else w,
             wide,
@@ -339,7 +333,7 @@ def _weights(of: Combination, dtype: np.dtype[Any]) -> Weights:
 def _places(weights: Weights, columns: int, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return places to work at, for so many columns of `ROWS` rows: for what their kernel is made of, and for it."""
     size = ROWS * columns
-    return room(size * (1 + weights.n_seeds + weights.n_kept), dtype), room(size, dtype)
+    return empty_vectors(size * (1 + weights.n_seeds + weights.n_kept), dtype), empty_vectors(size, dtype)
 
 
 Shared = tuple[Combination, RowSource, list[tuple[int, int]]]

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from ..centering import Centering, center_in_place, mirror
-from ..compiled import FAST, compiled
+from ..compiled.cache import FAST, compiled
 from ..families.base import KernelFamily, Rows
 from ..families.composed import DividedFamily, divisors_for
 from ..families.feature import FeatureFamily

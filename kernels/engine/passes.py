@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..compiled import Differences, as_differences, pack_columns, pack_rows, room
+from ..compiled.distances import Differences, as_differences, pack_columns, pack_rows
+from ..compiled.loops import empty_vectors
 from ..families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
 from .tiles import TileSums, compile_tiles
 from .workers import BlockResults, RowSource, Workers
@@ -234,7 +235,9 @@ class TilePass:
         if not hasattr(own, "sums"):
             own.apart = as_differences(family.operands(X[:1], shift))  # None where seeds are not made of distances
             own.sums = TileSums(family.plan(shift), dtype, own.apart or ())
-            own.seeds = room(0 if own.apart else family.n_seeds * int(np.diff(blocks.bounds).max()) ** 2, dtype)
+            own.seeds = empty_vectors(
+                0 if own.apart else family.n_seeds * int(np.diff(blocks.bounds).max()) ** 2, dtype
+            )
         firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
         rows = blocks.read(X, firsts)
         if seconds - firsts:

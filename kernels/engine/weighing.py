@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..compiled import FAST, ROWS, Parts, Value, Vectors, compiled, emitted, make_seeds
-
-TOGETHER = 6
-"""Vectors whose chains go on side by side."""
+from ..compiled.cache import FAST, compiled
+from ..compiled.distances import Parts, make_seeds
+from ..compiled.loops import add_chain
+from ..compiled.plain import ROWS
 
 MOST_COLUMNS = 256
 """Columns that are added up at a time."""
@@ -68,29 +68,6 @@ class PackedColumns(NamedTuple):
     most: int
 
 
-@emitted
-def add_chain(
-    v: Vectors, length: Value, seeds: Value, n: Value, coefficients: Value, total: Value, kept: Value
-) -> None:
-    """Add a chain of kernels by their weights to n vectors of a total; `kept` gets what would follow the last."""
-    b, two = v.builder, v.constant(2)
-
-    def chains(on: Value, together: int) -> None:
-        e = [v.variable(v.load(seeds, on, q)) for q in range(together)]
-        sums = [v.variable(v.load(total, on, q)) for q in range(together)]
-        with v.loop(length) as k:
-            c = v.spread(coefficients, k)
-            for q in range(together):
-                x = b.load(e[q])
-                v.add_product(sums[q], c, x)
-                b.store(b.fmul(x, b.fadd(x, two)), e[q])
-        for q in range(together):
-            v.store(b.load(sums[q]), total, on, q)
-            v.store(b.load(e[q]), kept, on, q)
-
-    v.in_groups(n, TOGETHER, chains)
-
-
 @compiled()
 def add_seeds(weights: Weights, size: int, width: int, room: np.ndarray, K: np.ndarray) -> None:
     """Write the weighted sum of kernels made of seeds, which stand in a room behind its first `size` values, into K.
@@ -102,7 +79,14 @@ def add_seeds(weights: Weights, size: int, width: int, room: np.ndarray, K: np.n
     for g in range(len(weights.groups)):
         first, length, source, keep = weights.groups[g]
         at = size * (1 + source) if source >= 0 else behind + size * (-1 - source)
-        add_chain(length, (room, at), size // width, (weights.coefficients, first), K, (room, behind + size * keep))
+        add_chain(
+            length,
+            (room, at),
+            size // width,
+            (weights.coefficients, first),
+            (K, 0),
+            (room, behind + size * keep),
+        )
 
 
 @compiled()

@@ -15,10 +15,11 @@ from numbers import Integral
 from threading import Lock
 from typing import Any, Protocol
 
+import joblib
 import numpy as np
+from numba import config
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
-from ..compiled import numba_settings
 from ..families.base import Rows, move
 
 SMALL = 2048
@@ -143,9 +144,7 @@ def at_most_threads(n_jobs: int | None) -> Iterator[None]:
 
 
 def _cores() -> int:
-    from joblib import cpu_count  # here, as it takes long to load, as Numba does
-
-    return int(min(cpu_count(), numba_settings().NUMBA_NUM_THREADS))
+    return int(min(joblib.cpu_count(), config.NUMBA_NUM_THREADS))
 
 
 @contextmanager

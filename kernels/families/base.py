@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from ..compiled import Metric, distances, exponentiate
+from ..compiled.distances import Metric, distances, exponentiate
 from ..parameters import Parameterized, content
 
 Rows: TypeAlias = Any

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy import sparse
 
-from ..compiled import Differences, Metric
+from ..compiled.distances import Differences, Metric
 from ..parameters import positive_numbers
 from .base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
 

@@ -234,12 +234,14 @@ def test_packages_grow_by_decision_alone():
 PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
 """Names of Python's own library that begin with an underscore and are documented."""
 
-PRIVATE_OF_OTHERS = {
-    # Numba reads code from disk without a look at other files, whose names and emitted code it holds.
-    ("kernels/compiled.py", "_cache"),
-    ("kernels/compiled.py", "_cache_file"),
-}
+PRIVATE_OF_OTHERS: set[tuple[str, str]] = set()
 """Private names of other libraries that a file uses, with the reason."""
+
+EMITTER = "kernels/compiled/simd.py"
+"""The only file that uses internals of Numba and llvmlite; it has a version bound and a fallback."""
+
+INTERNALS = ("llvmlite", "numba.core.")
+"""Modules with the internals of the compiler, but for its events."""
 
 
 def is_private(name: str) -> bool:
@@ -277,6 +279,11 @@ def test_no_file_uses_what_is_private_in_another_library():
     ours = set().union(*map(defined_names, paths))
     used = {(path.relative_to(ROOT).as_posix(), name) for path in paths for name in private_of_others(path, ours)}
     assert used == PRIVATE_OF_OTHERS
+
+
+def test_one_file_uses_the_internals_of_the_compiler():
+    used = [(path.relative_to(ROOT).as_posix(), name) for _, path in ALL_MODULES for name in imports(path)]
+    assert {path for path, name in used if name.startswith(INTERNALS)} == {EMITTER}
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,16 @@ import sys
 from pathlib import Path
 
 import joblib
+import numpy as np
 import pytest
 
 import learnkernels
-from learnkernels.kernels import compiled
+from learnkernels.kernels.compiled.cache import NOTICE
 from learnkernels.kernels.engine.workers import available_threads
 from tests.service.kernels.test_files import output_of
 
 PACKAGE = Path(learnkernels.__file__).parent
+ROOT = Path(__file__).resolve().parents[3]
 
 FIT = """
 import learnkernels
@@ -43,13 +45,6 @@ print(one.stats.cache_path)
 # Compiled code -------------------------------------------------------------------------------------------------------
 
 
-def test_no_module_loads_the_compiler_when_it_is_imported():
-    paths = [path.relative_to(PACKAGE.parent).with_suffix("") for path in (PACKAGE / "kernels").rglob("*.py")]
-    names = [".".join(path.parts).removesuffix(".__init__") for path in paths]
-    assert "learnkernels.kernels.engine.tiles" in names
-    assert output_of(f"import sys; [__import__(name) for name in {names}]; print('numba' in sys.modules)") == "False"
-
-
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """Return the folder of a copy of the package whose folders take no file, not even one of root."""
@@ -74,25 +69,57 @@ def run(installed: Path, home: object, temporary: object, code: str) -> tuple[st
 def test_an_installation_that_is_read_only_keeps_it_in_the_folder_of_the_user(installed: Path, tmp_path: Path):
     folder, said = run(installed, tmp_path, tmp_path, CALL)
     assert folder.startswith(str(tmp_path / ".cache"))
-    assert said == compiled.NOTICE
+    assert said == NOTICE
     assert run(installed, tmp_path, tmp_path, CALL) == (folder, "")
 
 
-@pytest.mark.parametrize(("name", "value"), [("NUMBA_DISABLE_JIT", "1"), ("NUMBA_NUM_THREADS", "0")])
-def test_a_setting_of_numba_with_which_nothing_can_be_compiled_is_one_sentence(tmp_path: Path, name: str, value: str):
-    env = os.environ | {name: value, "NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", f"import numpy as np{FIT}"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].startswith(f"ValueError: {name} must be ")
+@pytest.mark.parametrize("module", ["compiled", "engine"])
+def test_the_tests_of_compiled_loops_pass_without_vector_code(tmp_path: Path, module: str):
+    env = os.environ | {"LEARNKERNELS_SIMD": "0"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'pytest'}"]
+    command.append(f"tests/unit/kernels/test_{module}.py")
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+SUMS = """
+import sys
+import numpy as np
+from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, gram_statistics
+from learnkernels.kernels.compiled import loops
+from learnkernels.kernels.engine.combination import Combination
+
+X, Y, w = np.split(np.random.default_rng(0).normal(size=(37, 7)), [4, 6], axis=1)
+family = FamilyUnion([GaussianFamily([0.25, 0.5, 2.0]), LaplacianFamily([0.5]), LaplacianFamily([0.3], norm=2)])
+statistics = gram_statistics(family, X, Y, sample_weight=np.exp(w[:, 0]))
+combined = Combination(family, np.arange(5.0), np.ones(5)).matrix(X[:9], X)
+np.savez(sys.argv[1], M=statistics.products(), a=statistics.target_products(), K=combined)
+print(loops.add_chain.__module__)
+"""
+
+
+@pytest.mark.parametrize(("name", "value"), [("LEARNKERNELS_SIMD", "0"), ("NUMBA_DISABLE_JIT", "1")])
+def test_vector_code_and_plain_loops_give_the_same_numbers(tmp_path: Path, name: str, value: str):
+    modules, sums = [], []
+    for setting in ({}, {name: value}):
+        path = tmp_path / f"{len(sums)}.npz"
+        command = [sys.executable, "-c", SUMS, str(path)]
+        done = subprocess.run(command, env=os.environ | setting, capture_output=True, text=True, check=True)
+        modules.append(done.stdout.strip().rpartition(".")[2])
+        sums.append(dict(np.load(path)))
+    assert modules == ["simd", "plain"]
+    for key, vectors in sums[0].items():
+        # Exponentials differ by two units in the last place, and sums of some hundred terms by their order.
+        np.testing.assert_allclose(sums[1][key], vectors, rtol=1e-12, atol=1e-13 * np.abs(vectors).max())
 
 
 def test_with_no_folder_to_write_to_a_fit_works_and_nothing_is_kept(installed: Path):
-    assert run(installed, "/dev/null", "/dev/null", FIT) == ("None", compiled.NOTICE)
+    assert run(installed, "/dev/null", "/dev/null", FIT) == ("None", NOTICE)
 
 
 def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(installed: Path, tmp_path: Path):
     assert [run(installed, tmp_path, tmp_path, HITS)[1][-1] for _ in range(2)] == ["0", "1"]
-    with (installed / "learnkernels" / "kernels" / "compiled.py").open("a") as emitting:
+    with (installed / "learnkernels" / "kernels" / "compiled" / "simd.py").open("a") as emitting:
         emitting.write("# changed")
     assert run(installed, tmp_path, tmp_path, HITS)[1][-1] == "0"
 

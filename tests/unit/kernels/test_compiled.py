@@ -3,12 +3,15 @@
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from learnkernels.kernels.compiled import Differences, distances, exponentiate
+from learnkernels.kernels.compiled import cache
+from learnkernels.kernels.compiled.distances import Differences, distances, exponentiate
 
 SHAPES = [(1, 1, 1), (4, 64, 3), (5, 37, 20), (9, 131, 70), (3, 2, 0)]
 """Rows, other rows and features: whole vectors and parts of them, whole runs of rows and parts."""
@@ -65,6 +68,22 @@ def test_equal_rows_are_exactly_at_zero_however_far_out():
         np.testing.assert_array_equal(np.diag(distances(X, X.copy(), metric)), 0)
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [
+        (numba, "version_info", SimpleNamespace(short=(0, 62))),
+        (numba, "version_info", SimpleNamespace(short=(1, 0))),
+        (numba.config, "DISABLE_JIT", 1),
+        (cache, "WITHOUT_SIMD", True),
+    ],
+)
+def test_vector_code_is_not_used_where_it_was_not_tested_or_is_switched_off(monkeypatch, owner, name, value):
+    monkeypatch.setattr(owner, name, value)
+    monkeypatch.delitem(sys.modules, "learnkernels.kernels.compiled.simd")
+    with pytest.raises(ImportError, match="vector code"):
+        importlib.import_module("learnkernels.kernels.compiled.simd")
+
+
 # The contents of the cache of compiled code ---------------------------------------------------------------------------
 
 
@@ -73,7 +92,7 @@ def test_code_that_was_compiled_for_a_class_of_another_name_is_not_read(tmp_path
     for name in ("Before", "After"):
         monkeypatch.delitem(sys.modules, "doubling", raising=False)
         (tmp_path / "doubling.py").write_text(
-            "from typing import NamedTuple\nfrom learnkernels.kernels.compiled import compiled\n\n"
+            "from typing import NamedTuple\nfrom learnkernels.kernels.compiled.cache import compiled\n\n"
             f"class {name}(NamedTuple):\n    number: int\n\n"
             "@compiled()\ndef double(one):\n    return 2 * one.number\n"
         )

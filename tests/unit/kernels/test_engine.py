@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnkernels import FamilyUnion, LinearFamily, gram_statistics, learn_kernel
-from learnkernels.kernels.compiled import as_differences, pack_columns, pack_rows, room
+from learnkernels.kernels.compiled.distances import as_differences, pack_columns, pack_rows
+from learnkernels.kernels.compiled.loops import empty_vectors
 from learnkernels.kernels.engine.tiles import TileSums, runs
 from learnkernels.kernels.families import CategoricalFamily, GaussianFamily, LaplacianFamily, PolynomialFamily
 from learnkernels.kernels.families.base import TilePlan, fill_seeds, sides_of_tile
@@ -53,7 +54,7 @@ def test_tiles_on_the_diagonal_are_those_that_take_no_half_from_the_other(dtype)
         X, Y, _ = problem(n, 2)
         X, Y, w = X.astype(dtype), Y.astype(dtype), np.random.default_rng(1).random(n) + 0.1 if weighted else None
         sums = TileSums(family.plan(shift), np.dtype(dtype))
-        seeds = room(n * n, dtype)[: n * n].reshape(1, n, n)
+        seeds = empty_vectors(n * n, dtype)[: n * n].reshape(1, n, n)
         fill_seeds(*sides_of_tile(family.operands, X, X, shift), seeds)
         half, whole = (sums.of(seeds, Y, Y, w, w, mirrored) for mirrored in (True, False))
         rounding = 20 * n * np.finfo(dtype).eps  # sums of n terms each, in another order
@@ -72,7 +73,7 @@ def test_seeds_made_a_few_rows_at_a_time_have_the_sums_of_those_of_a_whole_tile(
             assert not family.translation_invariant
             continue
         size = family.n_seeds * a * b
-        seeds = room(size, dtype)[:size].reshape(-1, a, b)
+        seeds = empty_vectors(size, dtype)[:size].reshape(-1, a, b)
         fill_seeds(*sides_of_tile(family.operands, A, B, shift), seeds)
         sums = TileSums(family.plan(shift), np.dtype(dtype), of[0])
         rows = pack_rows(of[0], np.dtype(dtype)), pack_columns(of[1], np.dtype(dtype))

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, learn_kernel
 from learnkernels.kernels import centering, estimators, learners, targets
-from learnkernels.kernels.compiled import as_differences
+from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import combination as combined
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, PackedRows, RightSide
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans

@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.compiled import as_differences
+from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import combination
 from learnkernels.kernels.engine.combination import Combination, PackedRows, RightSide
 from learnkernels.kernels.estimators import (

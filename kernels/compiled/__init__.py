@@ -1,0 +1,4 @@
+"""Loops compiled by Numba: how they are compiled and cached, the innermost ones, and distances of rows.
+
+Imports: nothing of kernels.
+"""

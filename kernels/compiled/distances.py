@@ -1,0 +1,293 @@
+"""Distances of rows and their exponentials, from differences: exact zeros for equal rows, no digits lost.
+
+The rows of one side are laid out as *panels*, a few vectors of rows side by side. A few rows of the other side at a
+time go against a panel: each number that is read serves several pairs, whose sums stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from .cache import compiled
+from .loops import PANEL_VECTORS, empty_vectors, lanes, write_differences, write_exponentials
+from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED
+
+Metric: TypeAlias = Literal["squared", "euclidean", "cityblock", "differing"]
+
+CODES = {"squared": SQUARED, "euclidean": SQUARED, "cityblock": CITYBLOCK, "differing": DIFFERING}
+"""What is added for each feature, by the name of a metric."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Rows of one side whose distances, feature by feature, some base kernels start from.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (a, d)
+    metric : {"squared", "euclidean", "cityblock", "differing"}
+    gammas : tuple of float
+        Factors of the exponentials of the distances.
+    weights : ndarray of shape (d,) or None
+        See `distances`.
+    """
+
+    rows: np.ndarray
+    metric: Metric
+    gammas: tuple[float, ...]
+    weights: np.ndarray | None = None
+
+    @property
+    def n_seeds(self) -> int:
+        """Number of exponentials."""
+        return len(self.gammas)
+
+    def __getitem__(self, rows: slice) -> Differences:
+        return replace(self, rows=self.rows[rows])
+
+    def fill(self, left: Differences, out: np.ndarray) -> None:
+        """Write ``exp(-gamma D) - 1`` of the `distances` D of other rows from these, shape (n, a, b), in C order.
+
+        There is one matrix per gamma; without gammas the distances themselves are written, shape (1, a, b).
+        """
+        dtype = out.dtype
+        parts = Parts.of([self], dtype)
+        strip = empty_vectors(ROWS * rounded_up(len(self.rows), parts.across), dtype)
+        write_seeds(pack_rows([left], dtype), pack_columns([self], dtype), parts, strip, out)
+
+
+def as_differences(operands: Sequence[object]) -> list[Differences] | None:
+    """Return the operands of families that all start from differences; None if any does not."""
+    differences = [operand for operand in operands if isinstance(operand, Differences)]
+    return differences if len(differences) == len(operands) else None
+
+
+class Parts(NamedTuple):
+    """How seeds are made: the distances of a few parts of rows, which stand one after the other in flat arrays.
+
+    Of n rows in all, panels included, part f begins at ``n before[f]``. Positions have one entry more than there are
+    parts; without parts, seeds are not made of distances.
+
+    Attributes
+    ----------
+    d, code : ndarray of int of shape (n_parts,)
+        Number of features, and a code of `CODES`.
+    rooted : ndarray of bool of shape (n_parts,)
+        Whether seeds are made of the roots of the distances.
+    before, seeds : ndarray of int of shape (n_parts + 1,)
+        Number of features, and of seeds, of the parts before.
+    gammas, weights : ndarray
+        Factors of all seeds, and weights of all features, of the dtype of the rows.
+    width, across : int
+        Values of a vector, and rows of a panel, see `panel_rows`.
+    """
+
+    d: np.ndarray
+    code: np.ndarray
+    rooted: np.ndarray
+    before: np.ndarray
+    seeds: np.ndarray
+    gammas: np.ndarray
+    weights: np.ndarray
+    width: int
+    across: int
+
+    @classmethod
+    def of(cls, differences: Sequence[Differences], dtype: np.dtype) -> Parts:
+        """Return the parts of some operands, in a precision."""
+        n_features = [part.rows.shape[1] for part in differences]
+        gammas = [gamma for part in differences for gamma in part.gammas]
+        weights = [np.ones(part.rows.shape[1]) if part.weights is None else part.weights for part in differences]
+        return cls(
+            d=np.array(n_features, dtype=np.intp),
+            code=np.array([CODES[part.metric] for part in differences], dtype=np.intp),
+            rooted=np.array([part.metric == "euclidean" for part in differences], dtype=bool),
+            before=_starts(n_features),
+            seeds=_starts([len(part.gammas) for part in differences]),
+            gammas=np.array(gammas, dtype=dtype),
+            weights=np.concatenate([*weights, np.zeros(0)]).astype(dtype),
+            width=lanes(dtype),
+            across=panel_rows(dtype),
+        )
+
+
+def pack_rows(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+    """Return the rows of all parts as the left side of tiles, flat."""
+    return np.concatenate([np.asarray(part.rows, dtype=dtype).ravel() for part in differences])
+
+
+def pack_columns(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+    """Return the rows of all parts as the right side of tiles, flat.
+
+    Panels of `panel_rows` rows follow each other, each feature by feature; zeros replace missing rows.
+    """
+    across = panel_rows(dtype)
+    packed = []
+    for part in differences:
+        n_rows, d = part.rows.shape
+        n_padded = rounded_up(n_rows, across)
+        padded = np.zeros((n_padded, d), dtype=dtype)
+        padded[:n_rows] = part.rows
+        packed.append(padded.reshape(n_padded // across, across, d).transpose(0, 2, 1).ravel())
+    return np.concatenate(packed)
+
+
+def _starts(sizes: Sequence[int]) -> np.ndarray:
+    """Return where parts of these sizes begin, one after the other, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+
+
+def panel_rows(dtype: np.dtype) -> int:
+    """Return the number of rows that are laid side by side: a few vectors."""
+    return PANEL_VECTORS * lanes(dtype)
+
+
+def rounded_up(n: int, step: int) -> int:
+    """Return the smallest multiple of `step` that is not below n."""
+    return -(-n // step) * step
+
+
+def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the distances between the rows of two matrices, shape (a, b).
+
+    Parameters
+    ----------
+    A, B : ndarray of shape (a, d) and (b, d)
+        Of float64 or float32. Not modified.
+    metric : {"squared", "euclidean", "cityblock", "differing"}
+        Squared Euclidean distances, their roots, sums of absolute differences, or of the weights of the features that
+        differ.
+    weights : ndarray of shape (d,), optional
+        For "differing"; ones by default.
+
+    Notes
+    -----
+    O(a b d).
+    """
+    out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
+    Differences(B, metric, (), weights).fill(Differences(A, metric, (), weights), out[None])
+    return out
+
+
+def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:
+    """Write ``exp(-gamma D) - 1`` into `out`, shape (n, a, b), in C order; `D`, not negative, is not modified."""
+    values = np.ascontiguousarray(D, dtype=out.dtype).ravel()
+    width = lanes(out.dtype)
+    spare = empty_vectors(2 * width, out.dtype)
+    exponentiate_values(values, np.asarray(gammas, dtype=out.dtype), width, spare, out)
+
+
+@compiled()
+def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, out: np.ndarray) -> None:
+    """Write the seeds of all pairs of rows, or without seeds the distances, into `out`, shape (n, a, b).
+
+    A, B and parts are as for `make_seeds`, of one part; `strip` is a place for `ROWS` rows of distances.
+    """
+    _, a, b = out.shape
+    flat = out.reshape(-1)
+    d = parts.d[0]
+    width = parts.width
+    panels = -(-b // parts.across)
+    stride = panels * parts.across
+    whole = b // width * width
+    for i in range(0, a, ROWS):
+        rows = min(ROWS, a - i)
+        fill_strip(A, i * d, rows, B, 0, panels, 0, parts, strip)
+        for r in range(rows):
+            at = r * stride
+            to = (i + r) * b
+            if len(parts.gammas) == 0:
+                for j in range(b):
+                    flat[to + j] = strip[at + j]
+            for k in range(len(parts.gammas)):
+                factor = -parts.gammas[k]
+                write_exponentials((strip, at), factor, (flat, k * a * b + to), whole // width)
+                if whole < b:  # beyond the last value there may be another row
+                    write_exponentials((strip, at + whole), factor, (strip, rows * stride), 1)
+                    for j in range(b - whole):
+                        flat[k * a * b + to + whole + j] = strip[rows * stride + j]
+
+
+@compiled()
+def fill_strip(
+    A: np.ndarray, at: int, rows: int, B: np.ndarray, first: int, panels: int, f: int, parts: Parts, strip: np.ndarray
+) -> None:
+    """Write the distances of up to `ROWS` rows, which begin at a place, from those of some panels into a strip.
+
+    The panels begin at `first`, and both are of part `f`; else as `make_seeds`.
+    """
+    d = parts.d[f]
+    code = parts.code[f]
+    stride = panels * parts.across
+    weights = parts.weights[parts.before[f] : parts.before[f] + d]
+    for p in range(panels):
+        right = (B, first + p * parts.across * d)
+        to = p * parts.across
+        if rows == ROWS:
+            write_differences(ROWS, code, (A, at), right, d, weights, (strip, to), stride)
+        else:
+            for r in range(rows):
+                write_differences(1, code, (A, at + r * d), right, d, weights, (strip, r * stride + to), stride)
+    if parts.rooted[f]:
+        for j in range(rows * stride):
+            strip[j] = sqrt(strip[j])
+
+
+@compiled()
+def make_seeds(
+    A: np.ndarray,
+    a: int,
+    i: int,
+    rows: int,
+    B: np.ndarray,
+    b: int,
+    panel: int,
+    panels: int,
+    parts: Parts,
+    out: np.ndarray,
+) -> None:
+    """Write the seeds of up to `ROWS` rows with some panels, behind the distances of one part.
+
+    Parameters
+    ----------
+    A, B : ndarray
+        Rows of all parts, of the left side `pack_rows`, of the right one `pack_columns`.
+    a, b : int
+        Number of rows of either side, on the right one with the rows that fill the last panel.
+    i, rows : int
+        The first of the rows, and their number.
+    panel, panels : int
+        The first of the panels, and their number.
+    parts : Parts
+        How seeds are made.
+    out : ndarray of shape (1 + n_seeds, rows, panels across), flat
+        Written to.
+    """
+    size = rows * panels * parts.across
+    for f in range(len(parts.d)):
+        d = parts.d[f]
+        before = parts.before[f]
+        fill_strip(A, a * before + i * d, rows, B, b * before + panel * parts.across * d, panels, f, parts, out)
+        for s in range(parts.seeds[f], parts.seeds[f + 1]):
+            write_exponentials((out, 0), -parts.gammas[s], (out, size * (1 + s)), size // parts.width)
+
+
+@compiled()
+def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, spare: np.ndarray, out: np.ndarray) -> None:
+    """Write the exponentials of some values, shape (n,), into `out`, n values per gamma; `spare` is for two vectors."""
+    flat = out.reshape(-1)
+    size = len(D)
+    whole = size // width * width
+    rest = size - whole
+    for n in range(rest):
+        spare[n] = D[whole + n]
+    for k in range(len(gammas)):
+        write_exponentials((D, 0), -gammas[k], (flat, k * size), size // width)
+        write_exponentials((spare, 0), -gammas[k], (spare, width), 1)
+        for n in range(rest):
+            flat[k * size + whole + n] = spare[width + n]

@@ -1,0 +1,600 @@
+"""The innermost loops of `plain` as vector instructions, which this file alone writes, in LLVM's language.
+
+Left to itself the compiler uses half the width of many CPUs' vectors, keeps too few sums in registers, and vectorizes
+no loop across kernels: a pass over tiles takes 6 to 14 times as long. The code is the same for every CPU: vectors that
+a CPU lacks become several vectors that it has. `plain` documents each loop and its arguments.
+
+All uses of internals of Numba and llvmlite are in this file. Outside of `TESTED_NUMBA` its import fails, and `loops`
+takes the plain loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from math import factorial, log
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from llvmlite.binding import get_process_triple
+from numba.core import cgutils, types
+from numba.core.codegen import get_host_cpu_features
+from numba.extending import intrinsic
+
+from .cache import WITHOUT_SIMD
+from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED
+
+TESTED_NUMBA = (0, 63), (0, 69)
+"""Releases of Numba from the first, and before the second, whose internals are as they are used here."""
+
+if WITHOUT_SIMD or numba.config.DISABLE_JIT or not TESTED_NUMBA[0] <= numba.version_info.short < TESTED_NUMBA[1]:
+    raise ImportError(f"the vector code is switched off, or not tested with Numba {numba.__version__}")
+
+Value = Any
+"""A value of the code that is written: the result of an instruction."""
+
+
+def _vector_registers() -> tuple[int, int]:
+    """Return the bytes of a vector of the CPU that code is compiled for, and the number of its vector registers."""
+    features = numba.config.CPU_FEATURES
+    if features is None:
+        features = get_host_cpu_features()
+    if "+avx512f" in features:
+        return 64, 32
+    if get_process_triple().startswith(("aarch64", "arm64")):
+        return 16, 32
+    if "+avx2" in features:
+        return 32, 16
+    return 16, 16
+
+
+VECTOR_BYTES, N_REGISTERS = _vector_registers()
+
+if N_REGISTERS == 32:
+    PANEL_VECTORS = 4
+    CHAIN_LENGTHS: tuple[int, ...] = (10, 5, 2, 1)
+    LONGEST_RUN = 5
+else:
+    PANEL_VECTORS = 2
+    CHAIN_LENGTHS = (5, 3, 2, 1)
+    LONGEST_RUN = 3
+
+EXPONENTIAL_VECTORS = 4
+"""Vectors whose exponentials are taken side by side."""
+
+CHAIN_VECTORS = 6
+"""Vectors whose chains of kernels are made side by side."""
+
+LEAST_EXPONENT = -40.0
+"""Where the exponential less one is minus one up to rounding."""
+
+LOG_2 = {
+    52: (float.fromhex("0x1.62e42fefa3800p-1"), float.fromhex("0x1.ef35793c76730p-45")),
+    23: (float.fromhex("0x1.62e4p-1"), float.fromhex("0x1.7f7d1cf79abcap-20")),
+}
+"""The logarithm of two in two parts, by the digits of a value: whole multiples of the first have no rounding."""
+
+
+def lanes(dtype: np.dtype[Any]) -> int:
+    """Return the number of values of a vector."""
+    return VECTOR_BYTES // dtype.itemsize
+
+
+def emitted(write: Callable[..., None]) -> Callable[..., None]:
+    """Return a function for compiled code whose instructions the given one writes.
+
+    That is called with `Vectors` of the dtype of the first array, then with each argument: the pointer to the first
+    value of an array, or to the value at a place ``(array, position)``, or a number.
+
+    Notes
+    -----
+    The loops become a function of their own in the compiled code: no other values take their registers.
+    """
+
+    def define(_: Any, *kinds: Any) -> Any:
+        return types.void(*kinds), partial(_call_emitted, write)
+
+    define.__name__ = write.__name__
+    define.__signature__ = signature(write)  # type: ignore[attr-defined]
+    return intrinsic(define)
+
+
+def _call_emitted(
+    write: Callable[..., None], context: Any, builder: Any, signature: Any, arguments: Sequence[Value]
+) -> Value:
+    """Write a call of a function, and the function itself where the module does not have it."""
+    pointers = [
+        _as_pointer(context, builder, kind, value) for kind, value in zip(signature.args, arguments, strict=True)
+    ]
+    dtype = next(_array_type(kind).dtype for kind in signature.args if isinstance(_array_type(kind), types.Array))
+    name = f"{write.__name__}.{dtype}"
+    function = builder.module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in pointers])
+        function = ir.Function(builder.module, kind, name)
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        inner_builder = ir.IRBuilder(function.append_basic_block("entry"))
+        write(Vectors(inner_builder, dtype), *function.args)
+        inner_builder.ret_void()
+    builder.call(function, pointers)
+    return context.get_dummy_value()
+
+
+def _array_type(kind: Any) -> Any:
+    """Return the type of the array of a place; another type as it is."""
+    return kind[0] if isinstance(kind, types.containers.Tuple) else kind
+
+
+def _as_pointer(context: Any, builder: Any, kind: Any, value: Value) -> Value:
+    """Return the pointer to the values of an array or a place; a number as it is."""
+    if isinstance(kind, types.containers.Tuple):
+        start = _as_pointer(context, builder, kind[0], builder.extract_value(value, 0))
+        return builder.gep(start, [builder.extract_value(value, 1)])
+    if isinstance(kind, types.Array):
+        return context.make_array(kind)(context, builder, value).data
+    return value
+
+
+class Vectors:
+    """Writes code on vectors of float64 or float32 at places in flat arrays.
+
+    Parameters
+    ----------
+    builder : IRBuilder
+        Of the function that is written.
+    dtype : Float
+        Numba's type of the values.
+    """
+
+    def __init__(self, builder: Any, dtype: Any) -> None:
+        self.builder = builder
+        self.lanes = VECTOR_BYTES * 8 // dtype.bitwidth
+        self.is_double = dtype.bitwidth == 64
+        self.number = ir.DoubleType() if self.is_double else ir.FloatType()
+        self.digits = 52 if self.is_double else 23
+        self.vector = ir.VectorType(self.number, self.lanes)
+        self.double = ir.VectorType(ir.DoubleType(), self.lanes)
+        self.bits = ir.VectorType(ir.IntType(dtype.bitwidth), self.lanes)
+
+    def constant(self, value: float) -> Value:
+        """Return a vector of one number."""
+        return ir.Constant(self.vector, [ir.Constant(self.number, float(value))] * self.lanes)
+
+    def whole(self, value: int) -> Value:
+        """Return a vector of one whole number, of the bits of a value."""
+        return ir.Constant(self.bits, [self.bits.element(value)] * self.lanes)
+
+    @contextmanager
+    def loop(self, n: Value) -> Iterator[Value]:
+        """Write a loop over n steps; gives the step."""
+        with cgutils.for_range(self.builder, n) as loop:
+            yield loop.index
+
+    def in_groups(self, n: Value, size: int, write: Callable[[Value, int], None]) -> None:
+        """Write loops over n vectors, `size` at a time, then the rest one by one; `write` takes place and number."""
+        build = self.builder
+        n_groups = build.sdiv(n, self.place(size))
+        with self.loop(n_groups) as step:
+            write(build.mul(step, self.place(size * self.lanes)), size)
+        done = build.mul(n_groups, self.place(size))
+        with self.loop(build.sub(n, done)) as step:
+            write(build.mul(build.add(done, step), self.place(self.lanes)), 1)
+
+    def cases(self, value: Value, writers: dict[int, Callable[[], None]]) -> None:
+        """Write code for some values of a number, and no code for other values."""
+        end = self.builder.append_basic_block("end")
+        switch = self.builder.switch(value, end)
+        for number, write in writers.items():
+            block = self.builder.append_basic_block("case")
+            switch.add_case(self.place(number), block)
+            self.builder.position_at_end(block)
+            write()
+            self.builder.branch(end)
+        self.builder.position_at_end(end)
+
+    def pair_of(self, first: Value, n_seconds: int, second: Value) -> Value:
+        """Return a number for `cases` by two numbers: ``first n_seconds + second``."""
+        return self.builder.add(self.builder.mul(first, self.place(n_seconds)), second)
+
+    def place(self, n: int) -> Value:
+        """Return a number of values or vectors."""
+        return ir.IntType(64)(n)
+
+    def plus(self, place: Value, n: int) -> Value:
+        """Return the place n vectors on."""
+        if n == 0:
+            return place
+        return self.builder.add(place, self.place(n * self.lanes))
+
+    def _at(self, base: Value, place: Value, kind: Any) -> Value:
+        return self.builder.bitcast(self.builder.gep(base, [place]), kind.as_pointer())
+
+    def load(self, base: Value, place: Value, n: int = 0) -> Value:
+        """Return the vector at a place, or n vectors on."""
+        value = self.builder.load(self._at(base, self.plus(place, n), self.vector))
+        value.align = 8 if self.is_double else 4
+        return value
+
+    def store(self, value: Value, base: Value, place: Value, n: int = 0) -> None:
+        """Write a vector to a place, or n vectors on."""
+        pointer = self._at(base, self.plus(place, n), value.type)
+        self.builder.store(value, pointer, align=8 if value.type.element == ir.DoubleType() else 4)
+
+    def spread(self, base: Value, place: Value) -> Value:
+        """Return a vector of the one value at a place."""
+        return self.splat(self.builder.load(self.builder.gep(base, [place])))
+
+    def splat(self, value: Value) -> Value:
+        """Return a vector of one value."""
+        undefined = ir.Constant(ir.VectorType(value.type, self.lanes), ir.Undefined)
+        first = self.builder.insert_element(undefined, value, ir.IntType(32)(0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(first, undefined, zeros)
+
+    def variable(self, value: Value) -> Value:
+        """Return a variable with a first value, in a register where there is one."""
+        variable = cgutils.alloca_once(self.builder, value.type)
+        self.builder.store(value, variable)
+        return variable
+
+    def zeros(self) -> Value:
+        """Return a variable whose first value is a vector of zeros."""
+        return self.variable(self.constant(0))
+
+    def add(self, variable: Value, value: Value) -> None:
+        """Add a vector to a variable."""
+        self.builder.store(self.builder.fadd(self.builder.load(variable), value), variable)
+
+    def add_product(self, variable: Value, x: Value, y: Value) -> None:
+        """Add the product of two vectors to a variable."""
+        self.builder.store(self.fused(x, y, self.builder.load(variable)), variable)
+
+    def fused(self, x: Value, y: Value, z: Value) -> Value:
+        """Return ``x y + z``, in one step where the CPU has it."""
+        return self.builder.fadd(self.builder.fmul(x, y, flags=("contract",)), z, flags=("contract",))
+
+    def add_to_sums(self, variable: Value, sums: Value, place: Value, n: int) -> None:
+        """Add a variable to the float64 sums at a place, or n vectors on."""
+        value = self.builder.load(variable)
+        if not self.is_double:
+            value = self.builder.fpext(value, self.double)
+        before = self.builder.load(self._at(sums, self.plus(place, n), self.double))
+        before.align = 8
+        self.store(self.builder.fadd(before, value), sums, place, n)
+
+    def within(self, first: Value, n: Value) -> Value:
+        """Return which values of a vector are among the first n, where `first` values come before the vector."""
+        kind = ir.VectorType(ir.IntType(64), self.lanes)
+        positions = ir.Constant(kind, [ir.IntType(64)(lane) for lane in range(self.lanes)])
+        return self.builder.icmp_signed("<", positions, self.splat(self.builder.sub(n, first)))
+
+    def absolute(self, x: Value) -> Value:
+        """Return absolute values."""
+        bits_without_sign = self.digits + (11 if self.is_double else 8)
+        bits = self.builder.and_(self.builder.bitcast(x, self.bits), self.whole(2**bits_without_sign - 1))
+        return self.builder.bitcast(bits, self.vector)
+
+    def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
+        r"""Return :math:`e^x - 1` of vectors of values that are not positive, to two units in the last place.
+
+        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the first bracket a polynomial. Each
+        step is written for all vectors before the next one, as each waits for the last.
+        """
+        build = self.builder
+        digits = self.digits
+        least = self.constant(LEAST_EXPONENT)
+        xs = [build.select(build.fcmp_ordered("<", x, least), least, x) for x in xs]  # which leaves NaN
+        # A number plus this one has the nearest whole number in its last bits.
+        rounder = self.constant(1.5 * 2.0**digits)
+        high, low = LOG_2[digits]
+        rounded = [self.fused(x, self.constant(1 / log(2)), rounder) for x in xs]
+        k = [build.fsub(m, rounder) for m in rounded]
+        r = [self.fused(n, self.constant(-high), x) for n, x in zip(k, xs, strict=True)]
+        r = [self.fused(n, self.constant(-low), x) for n, x in zip(k, r, strict=True)]
+        one = self.whole((1023 if self.is_double else 127) << digits)
+        exponents = [build.shl(build.bitcast(m, self.bits), self.whole(digits)) for m in rounded]
+        powers = [build.bitcast(build.add(exponent, one), self.vector) for exponent in exponents]
+        polynomials = self._polynomials(r)
+        return [
+            self.fused(power, polynomial, build.fsub(power, self.constant(1)))
+            for power, polynomial in zip(powers, polynomials, strict=True)
+        ]
+
+    def _polynomials(self, rs: Sequence[Value]) -> list[Value]:
+        """Return ``e^r - 1`` for r within half of log 2 of zero, from sums of even and of odd powers side by side."""
+        squares = [self.builder.fmul(r, r) for r in rs]
+        degree = 13 if self.is_double else 7
+        odd = [self.constant(1 / factorial(degree))] * len(rs)
+        even = [self.constant(1 / factorial(degree - 1))] * len(rs)
+        for power in range(degree - 2, 1, -2):
+            for half, exponent in ((odd, power), (even, power - 1)):
+                coefficient = self.constant(1 / factorial(exponent))
+                half[:] = [self.fused(p, square, coefficient) for p, square in zip(half, squares, strict=True)]
+        sums = [self.fused(o, r, e) for o, r, e in zip(odd, rs, even, strict=True)]
+        return [self.fused(square, q, r) for square, q, r in zip(squares, sums, rs, strict=True)]
+
+
+@emitted
+def write_differences(
+    v: Vectors,
+    rows: Value,
+    code: Value,
+    left: Value,
+    right: Value,
+    d: Value,
+    weights: Value,
+    out: Value,
+    stride: Value,
+) -> None:
+    """Write the distances of some rows from those of a panel."""
+    build = v.builder
+
+    def loops(n_rows: int, kind: int) -> None:
+        sums = {(r, q): v.zeros() for r in range(n_rows) for q in range(PANEL_VECTORS)}
+        with v.loop(d) as c:
+            place = build.mul(c, v.place(PANEL_VECTORS * v.lanes))
+            ys = [v.load(right, place, q) for q in range(PANEL_VECTORS)]
+            weight = v.spread(weights, c) if kind == DIFFERING else None
+            for r in range(n_rows):
+                x = v.spread(left, build.add(build.mul(v.place(r), d), c))
+                for q, y in enumerate(ys):
+                    if kind == DIFFERING:
+                        differs = build.fcmp_unordered("!=", x, y)
+                        v.add(sums[r, q], build.select(differs, weight, v.constant(0)))
+                        continue
+                    difference = build.fsub(x, y)
+                    if kind == SQUARED:
+                        v.add_product(sums[r, q], difference, difference)
+                    else:
+                        v.add(sums[r, q], v.absolute(difference))
+        for (r, q), total in sums.items():
+            v.store(build.load(total), out, build.mul(v.place(r), stride), q)
+
+    kinds = (SQUARED, CITYBLOCK, DIFFERING)
+    shapes = [(n_rows, kind) for n_rows in (ROWS, 1) for kind in kinds]
+    v.cases(
+        v.pair_of(rows, len(kinds), code),
+        {len(kinds) * n_rows + kind: partial(loops, n_rows, kind) for n_rows, kind in shapes},
+    )
+
+
+@emitted
+def write_exponentials(v: Vectors, distances: Value, factor: Value, out: Value, n: Value) -> None:
+    """Write ``exp(factor D) - 1`` of n vectors."""
+    build = v.builder
+    scale = v.splat(factor)
+
+    def write(place: Value, size: int) -> None:
+        xs = [build.fmul(scale, v.load(distances, place, q)) for q in range(size)]
+        for q, value in enumerate(v.exponentials_less_one(xs)):
+            v.store(value, out, place, q)
+
+    v.in_groups(n, EXPONENTIAL_VECTORS, write)
+
+
+@emitted
+def add_chain(
+    v: Vectors, length: Value, seeds: Value, n: Value, coefficients: Value, total: Value, following: Value
+) -> None:
+    """Add a chain of kernels by their weights to n vectors of a total."""
+    build = v.builder
+    two = v.constant(2)
+
+    def write(place: Value, size: int) -> None:
+        kernels = [v.variable(v.load(seeds, place, q)) for q in range(size)]
+        sums = [v.variable(v.load(total, place, q)) for q in range(size)]
+        with v.loop(length) as k:
+            coefficient = v.spread(coefficients, k)
+            for q in range(size):
+                x = build.load(kernels[q])
+                v.add_product(sums[q], coefficient, x)
+                build.store(build.fmul(x, build.fadd(x, two)), kernels[q])
+        for q in range(size):
+            v.store(build.load(sums[q]), total, place, q)
+            v.store(build.load(kernels[q]), following, place, q)
+
+    v.in_groups(n, CHAIN_VECTORS, write)
+
+
+@emitted
+def make_kernels(
+    v: Vectors,
+    length: Value,
+    weighted: Value,
+    seeds: Value,
+    strip: Value,
+    step: Value,
+    columns: Value,
+    offsets: Value,
+    roots: Value,
+    root: Value,
+    row_sums: Value,
+    following: Value,
+) -> None:
+    """Write a chain of kernels of some columns of one row into a strip, and add their row sums."""
+    build = v.builder
+    one_vector = v.place(v.lanes)
+
+    def chain(n: int, has_weights: bool) -> None:
+        totals = [v.zeros() for _ in range(n)]
+        own_offsets = [v.spread(offsets, v.place(k)) for k in range(n)]
+        two = v.constant(2)
+        zero = v.constant(0)
+        row_root = v.splat(root)
+
+        def make(i: Value, mask: Value | None) -> None:
+            """Write the kernels of one vector of columns; zeros where the mask is false."""
+            place = build.mul(i, one_vector)
+            kernel = v.load(seeds, place)
+            to = build.mul(i, step)
+            if has_weights:
+                column_root = v.load(roots, place)
+                both_roots = build.fmul(row_root, column_root)
+            for k in range(n):
+                value = build.fadd(kernel, own_offsets[k])
+                if has_weights:
+                    value = build.fmul(value, both_roots)
+                if mask is not None:
+                    value = build.select(mask, value, zero)
+                v.store(value, strip, to, k)
+                if has_weights:
+                    v.add_product(totals[k], value, column_root)
+                else:
+                    v.add(totals[k], value)
+                kernel = build.fmul(kernel, build.fadd(kernel, two))
+            v.store(kernel, following, place)
+
+        n_full = build.sdiv(columns, one_vector)
+        rest = build.srem(columns, one_vector)
+        with v.loop(n_full) as i:
+            make(i, None)
+        with v.loop(build.sdiv(build.add(rest, v.place(v.lanes - 1)), one_vector)):  # once, or not at all
+            make(n_full, v.within(build.mul(n_full, one_vector), columns))
+        for k in range(n):
+            v.add_to_sums(totals[k], row_sums, v.place(0), k)
+
+    shapes = [(n, has_weights) for n in CHAIN_LENGTHS for has_weights in (False, True)]
+    v.cases(
+        v.pair_of(length, 2, weighted),
+        {2 * n + has_weights: partial(chain, n, has_weights) for n, has_weights in shapes},
+    )
+
+
+@emitted
+def make_target(
+    v: Vectors,
+    weighted: Value,
+    row_targets: Value,
+    column_targets: Value,
+    target_step: Value,
+    n_outputs: Value,
+    strip: Value,
+    step: Value,
+    vectors: Value,
+    roots: Value,
+    root: Value,
+) -> None:
+    """Write the target kernel of some columns of one row into a strip, and with weights the row's root behind it."""
+    build = v.builder
+    row_root = v.splat(root)
+
+    def target(has_weights: bool) -> None:
+        with v.loop(vectors) as i:
+            place = build.mul(i, v.place(v.lanes))
+            to = build.mul(i, step)
+            total = v.zeros()
+            with v.loop(n_outputs) as c:
+                column_target = v.load(column_targets, build.add(place, build.mul(c, target_step)))
+                v.add_product(total, v.spread(row_targets, c), column_target)
+            product = build.load(total)
+            if has_weights:
+                product = build.fmul(product, build.fmul(row_root, v.load(roots, place)))
+                v.store(row_root, strip, to, 1)
+            v.store(product, strip, to)
+
+    v.cases(weighted, {0: partial(target, False), 1: partial(target, True)})
+
+
+@emitted
+def add_triangle(
+    v: Vectors,
+    size: Value,
+    weighted: Value,
+    strip: Value,
+    target: Value,
+    step: Value,
+    rows: Value,
+    vectors: Value,
+    products: Value,
+    p: Value,
+    target_products: Value,
+    column_sums: Value,
+) -> None:
+    """Add the products of a few kernels with each other and with the target kernel, and their column sums."""
+    build = v.builder
+
+    def triangle(n: int, has_weights: bool) -> None:
+        pairs = {(k, l): v.zeros() for k in range(n) for l in range(k + 1)}
+        with_target = [v.zeros() for _ in range(n)]
+        place = v.variable(v.place(0))
+        with v.loop(vectors) as i:
+            sums = [v.zeros() for _ in range(n)]
+            with v.loop(rows):
+                here = build.load(place)
+                target_kernel = v.load(target, here)
+                if has_weights:
+                    row_root = v.load(target, here, 1)
+                kernels: list[Value] = []
+                for k in range(n):
+                    x = v.load(strip, here, k)
+                    kernels.append(x)
+                    if has_weights:
+                        v.add_product(sums[k], x, row_root)
+                    else:
+                        v.add(sums[k], x)
+                    v.add_product(with_target[k], x, target_kernel)
+                    for l in range(k + 1):
+                        v.add_product(pairs[k, l], x, kernels[l])
+                build.store(build.add(here, step), place)
+            for k in range(n):
+                v.add_to_sums(sums[k], column_sums, build.mul(i, build.mul(p, v.place(v.lanes))), k)
+        _add_products(v, pairs, products, p)
+        for k in range(n):
+            v.add_to_sums(with_target[k], target_products, v.place(0), k)
+
+    shapes = [(n, has_weights) for n in range(1, LONGEST_RUN + 1) for has_weights in (False, True)]
+    v.cases(
+        v.pair_of(size, 2, weighted),
+        {2 * n + has_weights: partial(triangle, n, has_weights) for n, has_weights in shapes},
+    )
+
+
+@emitted
+def add_rectangle(
+    v: Vectors,
+    n_left: Value,
+    n_right: Value,
+    left: Value,
+    right: Value,
+    step: Value,
+    count: Value,
+    products: Value,
+    p: Value,
+) -> None:
+    """Add the products of a few kernels with a few others."""
+    build = v.builder
+
+    def rectangle(m: int, n: int) -> None:
+        pairs = {(k, l): v.zeros() for k in range(m) for l in range(n)}
+        with v.loop(count) as i:
+            place = build.mul(i, step)
+            right_kernels = [v.load(right, place, l) for l in range(n)]
+            for k in range(m):
+                x = v.load(left, place, k)
+                for l in range(n):
+                    v.add_product(pairs[k, l], x, right_kernels[l])
+        _add_products(v, pairs, products, p)
+
+    n_sizes = LONGEST_RUN + 1
+    v.cases(
+        v.pair_of(n_left, n_sizes, n_right), {n_sizes * m + n: partial(rectangle, m, n) for m, n in _sizes_of_runs()}
+    )
+
+
+def _sizes_of_runs() -> list[tuple[int, int]]:
+    """Return the possible sizes of a run of kernels and of a run before it: all runs have about equal sizes."""
+    shortest = LONGEST_RUN // 2 + 1
+    return [(m, n) for n in range(shortest, LONGEST_RUN + 1) for m in (n - 1, n) if m >= shortest]
+
+
+def _add_products(v: Vectors, pairs: dict[tuple[int, int], Value], products: Value, p: Value) -> None:
+    """Add variables, by row and column, to products of p kernels."""
+    build = v.builder
+    for (k, l), total in pairs.items():
+        row = build.mul(build.mul(v.place(k), p), v.place(v.lanes))
+        v.add_to_sums(total, products, row, l)
