@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..centering import Centering
 from ..engine.workers import at_most_threads
-from ..families import FeatureFamily
 from ..families.base import KernelFamily, Rows, as_rows, distinct_rows, drawn_rows, squared_distances
 from ..families.distances import GaussianFamily
 from ..files import Savable
@@ -39,17 +38,12 @@ from ..parameters import (
 )
 from ..predictors import as_predictor
 from ..statistics.gram import Normalization, require_normalization
-from ..statistics.sampled import require_sample, sample_statistics
+from ..statistics.sampled import sample_statistics
 from ..tables import EncodingReport, TableEncoding, is_table, shares_by_column
 from ..tables.encoding import ColumnTypes
 from ..tables.reading import read_columns
 from ..targets import Target, Task
-
-MOST_ROWS = 20_000
-"""Rows up to which a pass over all pairs of them is made without a warning: ten seconds or so."""
-
-SEARCHED_ROWS = 5_000
-"""Default number of rows for finding base kernels: of rfm where there are more rows, of others by `MOST_ROWS`."""
+from .sampling import BANDWIDTH_ROWS, Sampling, kernel_rows
 
 AUTO = "auto"
 """The learner that is chosen by what is given: `default_learner`."""
@@ -70,9 +64,6 @@ CHUNK_BYTES = 1 << 26
 
 MOST_CHUNK_ROWS = 1 << 13
 """Most new rows taken at once."""
-
-SAMPLE_ROWS = 1024
-"""Most distinct rows whose distances give the default bandwidths."""
 
 MOST_SORTED = 1 << 14
 """Most rows that are sorted to find distinct ones for the default bandwidths."""
@@ -115,6 +106,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     weights_: np.ndarray = field(init=False)
     alignment_: float = field(init=False)
     family_: KernelFamily = field(init=False)
+    sampling_: Sampling = field(init=False)
     n_features_in_: int = field(init=False)
     table_: TableEncoding | None = field(init=False)
     _linear: LinearScores = field(init=False)
@@ -233,54 +225,27 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _learn(
         self, X: Rows, target: Target, C: float, seed: int, sample_weight: np.ndarray | None = None
     ) -> LearnedKernel:
-        """Return the kernel learned from rows or a sample of them."""
-        learner, centering = self._checked_learner(X, target.task), Centering.of(self.centering)
+        """Return the kernel learned from rows or a sample of them, and keep the numbers of rows."""
+        learner = self._checked_learner(X, target.task)
+        centering = Centering.of(self.centering)
         self.learner_reason_ = learner_reason(self.learner, self.family, X, learner.name)
-        given = copy(self.family)  # which a search may change
-        family = default_family(X) if given is None and learner.takes_family else given
+        family = copy(self.family)  # which a search may change
+        if family is None and learner.takes_family:
+            family = default_family(X)
         learner.check(family, sample_weight, centering)
-        sample = self._checked_sample(learner, X.shape[0], sample_weight is not None)
-        options: dict[str, Any] = {
-            "C": C,
-            "normalize": self.normalize,
-            "centering": centering,
-        }
-        if sample is None:
+        m = X.shape[0]
+        n_kernel_rows = kernel_rows(self.sample, learner, self.family, m, sample_weight is not None)
+        self.sampling_ = Sampling.of(learner, self.family, m, n_kernel_rows)
+        options: dict[str, Any] = {"C": C, "normalize": self.normalize, "centering": centering}
+        if n_kernel_rows == m:
             return learn_from_rows(learner, family, X, target, sample_weight, **options)
         if isinstance(learner, KernelSearchLearner):
-            require_sample(sample)
-            rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, seed)
-            return learner.learn_from_rows(X, target, [C], rows)[0]
+            return learner.learn_from_rows(X, target, [C], drawn_rows(m, n_kernel_rows, seed))[0]
         assert family is not None  # checked
         family.check_rows(X)
         keep_origin = not learner.centered or not centering.subtracts
-        statistics = sample_statistics(family, X, target.Y, sample=sample, seed=seed, keep_origin=keep_origin)
+        statistics = sample_statistics(family, X, target.Y, sample=n_kernel_rows, seed=seed, keep_origin=keep_origin)
         return learn_from_statistics(learner, family, X, statistics, target=target, **options)
-
-    def _checked_sample(self, learner: Learner, m: int, weighted: bool) -> Literal["auto"] | int | None:
-        """Return how many rows the kernel is learned from, None for all; warn where a default limits them."""
-        features = isinstance(self.family, FeatureFamily)
-        why = (
-            "rows have weights"
-            if weighted
-            else "statistics of rank-one features cost less than a sample"
-            if features
-            else None
-        )
-        if self.sample not in (None, "all") and not (features and self.sample == "auto"):
-            if why:
-                raise ValueError(f"sample must be None where {why}, got {self.sample!r}; learn from all rows.")
-            return cast(Any, self.sample)
-        if learner.sampled_by_default and self.sample is None and not weighted and m > SEARCHED_ROWS:
-            return "auto"  # which searches fewer rows yet
-        if m <= MOST_ROWS or self.sample == "all" or (features and learner.two_stage):
-            return None
-        if why:
-            cost = "a matrix of all pairs of them may be formed" if features else "a pass goes over all pairs of them"
-            warn_of_rows(m, f"as {why}, {cost}; sample='all' says that this is meant")
-            return None
-        warn_of_rows(m, "the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no")
-        return "auto"
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
         """Return the learner; ValueError for one that is unknown, learns no kernel, or does not support these rows."""
@@ -449,11 +414,6 @@ def warn_of_cells(sentences: Sequence[str]) -> None:
         warn_caller(f"{sentence}.")
 
 
-def warn_of_rows(m: int, what: str) -> None:
-    """Warn of many rows, and of the sample that is drawn."""
-    warn_caller(f"X has {m:,} rows, more than {MOST_ROWS:,}: {what}.")
-
-
 def chunk_rows_for(m: int) -> int:
     """Return how many new rows are predicted at once by an estimator of m training rows.
 
@@ -500,7 +460,7 @@ def default_family(X: Rows) -> GaussianFamily:
 
     Notes
     -----
-    The median is that of all pairs among at most `SAMPLE_ROWS` distinct rows, drawn with a fixed seed. Of more than
+    The median is that of all pairs among at most `BANDWIDTH_ROWS` distinct rows, drawn with a fixed seed. Of more than
     `MOST_SORTED` distinct rows that many are drawn beforehand, in the order of one random sum of the features of each.
     O(m d + m log m), of sparse rows as many flops as there are values.
 
@@ -525,8 +485,8 @@ def default_family(X: Rows) -> GaussianFamily:
             f"X must hold at least two different rows to choose bandwidths by, got {m} equal ones; give "
             "features that vary, or a family."
         )
-    if len(first) > SAMPLE_ROWS:
-        first = first[np.sort(np.random.default_rng(0).choice(len(first), SAMPLE_ROWS, replace=False))]
+    if len(first) > BANDWIDTH_ROWS:
+        first = first[np.sort(np.random.default_rng(0).choice(len(first), BANDWIDTH_ROWS, replace=False))]
     with np.errstate(over="ignore", invalid="ignore"):
         D = squared_distances(X[first], X[first])[np.triu_indices(len(first), 1)]
     D = D[D > 0]

@@ -41,6 +41,7 @@ from .base import (
     require_precision,
     within_n_jobs,
 )
+from .sampling import Sampling
 
 WORK_OF_HELD_OUT = 0.5
 """Work of conjugate gradients that begin without some rows, in units of that of all at once, in addition to it."""
@@ -167,69 +168,97 @@ class SupervisedLearner(KernelLearner):
             n = following
         return self._fit_rows(X, y, weights, m, seed)
 
-    def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, of: int, seed: int) -> Self:
-        """Learn the kernel, then the predictor, on all or some `of` the rows."""
-        begun, target, value = time.perf_counter(), self._encoded(y), self._C()
-
-        def say(text: str) -> None:
-            if self.verbose:
-                print(f"{type(self).__name__}, {time.perf_counter() - begun:.1f} s: {text}", flush=True)  # noqa: T201
-
-        def progress(step: int, residual: float) -> None:
-            if step % STEPS == 0:
-                say(f"{step} steps to a relative residual of {residual:.1e}")
-
-        say(f"{len(y):,} of {of:,} rows")
-        if value == "auto":
-            value, own = 1.0, self._checked_learner(X, target.task).predictor
-            if own is not None:  # what suits base kernels of equal weights
-                some = drawn_rows(len(y), MOST_ROWS, seed)
-                family = default_family(X[some]) if self.family is None else self.family
-                options: dict[str, Any] = {"normalize": self.normalize, "centering": self.centering}
-                unif = learn_kernel("unif", family, X[some], target.values[some], task=target.task, **options)
-                training = TrainingSet.of(unif, None, np.arange(len(some)))
-                value = best_C(training, target.take(some), as_predictor(own), seed)
-        kernel = self._learn(X, target, value, seed, weights)
-        say(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
+    def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, n_all: int, seed: int) -> Self:
+        """Learn the kernel, then the predictor, on all or some of the rows."""
+        log = FitLog(type(self).__name__, self.verbose)
+        log.write(f"{len(y):,} of {n_all:,} rows")
+        target = self._encoded(y)
+        C = self._C()
+        if C == "auto":
+            C = self._best_C_of_equal_weights(X, target, seed)
+        kernel = self._learn(X, target, C, seed, weights)
+        log.write(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels")
         self.n_samples_fit_ = len(y)
-        training = TrainingSet.of(kernel, X, np.arange(len(y)), None, progress if self.verbose else None)
-        self._fit_predictor(training, y, seed)
-        say(f"{self.predictor_} is fitted")
+        progress = log.write_step if self.verbose else None
+        self._fit_predictor(TrainingSet.of(kernel, X, np.arange(len(y)), None, progress), y, seed)
+        log.write(f"{self.predictor_} is fitted; {self.sampling_}")
         return self
+
+    def _best_C_of_equal_weights(self, X: Rows, target: Target, seed: int) -> float:
+        """Return the C that a one-stage learner learns with, which suits equal weights; 1 for other learners."""
+        predictor = self._checked_learner(X, target.task).predictor
+        if predictor is None:
+            return 1.0
+        rows = drawn_rows(len(target), MOST_ROWS, seed)
+        family = default_family(X[rows]) if self.family is None else self.family
+        kernel = learn_kernel(
+            "unif",
+            family,
+            X[rows],
+            target.values[rows],
+            task=target.task,
+            normalize=self.normalize,
+            centering=self.centering,
+        )
+        training = TrainingSet.of(kernel, None, np.arange(len(rows)))
+        return best_C(training, target.take(rows), as_predictor(predictor), seed)
 
     def _fit_predictor(self, training: TrainingSet, y: np.ndarray, seed: int) -> Self:
         """Choose and fit the predictor on a learned kernel, and its C where that is left to the data."""
-        target, kernel, value = self._encoded(y), training.kernel, self._C()
-        learned_for = kernel.C
-        if value == "auto" and learned_for is not None:
-            value = learned_for
-        if learned_for is not None and not np.isclose(learned_for, value, rtol=1e-9, atol=0):
+        target = self._encoded(y)
+        kernel = training.kernel
+        C = self._C()
+        if C == "auto":
+            self.sampling_ = replace(self.sampling_, C=min(len(y), MOST_ROWS))
+            if kernel.C is not None:
+                C = kernel.C
+        if kernel.C is not None and not np.isclose(kernel.C, C, rtol=1e-9, atol=0):
             raise ValueError(
-                f"the kernel was learned with C = {learned_for:g}, and the estimator has {value:g} (C, "
+                f"the kernel was learned with C = {kernel.C:g}, and the estimator has {C:g} (C, "
                 "or 1 / alpha); give it that of the kernel."
             )
         predictor = as_predictor(self.predictor)
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=seed)
-        learner, holds_out = as_learner(kernel.learner), self._holds_out
-        fits = 1.0 + WORK_OF_HELD_OUT * holds_out
+        learner = as_learner(kernel.learner)
+        fits = 1.0 + WORK_OF_HELD_OUT * self._holds_out
         choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
-        predictor, self.predictor_reason_ = choice.predictor, choice.reason
+        predictor = choice.predictor
         self.predictor_ = predictor.name
+        self.predictor_reason_ = choice.reason
         with blas_threads_for(len(target)):
-            if value == "auto":
+            if C == "auto":
                 with blas_threads_for(min(len(target), MOST_ROWS)):
-                    value = best_C(training, target, predictor, seed)
-            self.C_ = float(value)
+                    C = best_C(training, target, predictor, seed)
+            self.C_ = float(C)
             path = predictor.fit(training, target, [self.C_], fine=True)
             assert path.kernel is not None
             set_coefficients(self, path.kernel, *path.coefficients())
             for name in ("calibration_", "residuals_"):
                 self.__dict__.pop(name, None)
-            if holds_out:
+            if self._holds_out:
                 assert path.held_out is not None
                 self._take_held_out(training, target, predictor, *path.held_out())
         return self
+
+
+class FitLog:
+    """The lines that `verbose` prints during one fit."""
+
+    def __init__(self, estimator: str, is_printed: bool) -> None:
+        self.estimator = estimator
+        self.is_printed = is_printed
+        self.started = time.perf_counter()
+
+    def write(self, text: str) -> None:
+        """Print a line with the seconds since the start, if lines are requested."""
+        if self.is_printed:
+            print(f"{self.estimator}, {time.perf_counter() - self.started:.1f} s: {text}", flush=True)  # noqa: T201
+
+    def write_step(self, step: int, residual: float) -> None:
+        """Print a line on some of the steps of an iteration."""
+        if step % STEPS == 0:
+            self.write(f"{step} steps to a relative residual of {residual:.1e}")
 
 
 def _has_probabilities(estimator: KernelLearningClassifier) -> bool:
@@ -278,7 +307,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
         learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
-        "auto" and warns. The predictor is fitted on all training rows.
+        "auto" and warns; rfm takes 5,000 of more rows. The predictor is fitted on all training rows. See `sampling_`.
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None
@@ -344,6 +373,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Inferred column types of a table, with the features that they became; None for rows of numbers.
     relevance_ : dict of str to float
         How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
+    sampling_ : Sampling
+        Numbers of training rows that each step of the fit used; ``print(model.sampling_)`` shows them in one line.
     n_samples_fit_ : int
         Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
     n_features_in_ : int
@@ -580,7 +611,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
         learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
-        "auto" and warns. The predictor is fitted on all training rows.
+        "auto" and warns; rfm takes 5,000 of more rows. The predictor is fitted on all training rows. See `sampling_`.
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None
@@ -639,6 +670,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Inferred column types of a table, with the features that they became; None for rows of numbers.
     relevance_ : dict of str to float
         How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
+    sampling_ : Sampling
+        Numbers of training rows that each step of the fit used; ``print(model.sampling_)`` shows them in one line.
     n_samples_fit_ : int
         Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
     n_features_in_ : int
@@ -737,6 +770,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         some = drawn_rows(X.shape[0], FEW_ROWS, seed)
         family = default_family(X[some]) if self.family is None else self.family
         kernel = learn_kernel("unif", family, X[some], np.arange(len(some)) * 1.0, task="regression")
+        self.sampling_ = Sampling(len(y), len(some))
         first = np.atleast_1d(y[0])
         self.predictor_, self.predictor_reason_, self.C_ = "krr", "", 1.0
         set_coefficients(self, kernel, np.zeros((len(some), len(first))), first)
@@ -928,6 +962,7 @@ def fit_on_kernel(
     estimator.n_features_in_ = d
     estimator.n_samples_fit_ = len(rows)
     estimator.table_ = None
+    estimator.sampling_ = Sampling(len(rows), len(kernel.rows))
     seed = estimator._draw_seed()
     estimator.learner_reason_ = learner_reason(estimator.learner, estimator.family, kernel.X, kernel.learner)
     if kernel.sample_weight is not None:

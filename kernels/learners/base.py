@@ -463,11 +463,13 @@ class JointLearner(Learner):
 class KernelSearchLearner(Learner):
     """Base of learners that find their own base kernels in a continuous family.
 
-    A subclass has `find`; with a `predictor`, it learns again for each regularization.
+    A subclass has `find`; with a `predictor`, it learns again for each regularization. Its `row_limits` are the most
+    rows of a search that give medians of distances, and units of base kernels.
     """
 
     needs = "the rows"
     takes_family = False
+    row_limits: ClassVar[dict[str, int]] = {}
 
     @abstractmethod
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:

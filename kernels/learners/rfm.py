@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ..search.metric import (
     COMBINED_KERNELS,
     COMPONENTS,
     KINDS,
+    MEDIAN_ROWS,
+    UNIT_ROWS,
     UNSUPERVISED,
     Examples,
     FeatureColumns,
@@ -112,6 +114,7 @@ class RFM(KernelSearchLearner):
     name = "rfm"
     takes_weights = sampled_by_default = True
     suited = "krr"
+    row_limits: ClassVar = {"medians": MEDIAN_ROWS, "units": UNIT_ROWS}
     summary = "Gaussian and Laplacian kernels in metrics learned from gradients (AGOP)"
     source = "Radhakrishnan et al. 2024, with JMLR 2012"
 

@@ -16,13 +16,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
-import learnkernels.kernels.estimators.base
+import learnkernels.kernels.estimators.sampling
+import learnkernels.kernels.estimators.supervised
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.estimators import fit_on_kernel
+from learnkernels.kernels.estimators.sampling import Sampling
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.files import from_bytes, to_bytes
-from learnkernels.kernels.learners import NKRR, LpKRR, Lq, learn_from_statistics
+from learnkernels.kernels.learners import NKRR, RFM, LpKRR, Lq, learn_from_statistics
 from learnkernels.kernels.predictors import Auto, Nystrom
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
@@ -144,8 +146,8 @@ def test_n_jobs_bounds_the_threads_of_fits_and_predictions():
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     """Rows that are more than the estimators learn a kernel from without being asked."""
-    monkeypatch.setattr(learnkernels.kernels.estimators.base, "MOST_ROWS", 300)
-    monkeypatch.setattr("learnkernels.kernels.statistics.sampled.SAMPLE_ROWS", 256)
+    monkeypatch.setattr(learnkernels.kernels.estimators.sampling, "MOST_ROWS", 300)
+    monkeypatch.setattr("learnkernels.kernels.estimators.sampling.SAMPLE_ROWS", 256)
     return rows(360)
 
 
@@ -175,7 +177,7 @@ def test_features_are_never_sampled_and_a_matrix_of_their_rows_is_told_of(many):
 
 
 def test_base_kernels_of_many_rows_are_found_on_some_and_all_train_the_predictor(monkeypatch, many):
-    monkeypatch.setattr(learnkernels.kernels.estimators.base, "SEARCHED_ROWS", 260)
+    monkeypatch.setattr(learnkernels.kernels.estimators.sampling, "SEARCHED_ROWS", 260)
     y, new = numbers(many), rows(100, seed=1)
     unasked = KernelLearningRegressor(alpha=0.01).fit(many, y)  # without a word: rfm searches fewer rows yet
     asked, whole = (KernelLearningRegressor(alpha=0.01, sample=by).fit(many, y) for by in ("auto", "all"))
@@ -184,6 +186,24 @@ def test_base_kernels_of_many_rows_are_found_on_some_and_all_train_the_predictor
     assert unasked.score(new, numbers(new)) > 0.9 * whole.score(new, numbers(new))
     searched = KernelLearningRegressor(learner="ca", alpha=0.01, sample=256).fit(many[:310], y[:310])
     assert len(searched.dual_coef_) == 310
+
+
+def test_a_fit_reports_the_rows_of_each_step(monkeypatch, many, capsys):
+    monkeypatch.setattr(learnkernels.kernels.estimators.sampling, "SEARCHED_ROWS", 260)
+    y = numbers(many)
+    for model, expected in (
+        (KernelLearningRegressor(learner=RFM(search_rows=100)), Sampling(360, 260, 100, 100, 100, C=360)),
+        (KernelLearningRegressor(FAMILY, sample=300), Sampling(360, 300, C=360)),
+        (KernelLearningRegressor(FAMILY, sample="all", alpha=0.1), Sampling(360, 360)),
+        (KernelLearningRegressor(learner="l2-krr", sample="auto"), Sampling(360, 256, medians=360, C=360)),
+    ):
+        assert model.set_params(verbose=True).fit(many, y).sampling_ == expected
+        assert str(expected) in capsys.readouterr().out
+    assert str(Sampling(40_000, 5_000, C=1_500)) == "40,000 rows, of which kernel 5,000, C 1,500"
+    kernel = learn_kernel("unif", FAMILY, many[:50], y[:50])
+    assert fit_on_kernel(KernelLearningRegressor(FAMILY, "unif", alpha=0.1), kernel, y, many).sampling_ == Sampling(
+        360, 50
+    )
 
 
 def test_what_an_automatic_learner_stands_for_is_said():
@@ -293,7 +313,7 @@ def fit_in_a_search(model, X, y):
 def test_warnings_of_a_fit_point_to_the_caller(fit, model, y, said, monkeypatch):
     monkeypatch.setattr(learnkernels.kernels.estimators.supervised, "FIRST_ROWS", 20)
     if said == "more than 20":
-        monkeypatch.setattr(learnkernels.kernels.estimators.base, "MOST_ROWS", 20)
+        monkeypatch.setattr(learnkernels.kernels.estimators.sampling, "MOST_ROWS", 20)
         model = clone(model).set_params(family=FamilyUnion([FeatureFamily(3), FAMILY]), sample=None)
     with pytest.warns((UserWarning, ConvergenceWarning), match=said) as caught:
         fit(clone(model), X, y)

@@ -73,9 +73,10 @@ FORBIDDEN_MODULES = {"time", "datetime", "os", "pathlib", "io", "shutil", "subpr
 FORBIDDEN_CALLS = {"print", "open", "input", "exec", "eval"}
 FORBIDDEN_ATTRIBUTES = {"environ", "getenv", "seed", "set_printoptions"}
 
-# What is compiled may have to be kept in a folder of this user's, which is looked at before anything there is trusted.
+# Compiled code is cached by a digest of source files, and a variable of the environment replaces vector code.
 EXCEPTIONS = {"dates.py": {"import datetime"}, "reading.py": {"import narwhals"}}
-EXCEPTIONS |= {"compiled.py": {"import llvmlite", "import os"}, "workers.py": {"import os"}}
+EXCEPTIONS |= {"cache.py": {"environ", "import os", "import pathlib"}, "simd.py": {"import llvmlite"}}
+EXCEPTIONS["workers.py"] = {"import os"}
 EXCEPTIONS["supervised.py"] = {"import time", "print"}  # time_limit and verbose
 EXCEPTIONS["files.py"] = {"import os", "import pathlib"}  # the one file that is saved or loaded
 EXCEPTIONS["model.py"] = {"import os"}  # the type of a path
