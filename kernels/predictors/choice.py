@@ -229,45 +229,73 @@ class Auto(Predictor):
         return chosen.fit(training, target, grid, fine=fine)
 
     def choose(self, problem: PredictionProblem) -> PredictorChoice:
-        """Return the predictor for a problem, and why it is that one; ValueError for a learner's own that is none."""
+        """Return the predictor for a problem, with the reason; ValueError if the learner names no exact predictor."""
         self.check(problem.task)
-        m, own, candidates = problem.n_rows, problem.own or problem.suited or DEFAULTS[problem.task], self.candidates()
-        fitting = {name: one for name, one in candidates.items() if not one.by_rows and problem.task in one.tasks}
-        rough, on_landmarks = (one for one in candidates.values() if one.by_rows)
-        if own not in fitting:
+        exact = self._exact_predictor(problem)
+        m = problem.n_rows
+        is_single_svm = exact.one_vs_one and problem.single
+        reads_in_place = is_single_svm and not problem.indefinite and m > EXACT_ROWS
+        fits_indicators = is_single_svm and problem.own is None and m > SINGLE_ROWS
+        takes_conjugate_gradients = self._takes_conjugate_gradients(problem, exact, fits_indicators)
+        n_matrices = SINGLE_MATRICES if reads_in_place else EXACT_MATRICES
+        matrix_bytes = n_matrices * 8 * m**2
+        most_rows = EXACT_ROWS
+        if reads_in_place or fits_indicators:
+            most_rows = SINGLE_ROWS
+        elif takes_conjugate_gradients:
+            most_rows = RIDGE_ROWS if problem.single else RIDGES_ROWS
+
+        rows = f"{m:,} training rows"
+        memory = f"the {_size(self.memory)} there are"
+        if m <= most_rows and matrix_bytes <= self.memory:
+            reason = f"exact: the matrices of {rows} take {_size(matrix_bytes)} of {memory}"
+            return PredictorChoice(exact, f"{exact.name}, {reason}")
+        if problem.power:
+            return PredictorChoice(exact, f"{exact.name}, exact: the kernel is a power, which landmarks do not serve")
+        too_large = f"{rows} are more than the {most_rows:,} up to which their matrix is factorized"
+        if matrix_bytes > self.memory:
+            too_large = f"the matrices of {rows} would take {_size(matrix_bytes)}, with {memory}"
+        candidates = self.candidates()
+        if takes_conjugate_gradients:
+            if STEPS * m**2 * _flops_of_pair(problem) <= CONJUGATE_FLOPS:
+                reason = f"conjugate gradients on all pairs of rows: {too_large}"
+                return PredictorChoice(candidates[ConjugateGradients.name], f"{ConjugateGradients.name}, {reason}")
+            too_large += ", and passes over all pairs of rows too long"
+        reason = f"landmarks in place of all rows: {too_large}"
+        return PredictorChoice(candidates[Nystrom.name], f"{Nystrom.name}, {reason}")
+
+    def _exact_predictor(self, problem: PredictionProblem) -> Predictor:
+        """Return the predictor of the learner, or that of the task, which forms the matrix of all rows."""
+        name = problem.own or problem.suited or DEFAULTS[problem.task]
+        exact = {
+            candidate.name: candidate
+            for candidate in self.candidates().values()
+            if not candidate.by_rows and problem.task in candidate.tasks
+        }
+        if name not in exact:
             raise ValueError(
-                f"the learner's own predictor must be {' or '.join(fitting)} for a {problem.task}, got {own!r}; "
+                f"the learner's own predictor must be {' or '.join(exact)} for a {problem.task}, got {name!r}; "
                 "correct the predictor, or the tasks, of its class, or name another predictor than auto."
             )
-        exact = fitting[own]
-        ridge_rows = RIDGE_ROWS if problem.single else RIDGES_ROWS
-        alone = exact.one_vs_one and problem.single and not problem.indefinite and m > EXACT_ROWS
-        matrices = (SINGLE_MATRICES if alone else EXACT_MATRICES) * 8 * m**2
-        rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
-        held = 8 * m * (2 * sketched(m) + 6 * problem.n_columns)
-        labeled = exact.one_vs_one and problem.own is None and problem.single and m > SINGLE_ROWS
-        asked = self.landmarks is not None or self.loss != "squared"  # of landmarks
-        asked = asked and problem.task == "classification" and problem.own is None
-        conjugate = (exact.loss == "squared" or labeled) and held <= self.memory
-        conjugate = conjugate and not (problem.indefinite or problem.power or asked)
-        most = SINGLE_ROWS if alone or labeled else ridge_rows if conjugate else EXACT_ROWS
-        if m <= most and matrices <= self.memory:
-            return PredictorChoice(exact, f"{own}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
-        if problem.power:
-            return PredictorChoice(exact, f"{own}, exact: the kernel is a power, which landmarks do not serve")
-        too_large = (
-            f"the matrices of {rows} would take {_size(matrices)}, with {room}"
-            if matrices > self.memory
-            else f"{rows} are more than the {most:,} up to which their matrix is factorized"
-        )
-        flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
-        flops = problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))
-        if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS:
-            reason = f"{rough.name}, conjugate gradients on all pairs of rows: {too_large}"
-            return PredictorChoice(rough, reason)
-        pairs = ", and passes over all pairs of rows too long" if conjugate else ""
-        reason = f"{on_landmarks.name}, landmarks in place of all rows: {too_large}{pairs}"
-        return PredictorChoice(on_landmarks, reason)
+        return exact[name]
+
+    def _takes_conjugate_gradients(self, problem: PredictionProblem, exact: Predictor, fits_indicators: bool) -> bool:
+        """Return whether conjugate gradients solve about the same problem, and their preconditioner fits the memory."""
+        if problem.indefinite or problem.power:
+            return False
+        requests_landmarks = self.landmarks is not None or self.loss != "squared"
+        if requests_landmarks and problem.task == "classification" and problem.own is None:
+            return False
+        if exact.loss != "squared" and not fits_indicators:
+            return False
+        m = problem.n_rows
+        return 8 * m * (2 * sketched(m) + 6 * problem.n_columns) <= self.memory
+
+
+def _flops_of_pair(problem: PredictionProblem) -> float:
+    """Return the work of one step of conjugate gradients per pair of rows."""
+    flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
+    return problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))
 
 
 def _size(n_bytes: float) -> str:
@@ -314,36 +342,59 @@ def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> 
     the grid. Both take one Gram matrix of a kernel that has seen all rows. Copies of a row are left out together. A
     Cholesky factor for each ridge that is tried.
     """
-    more = max(1.0, on.n_rows / MOST_ROWS)
+    sample_ratio = max(1.0, on.n_rows / MOST_ROWS)
     if on.n_rows > MOST_ROWS:
-        some = drawn_rows(on.n_rows, MOST_ROWS, seed)
-        on, target = on.subset(some), target.take(some)
+        sample = drawn_rows(on.n_rows, MOST_ROWS, seed)
+        on = on.subset(sample)
+        target = target.take(sample)
     kernel = on.whole_kernel()
     K, _ = usable_gram(kernel)
-    squared = target.task == "regression" or predictor.loss == "squared"
-    X, weights = on.take()[0], kernel.sample_weight
-    if squared:
-        first, _, Y, weights = distinct_examples(X, target.Y, weights)
-        gram, centering = K[np.ix_(first, first)], kernel.gram_centering
-        decided = target.task == "classification" and (getattr(predictor, "tolerance", None) or 0.0) >= ROUGH
-        least = LEAST_DECIDED if decided else LEAST if predictor.by_rows else 0.0
-        ridges = [ridge for ridge in RIDGES[::-1] if ridge >= least]
+    X, _ = on.take()
+    weights = kernel.sample_weight
+    if target.task == "classification" and predictor.loss != "squared":
+        errors = _errors(K, target, weights, assign_calibration_folds(X, target.values), kernel.centering)
+        _, position = best_on_grid(errors[None], smooth=True)
+        return GRID[position]
+    least_ridge = 0.0
+    if predictor.by_rows:
+        least_ridge = LEAST
+        tolerance = getattr(predictor, "tolerance", None)
+        if target.task == "classification" and tolerance is not None and tolerance >= ROUGH:
+            least_ridge = LEAST_DECIDED
+    ridges = [ridge for ridge in reversed(RIDGES) if ridge >= least_ridge]
+    first, _, Y, weights = distinct_examples(X, target.Y, weights)
+    gram = K[np.ix_(first, first)]
+    step = len(first) // FEW_ROWS
+    start = None
+    if step > 1:
+        some = slice(None, None, step)
+        some_weights = None if weights is None else weights[some]
+        few = _best_ridge(gram[some, some], Y[some], some_weights, target.task, kernel.gram_centering, ridges)
+        start = few * step**-GROWTH
+    ridge = _best_ridge(gram, Y, weights, target.task, kernel.gram_centering, ridges, start)
+    return sample_ratio**GROWTH / ridge
 
-        def best(step: int, near: float | None) -> float:
-            some = slice(None, None, step)
-            w = None if weights is None else weights[some]
-            path = LeaveOneOut(centering.gram(gram[some, some], w), Y[some], w, centering)
-            if target.task == "regression":
-                return path.best(ridges, near).ridge
-            shares = Y[some] if Y.shape[1] > 1 else np.column_stack([1.0 - Y[some], 1.0 + Y[some]]) / 2.0
-            return path.best(ridges, near, lambda one: calibrated_log_loss(Y[some] - one.residuals, shares, w)).ridge
 
-        step = len(first) // FEW_ROWS
-        near = best(step, None) * step**-GROWTH if step > 1 else None
-        return more**GROWTH / best(1, near)
-    errors = _errors(K, target, weights, assign_calibration_folds(X, target.values), kernel.centering)
-    _, position = best_on_grid(errors[None], smooth=True)
-    return GRID[position]
+def _best_ridge(
+    K: np.ndarray,
+    Y: np.ndarray,
+    weights: np.ndarray | None,
+    task: Task,
+    centering: Centering,
+    ridges: Sequence[float],
+    start: float | None = None,
+) -> float:
+    """Return the ridge with the least leave-one-out error, or for classes the least calibrated log loss.
+
+    The search begins at a ridge that is close to the best, if there is one.
+    """
+    path = LeaveOneOut(centering.gram(K, weights), Y, weights, centering)
+    if task == "regression":
+        return path.best(ridges, start).ridge
+    shares = Y
+    if Y.shape[1] == 1:
+        shares = np.column_stack([1.0 - Y, 1.0 + Y]) / 2.0
+    return path.best(ridges, start, lambda fit: calibrated_log_loss(Y - fit.residuals, shares, weights)).ridge
 
 
 def _errors(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -541,79 +541,117 @@ class SplitHalf:
     """
 
     def __init__(self, train: Examples, test: Examples, columns: FeatureColumns, rounds: Iterator[Round]) -> None:
-        self.train, self.test, self.columns = train, test, columns
-        self._positions: dict[str, int] = {}  # of the ridge that was best for the choice before of a kind
-        self._sums: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = {}  # of rounds, in many choices
-        self._further, self.rounds, self.alignments = rounds, dict[int, Round](), list[float]()
+        self.train = train
+        self.test = test
+        self.columns = columns
+        self.rounds: dict[int, Round] = {}
+        self.alignments: list[float] = []
+        self._unlearned_rounds = rounds
+        self._last_ridges: dict[str, int] = {}  # positions among the ridges, by kind of base kernels
+        self._sums: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = {}  # by round and kind, of many choices
 
     def learn(self, number: int) -> None:
         """Learn rounds up to a number."""
         while number not in self.rounds:
-            of = next(self._further)
-            self.rounds[of.number] = of
-            if of.number != UNSUPERVISED:
+            learned = next(self._unlearned_rounds)
+            self.rounds[learned.number] = learned
+            if learned.number != UNSUPERVISED:
                 others = self.test.X[:, self.columns.others]
-                self.alignments.append(of.alignment(others, self.test.Y, self.test.w))
+                self.alignments.append(learned.alignment(others, self.test.Y, self.test.w))
 
     def errors(self, choices: Sequence[KernelChoice]) -> np.ndarray:
         """Return the weighted sums of squared test errors, of equal weights, by choice.
 
-        Each choice has the ridge with which it errs least on these rows, searched from that of the choice before of
-        its kind.
+        Each choice has the ridge with the least error on these rows, searched from that of the choice before of its
+        kind.
         """
         errors = []
         for choice in choices:
-            sums = [self._of_round(number, choice.kind) for number in choice.rounds]
+            sums = [self._sums_of_round(number, choice.kind) for number in choice.rounds]
             if len(self.columns.codes):
-                sums.append(self._of_codes)
-            K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
-            errors.append(self._least_error(K, cross, choice.kind))
+                sums.append(self._sums_of_codes)
+            K = np.sum([among for among, _ in sums], axis=0)
+            cross = np.sum([between for _, between in sums], axis=0)
+            regressions = HalfRegressions(K, cross, self.train, self.test)
+            best = least_along(regressions.error, len(regressions.ridges), self._last_ridges.get(choice.kind))
+            self._last_ridges[choice.kind] = best
+            errors.append(regressions.error(best))
         return np.array(errors)
-
-    def _least_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
-        """Return the error of the ridge regression with the ridge that predicts best; a Cholesky factor a ridge."""
-        w, centered = self.train.w, center_gram(K, self.train.w)
-        roots = np.ones((len(K), 1)) if w is None else np.sqrt(w)[:, None]
-        ridges, rooted = ridges_of(centered, w), weighted_by_roots(centered, w)
-        Y = roots * (self.train.Y - mean_over(self.train.Y, w))
-
-        @cache
-        def error(position: int) -> float:
-            factor = cholesky(rooted.copy(), ridges[position])
-            if factor is None:
-                return np.inf
-            alpha = roots * cho_solve(factor, Y, check_finite=False)
-            intercept = mean_over(self.train.Y - K @ alpha, w)
-            squared = np.square(self.test.Y - cross @ alpha - intercept).sum(axis=1)
-            return float(squared.sum() if self.test.w is None else self.test.w @ squared)
-
-        self._positions[kind] = least_along(error, len(ridges), self._positions.get(kind))
-        return error(self._positions[kind])
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a of base kernels of unit trace on the rows that were not used to learn their metrics."""
-        X, Y, w = self.test.X, self.test.Y, self.test.w
+        X = self.test.X
+        w = self.test.w
         family, _ = self.columns.union(choice.metrics(self.rounds.values()), self.test, choice.kind)
         rows = np.empty((family.n_kernels, len(X) ** 2))
         for k, K in enumerate(family.tile(X, X)):
-            rows[k] = weighted_by_roots(center_gram(K / (1.0 - grand_mean(K, w) or 1.0), w), w).ravel()
-        centered = Y - mean_over(Y, w)
-        centered = centered if w is None else centered * np.sqrt(w)[:, None]
+            trace = 1.0 - grand_mean(K, w)
+            rows[k] = weighted_by_roots(center_gram(K / (trace or 1.0), w), w).ravel()
+        centered = self.test.Y - mean_over(self.test.Y, w)
+        if w is not None:
+            centered = centered * np.sqrt(w)[:, None]
         return rows @ rows.T, rows @ (centered @ centered.T).ravel()
 
-    def _of_round(self, number: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    def _sums_of_round(self, number: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """Return the sum of base kernels of unit trace among training rows, and between test and training rows."""
         if (number, kind) not in self._sums:
-            X, w = self.train.X[:, self.columns.others], self.train.w
-            family = FamilyUnion([one.base_kernels(X, w, KINDS[kind])[0] for one in self.rounds[number].metrics])
+            X = self.train.X[:, self.columns.others]
+            w = self.train.w
+            metrics = self.rounds[number].metrics
+            family = FamilyUnion([metric.base_kernels(X, w, KINDS[kind])[0] for metric in metrics])
             units = unit_weights(family, X, w)
             others = self.test.X[:, self.columns.others]
             self._sums[number, kind] = summed(family, units, X, X), summed(family, units, others, X)
         return self._sums[number, kind]
 
     @cached_property
-    def _of_codes(self) -> tuple[np.ndarray, np.ndarray]:
+    def _sums_of_codes(self) -> tuple[np.ndarray, np.ndarray]:
         codes = self.columns.codes
         family = FamilyUnion([CategoricalFamily([EQUAL])] * len(codes), codes[:, None].tolist())
         units = unit_weights(family, self.train.X, self.train.w)
         return summed(family, units, self.train.X, self.train.X), summed(family, units, self.test.X, self.train.X)
+
+
+class HalfRegressions:
+    """Ridge regressions on one kernel that are fitted on training rows and compared on test rows.
+
+    Parameters
+    ----------
+    K : ndarray of shape (m, m)
+        The kernel among training rows, not centered.
+    cross : ndarray of shape (n, m)
+        The kernel between test rows and training rows.
+    train, test : Examples
+        Targets and weights of the m and n rows.
+    """
+
+    def __init__(self, K: np.ndarray, cross: np.ndarray, train: Examples, test: Examples) -> None:
+        self.K = K
+        self.cross = cross
+        self.train = train
+        self.test = test
+        centered = center_gram(K, train.w)
+        self.ridges = ridges_of(centered, train.w)
+        self._rooted = weighted_by_roots(centered, train.w)
+        self._roots = np.ones((len(K), 1))
+        if train.w is not None:
+            self._roots = np.sqrt(train.w)[:, None]
+        self._rooted_target = self._roots * (train.Y - mean_over(train.Y, train.w))
+        self._errors: dict[int, float] = {}
+
+    def error(self, position: int) -> float:
+        """Return the weighted sum of squared test errors with a ridge; one Cholesky factor per ridge."""
+        if position not in self._errors:
+            self._errors[position] = self._error_with(self.ridges[position])
+        return self._errors[position]
+
+    def _error_with(self, ridge: float) -> float:
+        factor = cholesky(self._rooted.copy(), ridge)
+        if factor is None:
+            return np.inf
+        alpha = self._roots * cho_solve(factor, self._rooted_target, check_finite=False)
+        intercept = mean_over(self.train.Y - self.K @ alpha, self.train.w)
+        squared = np.square(self.test.Y - self.cross @ alpha - intercept).sum(axis=1)
+        if self.test.w is None:
+            return float(squared.sum())
+        return float(self.test.w @ squared)
