@@ -1,4 +1,4 @@
-"""What can be computed again, named by the digest of all that it depends on: kept whole, checked whenever it is read.
+"""Results that can be computed again, named by the digest of all inputs: kept whole, and checked when they are read.
 
 An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each file and the versions
 of the libraries that they were computed with. It is written aside, synced and renamed, and never replaced: of two
@@ -17,6 +17,7 @@ import re
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -262,8 +263,39 @@ def _changed(path: Path, harm: str) -> InputError:
     return InputError(f"{path}: {harm}, since this run began; start again, and it is made again.")
 
 
+_WHOLE: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
+"""Entries that this process has found whole, and the state of their files by then."""
+
+SETTLED_SECONDS = 0.1
+"""Age of a change from which on a later change is sure to have another time."""
+
+
 def harm_of(path: Path) -> str | None:
-    """Return what is not as it was written in an entry, or None if all is; reads every file."""
+    """Return how an entry differs from what was written, or None if it is whole.
+
+    All files are hashed when a process first reads an entry, and again only after one has changed.
+    """
+    state = _state_of(path)
+    if state is not None and _WHOLE.get(path) == state:
+        return None
+    harm = _harm_of_files(path)
+    last_change = max((changed for _, _, changed, _ in state or ()), default=0)
+    if state is not None and harm is None and time.time() - last_change / 1e9 > SETTLED_SECONDS:
+        _WHOLE[path] = state
+    return harm
+
+
+def _state_of(path: Path) -> tuple[tuple[str, int, int, int], ...] | None:
+    """Return name, size, time of the last change and number of each file of an entry; None if one cannot be seen."""
+    try:
+        files = [(file.name, file.stat()) for file in sorted(path.iterdir())]
+    except OSError:
+        return None
+    return tuple((name, about.st_size, about.st_ctime_ns, about.st_ino) for name, about in files)
+
+
+def _harm_of_files(path: Path) -> str | None:
+    """Return how the files of an entry differ from what was written, or None if all are whole."""
     try:
         try:
             about = _contents(path)

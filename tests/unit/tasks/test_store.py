@@ -1,5 +1,6 @@
 """What the store and other outputs hold is whole: written so, found so, or made again."""
 
+import hashlib
 import os
 import random
 import re
@@ -188,6 +189,28 @@ def test_any_damage_is_noticed_told_in_a_sentence_and_set_aside(tmp_path: Path, 
             path = tmp_path / name.replace(" ", "-")
             make(path)
             require_set_aside(path, name)
+
+
+def test_an_entry_is_hashed_once_and_again_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, hashed = entry(tmp_path / "key"), list[str]()
+    monkeypatch.setattr(store, "SETTLED_SECONDS", -1.0)  # the first check may follow within the tick of a clock
+
+    def counted(file: Path) -> str:
+        hashed.append(file.name)
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+    monkeypatch.setattr(store, "file_digest", counted)
+    for _ in range(3):
+        assert kept(path, refuse)
+        checked(path)
+    assert sorted(hashed) == sorted(CONTENT)
+    time.sleep(0.05)  # a change of the same size needs another time
+    os.utime(path / "a.npy")
+    checked(path)
+    assert len(hashed) == 2 * len(CONTENT)
+    flip(path / "a.npy")
+    with pytest.raises(InputError, match=r"a\.npy is damaged"):
+        checked(path)
 
 
 def test_a_damaged_entry_in_a_folder_that_is_read_only_is_one_sentence(tmp_path: Path):
