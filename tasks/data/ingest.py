@@ -311,9 +311,9 @@ def _opened(
         yield _Source(None, y=y, matrix=(X, numbered))
     else:
         with Table(files, where) as table:
+            in_memory = table.in_memory(as_text=[config.target])
             for note in table.notes:
                 tell(f"{where}: {note}.")
-            in_memory = table.in_memory(as_text=[config.target])
             yield _Source(in_memory, joint_name(files), config.target, is_typed=table.is_typed)
 
 

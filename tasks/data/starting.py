@@ -25,6 +25,7 @@ from learnkernels.kernels.tables.encoding import DROPPED_BY_USER, FEW_ROWS, Tabl
 from .dataset import Dataset, draw_folds, fold_seed, most_folds
 from .headers import joint_title, require_names
 from .ingest import load_source
+from .tables import remember_columns
 
 MOST_ROWS = 10_000
 """Rows up to which all of them are folds; of more, some are drawn again in each of a few repeats."""
@@ -137,8 +138,9 @@ def start(
 
     Notes
     -----
-    The table is read as a whole.
+    The table is read as a whole, and its columns are remembered for the comparison: see `remember_columns`.
     """
+    remember_columns()
     paths = [path] if isinstance(path, str) else list(path)
     targets = [target] if isinstance(target, str) else list(target or ())
     shown_as = joint_title(paths)

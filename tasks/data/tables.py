@@ -6,9 +6,10 @@ import codecs
 import csv
 import io
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -344,8 +345,7 @@ class CsvFile(TableFile):
         self._source: Any = None
         with self._stream() as stream:
             sample = bytes(stream.read(SAMPLE_BYTES))
-        # Of a server, which sends it for each look, the beginning alone is looked at.
-        self.encoding = _encoding_of(sample, (lambda: io.BytesIO(sample)) if self.location.remote else self._stream)
+        self.encoding = _encoding_of(sample)
         text = sample.decode(self.encoding, "replace").removeprefix("\ufeff")
         said = re.match(r"sep=(.)\r?\n", text)  # as Excel says it
         self._delimiter = _delimiter_of(text) if said is None else said[1]
@@ -405,8 +405,19 @@ class CsvFile(TableFile):
 
     def _batches(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Give the texts of some columns; the names are the numbers of these."""
-        if not self._has_rows:
-            return
+        n_rows = 0
+        try:
+            for batch in self._batches_after(columns, 0) if self._has_rows else ():
+                n_rows += batch.num_rows
+                yield batch
+        except pa.ArrowInvalid as error:
+            if self.encoding != "utf8" or "invalid UTF8" not in str(error):
+                raise
+            self.encoding = _encoding_of_all(self._stream())
+            yield from self._batches_after(columns, n_rows)
+
+    def _batches_after(self, columns: Sequence[int], n_rows: int) -> Iterator[pa.RecordBatch]:
+        """Give the texts of some columns in the rows after the first ones."""
         self._source = self.location.open_input()
         compression = compression_of(self.location.name)
         source = self._source if compression is None else pa.CompressedInputStream(self._source, compression)
@@ -416,6 +427,7 @@ class CsvFile(TableFile):
             block_size=BLOCK_BYTES,
             column_names=[str(i) for i in range(self._width)],
             skip_rows=self._lines_above,
+            skip_rows_after_names=n_rows,
             use_threads=False,  # as messages then say in which row something is wrong
         )
         parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
@@ -444,19 +456,24 @@ def _next_row(rows: Iterator[list[str]]) -> list[str]:
     return next((row for row in rows if row), [])
 
 
-def _encoding_of(sample: bytes, stream: Callable[[], Any]) -> str:
-    """Return how a CSV is encoded: by the mark that it begins with, as UTF-8 if all of it is, or by a guess."""
+def _encoding_of(sample: bytes) -> str:
+    """Return the encoding of a CSV by its beginning: by a byte order mark, UTF-8 if that is possible, or a guess."""
     if mark := next((mark for mark in MARKS if sample.startswith(mark)), None):
         return MARKS[mark]
     if b"\0" in sample:  # as every second byte of Latin letters in UTF-16 is
         return "utf-16-be" if sample[::2].count(0) > sample[1::2].count(0) else "utf-16-le"
+    return _encoding_of_all(io.BytesIO(sample))
+
+
+def _encoding_of_all(stream: Any) -> str:
+    """Return the encoding of a CSV by all its bytes: UTF-8, or a guess from the first block that is not."""
     decoder = codecs.getincrementaldecoder("utf8")()
-    with stream() as source:
-        while part := bytes(source.read(BLOCK_BYTES)):
+    with stream as source:
+        while block := bytes(source.read(BLOCK_BYTES)):
             try:
-                decoder.decode(part)
+                decoder.decode(block)
             except UnicodeDecodeError:
-                return _guessed(part[:SAMPLE_BYTES])
+                return _guessed(block[:SAMPLE_BYTES])
     return "utf8"
 
 
@@ -584,7 +601,7 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the files, for reports."""
+        """Remarks about the files, for reports; complete once they are read."""
         files = [file for file in self._files if isinstance(file, CsvFile)]
         notes = [
             f"{file.location.name} is not UTF-8, and is read as {file.encoding}"
@@ -609,10 +626,18 @@ class Table(AbstractContextManager["Table"]):
         return pa.schema([fields[name] for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
-        """Return some columns, checked."""
+        """Return some columns, checked; see `remember_columns`."""
         schema = self._only(names)
-        batches = list(self.batches(names, 1 << 30))
-        return pa.Table.from_batches(batches, schema).unify_dictionaries()
+        known = _known_columns(self._files)
+        lacking = [name for name in names if name not in known]
+        if lacking:
+            batches = list(self.batches(lacking, 1 << 30))
+            read = pa.Table.from_batches(batches, self._only(lacking)).unify_dictionaries()
+            known.update(zip(lacking, read.columns, strict=True))
+        columns = [known[name] for name in names]
+        if sum(column.nbytes for column in known.values()) > MOST_REMEMBERED:
+            known.clear()
+        return pa.table(columns, schema=schema)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Give the record batches of some columns, of at most about so many rows each, checked; together all rows."""
@@ -635,6 +660,45 @@ class Table(AbstractContextManager["Table"]):
         """
         batches = (pa.Table.from_batches([batch]) for batch in self.batches(names, rows))
         return regrouped(batches, rows, pa.concat_tables)
+
+
+_REMEMBERED: dict[Any, dict[str, pa.ChunkedArray]] = {}
+"""Columns by name, of the table that was read last; by its files, of which the state is known."""
+
+MOST_REMEMBERED = 1 << 30
+"""Bytes of columns that are remembered."""
+
+_remembers = threading.Event()
+
+
+def remember_columns() -> None:
+    """Keep the columns of the table that is read last until a context of `columns_remembered` ends."""
+    _remembers.set()
+
+
+@contextmanager
+def columns_remembered() -> Iterator[None]:
+    """Enter a context in which the columns of the table that is read last are in memory, and are read once."""
+    remember_columns()
+    try:
+        yield
+    finally:
+        _remembers.clear()
+        _REMEMBERED.clear()
+
+
+def _known_columns(files: Sequence[TableFile]) -> dict[str, pa.ChunkedArray]:
+    """Return the columns that are remembered of files in their present state, for more to be added."""
+    if not _remembers.is_set():
+        return {}
+    infos = [file.location.info() for file in files]
+    state = tuple(
+        (file.location.text, file.location.told, info.size, info.mtime_ns)
+        for file, info in zip(files, infos, strict=True)
+    )
+    if state not in _REMEMBERED:
+        _REMEMBERED.clear()
+    return _REMEMBERED.setdefault(state, {})
 
 
 def regrouped(blocks: Iterable[Any], size: int, join: Callable[[list[Any]], Any]) -> Iterator[Any]:

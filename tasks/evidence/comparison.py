@@ -18,6 +18,7 @@ from learnkernels.kernels.learners import as_learner
 
 from ..data.dataset import Dataset, DatasetRef, draw_folds, load_dataset, store_dataset
 from ..data.ingest import ingest, warn
+from ..data.tables import columns_remembered
 from ..measure.baseline import CONSTANT, SEARCHED, kinds_of
 from ..measure.evaluation import (
     FoldsRef,
@@ -116,15 +117,16 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
         require_params(learner)
     jobs: dict[int, tuple[DatasetRef, DatasetRef, CompareConfig]] = {}
     skipped = list[str]()
-    for (index, started), ref in side_by_side(_submit_datasets(config, pool, progress), config.parallel):
-        local, left_out = _served(config, config.datasets[index], ref)
-        for sentence in left_out:
-            warn(f"skipped: {sentence}")
-        rows, local = rows_for(local, ref)
-        require_feasible(rows, local.kernels, local.protocol)
-        jobs[index] = (ref, rows, local)
-        started.advance(1 + len(left_out))
-        skipped += left_out
+    with columns_remembered():
+        for (index, started), ref in side_by_side(_submit_datasets(config, pool, progress), config.parallel):
+            local, left_out = _served(config, config.datasets[index], ref)
+            for sentence in left_out:
+                warn(f"skipped: {sentence}")
+            rows, local = rows_for(local, ref)
+            require_feasible(rows, local.kernels, local.protocol)
+            jobs[index] = (ref, rows, local)
+            started.advance(1 + len(left_out))
+            skipped += left_out
     ordered = tuple(jobs[index] for index in range(len(jobs)))
     if sum(work(local, ref) for ref, _, local in ordered) < WORTH_WORKERS:
         pool.spare()

@@ -449,7 +449,6 @@ def _scored(
             new,
             columns=schema.names,
             ignored=ignored,
-            notes=table.notes,
             input_columns=list(table.schema.names),
         )
         with written(output) as path:
@@ -461,6 +460,7 @@ def _scored(
                     values = [pa.array(columns[of.name], type=of.type) for of in outputs]
                     out.write(pa.table([*kept, *values], schema=schema))
                     tell(table.share_read, tally.rows)
+            tally.notes = table.notes
             yield tally
 
 

@@ -30,6 +30,7 @@ from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.tables import TableEncoding
+from learnkernels.tasks.data import tables as table_files
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
@@ -452,6 +453,23 @@ def compressed(ending: str, content: bytes) -> bytes:
     with pa.CompressedOutputStream(sink, COMPRESSIONS[ending]) as stream:
         stream.write(content)
     return sink.getvalue().to_pybytes()
+
+
+def test_an_encoding_that_shows_late_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(table_files, "SAMPLE_BYTES", 1 << 10)
+    monkeypatch.setattr(table_files, "BLOCK_BYTES", 1 << 12)
+    names = [f"site {i}" for i in range(3000)] + ["Zoé"] * 500
+    lines = [f"{i},{text},{i % 7}" for i, text in enumerate(names)]
+    (tmp_path / "late.csv").write_bytes("\n".join(["x,site,y", *lines]).encode("cp1252"))
+    with Table(locations_of(str(tmp_path / "late.csv"))) as table:
+        assert table.notes == []
+        pieces = list(table.tables(["site", "x"], 100))
+        assert table.notes == ["late.csv is not UTF-8, and is read as cp1252"]
+        assert pa.concat_tables(pieces).to_pydict() == {"site": names, "x": [str(i) for i in range(3500)]}
+        assert table.select(["site"])["site"].to_pylist() == names
+    told: list[str] = []
+    load(tmp_path, "late.csv", target="y", drop=["site"], tell=told.append)
+    assert told == ["data set late: late.csv is not UTF-8, and is read as cp1252."]
 
 
 @pytest.mark.parametrize("ending", COMPRESSIONS)

@@ -1,5 +1,6 @@
 """Tables in the pipeline: read, taken for what they are, trained on, scored and served."""
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, draw_folds, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.starting import LEAST_TRAIN, MOST_ROWS, start
+from learnkernels.tasks.data.tables import columns_remembered
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.trials import _learned_columns
 from learnkernels.tasks.models.scoring import Asked, score_with
 from learnkernels.tasks.own import as_learner
 from tests.refusals import require_refusals
+from tests.sources import write
 
 M = 200
 
@@ -164,6 +167,32 @@ def test_a_table_and_a_target_are_enough(table: Path):
     assert dataset.table.left_out == {"customer id": "as said", "site": "as said"}
     assert not any("is left out" in sentence for sentence in told)  # what is said needs no telling
     build_family(config.kernels, dataset.features)
+
+
+def bytes_read() -> int:
+    """Return how many bytes this process has read by system calls."""
+    return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])  # type: ignore[index]
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what a process reads")
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_inferring_a_configuration_and_ingesting_read_the_table_once(folder: Path, ending: str):
+    rng = np.random.default_rng(0)
+
+    def read(n: int) -> float:
+        """Return how often a table of n rows, of two targets and a rare class, is read."""
+        frame = pd.DataFrame(rng.normal(size=(n, 12)), columns=[f"x{j}" for j in range(12)])
+        frame["kind"] = ["a", "b", *["c", "d"] * (n // 2 - 1)]
+        path = write(frame, folder / f"t{n}{ending}", rows=n)
+        before = bytes_read()
+        with columns_remembered():
+            config = config_of_text(start(path, "kind").text, Path(path))
+            load_source(config.datasets[0], tell=str)
+            load_source(config.datasets[0], tell=str)
+        return (bytes_read() - before) / Path(path).stat().st_size
+
+    read(100)  # what is imported is not read again
+    assert 1 <= read(40_000) < 1.4  # 9 MiB, of which a sample of 256 KiB is looked at before
 
 
 def test_what_looks_odd_is_said(folder: Path):
