@@ -18,7 +18,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +30,7 @@ from typing import Any
 import psutil
 
 from learnkernels.conf.errors import InputError
+from learnkernels.kernels import NUMERICS_VERSION
 
 from .environment import state_dir
 
@@ -135,6 +136,21 @@ def digest(*parts: Any) -> str:
     """Return a short name, stable over processes, for JSON values: 20 hexadecimal digits of their SHA-256."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) -> str:
+    """Return the key of a stored result: a digest of everything that its numbers depend on.
+
+    Parameters
+    ----------
+    step : str
+        Name of the step.
+    settings : mapping
+        The whole configuration of the step, as JSON values.
+    inputs : iterable of str
+        Digests of data sets and of the source of custom classes, and keys of earlier results.
+    """
+    return digest(step, NUMERICS_VERSION, settings, list(inputs))
 
 
 def file_digest(path: Path) -> str:

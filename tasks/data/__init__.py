@@ -1,4 +1,4 @@
 """From a source, here or elsewhere, to a checked data set in the store, and rows in and out by pieces.
 
-Imports: naming, store.
+Imports: environment, naming, store.
 """

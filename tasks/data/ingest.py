@@ -22,7 +22,7 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, input_errors, listed
 from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.schema import DatasetConfig, PrecomputedConfig
-from learnkernels.kernels.tables import EncodingReport, target_of
+from learnkernels.kernels.tables import EncodingReport, TableEncoding, target_of
 from learnkernels.kernels.tables.encoding import DIFFERENT, DROPPED_BY_USER, FEW_ROWS, ColumnTypes
 from learnkernels.kernels.tables.quantities import BOOLEAN, CANONICAL_INTEGER
 from learnkernels.kernels.tables.reading import MISSING, column_of
@@ -117,46 +117,79 @@ def load_source(
     where = f"data set {config.label}"
     files = source_files(config, data_dir) if config.source == "file" else None
     with _opened(config, files, where, tell) as source:
-        table, name, kept, y, sample_columns = source.table, source.name, None, source.y, {}
-        columns: Sequence[str] = ()
-        matrices = any(isinstance(family, PrecomputedConfig) for family in config.kernels or ())
-        if table is not None:
-            own = y is not None  # and no column to predict
-            columns = table.schema.names if own else features_among(table, config, source.target, name, where)
-        in_parts = table is not None and files is not None and wanted_in_parts(config, files, table, where)
-        if table is not None:
-            require_room(table.num_rows, 1 + len(config.sample_columns) if in_parts else len(columns), name, where)
-            kept = rows_with(table, config.where, "where", where)
-            y = target_column(table, source.target, kept, where) if y is None else y
-            if not table.num_rows:
-                raise InputError(f"{where}: {name} has no rows.")
-            if not (columns or matrices) or not len(y):
-                raise InputError(
-                    f"{where}: {name} leaves {len(y)} rows and {len(columns)} feature columns; at least two rows and "
-                    "one column are needed."
-                )
-            sample_columns = sample_columns_of(table, kept, config, where)
-        if config.folds is not None:
-            folds = folds_of(str(Path(data_dir, config.folds)), len(y) if table is None else table.num_rows, where)
-            sample_columns["folds"] = folds if kept is None else folds[kept]
-        y = _column_values(y, config, source.is_typed, where, tell)
-        known = _Known(config, where, seed, tell, y, sample_columns, _usable(y, sample_columns, config, where, tell))
-        known.require_some(known.usable)
-        if not columns and table is not None:  # base kernels are matrices
-            return _of_matrix(np.empty((len(y), 0)), (), known)
-        if table is None or config.ngrams is not None or config.bytes is not None:
-            return _of_matrix(
-                *(source.matrix if table is None else matrix_of(table, columns, kept, config, where)), known
-            )
-        used = np.ones(table.num_rows, dtype=bool) if kept is None else kept.copy()
-        used[used] = known.usable
-        rows: TableInMemory | PartedTable
-        if in_parts:
-            rows = PartedTable(parts_of(table, used), readers)
-        else:
-            rows = TableInMemory(table.select(columns).filter(pa.array(used)))
-        numbers = config.columns is None and all(is_number(table.schema.field(name).type) for name in columns)
-        return _of_table(rows, columns, dict.fromkeys(columns, "number") if numbers else config.columns, known)
+        request = _Request(config, data_dir, seed, tell, where, readers)
+        if source.table is None:
+            X, features = source.matrix
+            return _of_matrix(X, features, _known_rows(request, source, source.y, {}, None))
+        return _load_table(request, source, source.table, files)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of `load_source`, and the beginning of messages."""
+
+    config: DatasetConfig
+    data_dir: str
+    seed: int
+    tell: Callable[[str], None]
+    where: str
+    readers: Readers | None
+
+
+def _load_table(
+    request: _Request, source: _Source, table: Table | pa.Table, files: Sequence[Location] | None
+) -> Dataset:
+    """Return the data set of a table."""
+    config, where = request.config, request.where
+    has_own_target = source.y is not None
+    columns: Sequence[str] = table.schema.names
+    if not has_own_target:
+        columns = features_among(table, config, source.target, source.name, where)
+    in_parts = files is not None and wanted_in_parts(config, files, table, where)
+    n_columns_in_memory = 1 + len(config.sample_columns) if in_parts else len(columns)
+    require_room(table.num_rows, n_columns_in_memory, source.name, where)
+    selected = rows_with(table, config.where, "where", where)
+    y = source.y if has_own_target else target_column(table, source.target, selected, where)
+    if not table.num_rows:
+        raise InputError(f"{where}: {source.name} has no rows.")
+    has_matrices = any(isinstance(family, PrecomputedConfig) for family in config.kernels or ())
+    if not (columns or has_matrices) or not len(y):
+        raise InputError(
+            f"{where}: {source.name} leaves {len(y)} rows and {len(columns)} feature columns; at least two rows and "
+            "one column are needed."
+        )
+    sample_columns = sample_columns_of(table, selected, config, where)
+    known = _known_rows(request, source, y, sample_columns, selected)
+    if not columns:  # base kernels are matrices
+        return _of_matrix(np.empty((len(y), 0)), (), known)
+    if config.ngrams is not None or config.bytes is not None:
+        X, features = matrix_of(table, columns, selected, config, where)
+        return _of_matrix(X, features, known)
+    is_used = np.ones(table.num_rows, dtype=bool) if selected is None else selected.copy()
+    is_used[is_used] = known.usable
+    column_types = config.columns
+    if column_types is None and all(is_number(table.schema.field(name).type) for name in columns):
+        column_types = dict.fromkeys(columns, "number")
+    if in_parts:
+        return _of_table(PartedTable(parts_of(table, is_used), request.readers), columns, column_types, known)
+    rows = TableInMemory(table.select(columns).filter(pa.array(is_used)))
+    return _of_table(rows, columns, column_types, known)
+
+
+def _known_rows(
+    request: _Request, source: _Source, y: Any, sample_columns: dict[str, np.ndarray], selected: np.ndarray | None
+) -> _Known:
+    """Return target, sample columns and usable rows of a source, or of its `selected` rows."""
+    config, where, tell = request.config, request.where, request.tell
+    if config.folds is not None:
+        n_source_rows = len(y) if source.table is None else source.table.num_rows
+        folds = folds_of(str(Path(request.data_dir, config.folds)), n_source_rows, where)
+        sample_columns["folds"] = folds if selected is None else folds[selected]
+    values = _column_values(y, config, source.is_typed, where, tell)
+    usable = _usable(values, sample_columns, config, where, tell)
+    known = _Known(config, where, request.seed, tell, values, sample_columns, usable)
+    known.require_some(usable)
+    return known
 
 
 @dataclass(frozen=True)
@@ -197,45 +230,63 @@ class _Known:
 
 
 def _of_table(
-    rows: TableInMemory | PartedTable, columns: Sequence[str], said: ColumnTypes | None, known: _Known
+    rows: TableInMemory | PartedTable, columns: Sequence[str], column_types: ColumnTypes | None, known: _Known
 ) -> Dataset:
     """Return the data set of the usable rows of a table, in memory or in parts."""
-    config, where = known.config, known.where
-    with input_errors(where):
-        encoding, lacking = rows.learn_encoding(columns, said, config.scale)
-        if lacking and config.missing == "refuse":
-            named = listed([f"{name} ({count})" for name, count in lacking.items()], show=str)
-            raise InputError(
-                f"{where}: missing values in column {named} of {known.usable.sum()} rows; set 'missing: impute' or "
-                "'missing: drop', or leave columns out with 'drop'."
-            )
-        if config.missing == "drop":  # by the columns of all rows: of complete rows alone one may be constant
-            rows = rows.complete(encoding)
-        if config.missing == "drop" and lacking:
-            kinds = None if said is None else {name: kind for name, kind in said.items() if name in encoding.names}
-            encoding, _ = rows.learn_encoding(encoding.names, kinds, config.scale)
+    config = known.config
+    with input_errors(known.where):
+        rows, encoding = _complete_rows(rows, columns, column_types, known)
         known.tell_all(encoding.sentences((DROPPED_BY_USER,)))
-        X, there, met = rows.encode(encoding)
-    known.tell_all(met.sentences())
+        X, is_there, report = rows.encode(encoding)
+    known.tell_all(report.sentences())
     usable = known.usable.copy()
-    usable[usable] = there
+    usable[usable] = is_there
     known.require_some(usable)
     taken = np.flatnonzero(usable)
+    if isinstance(rows, PartedTable):  # whose configuration needs no rows to be left out any more
+        _, target, sample_columns = known.drawn(taken)
+        return Dataset(cast(Any, X), target, encoding.features, table=encoding, **sample_columns)
     distinct = np.arange(len(taken))
-    if config.distinct and isinstance(rows, TableInMemory):
-        plain, _, _ = rows.encode(encoding.learned_on(rows.columns, "none"))
-        distinct = _first_of_equals(plain, known.y[taken])
+    if config.distinct:
+        in_own_units, _, _ = rows.encode(encoding.learned_on(rows.columns, "none"))
+        distinct = _first_of_equals(in_own_units, known.y[taken])
     drawn, target, sample_columns = known.drawn(taken[distinct])
-    fewer, anew = len(drawn) < len(taken), config.scale != "none" or any(one.has_gaps for one in encoding.columns)
-    by_training = config.scale_on == "training" and anew
-    if isinstance(rows, TableInMemory) and (fewer or by_training):  # of parts, no configuration needs either
-        raw = rows.table.select(encoding.names).take(distinct[drawn])
-        if fewer:
-            encoding = encoding.learned_on(raw, config.scale)
-            X = encoding.encode(raw)
-        if by_training:
-            sample_columns |= {"raw": raw, "by_training": config.scale}
+    raw = rows.table.select(encoding.names)
+    if len(drawn) < len(taken):
+        raw = raw.take(distinct[drawn])
+        encoding = encoding.learned_on(raw, config.scale)
+        X = encoding.encode(raw)
+    depends_on_rows = config.scale != "none" or any(column.has_gaps for column in encoding.columns)
+    if config.scale_on == "training" and depends_on_rows:
+        sample_columns |= {"raw": raw, "by_training": config.scale}
     return Dataset(cast(Any, X), target, encoding.features, table=encoding, **sample_columns)
+
+
+def _complete_rows(
+    rows: TableInMemory | PartedTable, columns: Sequence[str], column_types: ColumnTypes | None, known: _Known
+) -> tuple[TableInMemory | PartedTable, TableEncoding]:
+    """Return the rows that are used in spite of missing values, and the encoding of their columns.
+
+    Raises
+    ------
+    InputError
+        Values are missing, and the configuration refuses that.
+    """
+    config = known.config
+    encoding, n_missing = rows.learn_encoding(columns, column_types, config.scale)
+    if n_missing and config.missing == "refuse":
+        named = listed([f"{name} ({count})" for name, count in n_missing.items()], show=str)
+        raise InputError(
+            f"{known.where}: missing values in column {named} of {known.usable.sum()} rows; set 'missing: impute' or "
+            "'missing: drop', or leave columns out with 'drop'."
+        )
+    if config.missing != "drop":
+        return rows, encoding
+    rows = rows.complete(encoding)  # by the columns of all rows: in complete rows alone one may be constant
+    if n_missing:
+        types = {name: column_types[name] for name in encoding.names if name in column_types} if column_types else None
+        encoding, _ = rows.learn_encoding(encoding.names, types, config.scale)
+    return rows, encoding
 
 
 def _of_matrix(X: Any, features: Sequence[str], known: _Known) -> Dataset:

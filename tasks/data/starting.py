@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import yaml
@@ -143,49 +142,105 @@ def start(
     remember_columns()
     paths = [path] if isinstance(path, str) else list(path)
     targets = [target] if isinstance(target, str) else list(target or ())
-    shown_as = joint_title(paths)
     require_names(paths, targets, sample_columns or {}, without, by_command)
-    label = re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(paths)).strip("-.") or "table"
     keys = {key: column for key, column in (sample_columns or {}).items() if column is not None}
-    asked: dict[str, Any] = {"source": "file", "path": paths[0] if len(paths) == 1 else paths, "label": label}
-    told: list[str] = []
-
-    def read(one: str, where: Mapping[str, Sequence[str]]) -> Dataset:
-        own = {"target": one, "drop": [other for other in targets if other != one], "scale": "standard", "columns": {}}
-        config = validated(DatasetConfig.of, {**asked, **own, **keys, "where": where}, shown_as)
-        return load_source(config, ".", 0, told.append)
-
-    datasets, where = [read(one, {}) for one in targets], dict[str, list[str]]()
-    drawn = min((_drawn_rows(of, minutes, in_time="time" in keys) for of in datasets), key=lambda n: n or np.inf)
+    request = _TableRequest(paths, targets, keys, metric, without)
+    messages: list[str] = []
+    datasets = [request.read(name, {}, messages) for name in targets]
+    drawn = _fewest_drawn_rows(datasets, minutes, "time" in keys)
+    selection: dict[str, list[str]] = {}
     rare = _rare_classes(datasets[0], drawn) if len(datasets) == 1 else {}
     if rare:
-        told.clear()  # and told again
-        where = {targets[0]: [name for name in datasets[0].target.classes if name not in rare]}
-        datasets = [read(targets[0], where)]
-    (dataset, *_) = datasets
-    assert dataset.table is not None
-    size = len(dataset.table.columns), dataset.X.shape[1]
-    lines = [f"{len(dataset.target):,} rows, {size[0]} columns that become {size[1]} features"]
-    lines += [*_kinds(dataset.table, np.asarray(dataset.X[:LOOKED_AT]))]
-    lines += [_task(of, one, metric) for of, one in zip(datasets, targets, strict=True)]
-    lines += [one.removeprefix(f"data set {label}: ") for one in told if " is left out, as " not in one]
-    if rare:
-        of_group = f" of {keys['groups']}" if "groups" in keys else ""
-        rows = listed([f"{name!r} ({count}{of_group})" for name, count in rare.items()], show=str)
-        lines.append(f"dropped: rows of {targets[0]} {rows}, too few for training, validation and test")
-    lines += [line for of, one in zip(datasets, targets, strict=True) for line in _oddities(of, one)]
-    lines += [SAMPLE_COLUMNS[key].format(column=column) for key, column in keys.items()]
+        selection = {targets[0]: [name for name in datasets[0].target.classes if name not in rare]}
+        messages = []
+        datasets = [request.read(targets[0], selection, messages)]
     if drawn is None:
-        folds, why = _folds(datasets, keys, shown_as)
+        folds, reason = _folds(datasets, keys, request.title)
         protocol = f"  folds: {folds}\n  refit: true  # what one fold has chosen is fitted on it too"
     else:
-        protocol, why = _split(drawn, "time" in keys)
-        _require_split(datasets, protocol, keys, shown_as)
-    if why:
-        lines.append(why)
+        protocol, reason = _split(drawn, "time" in keys)
+        _require_split(datasets, protocol, keys, request.title)
+    lines = [*_remarks(request, datasets, messages, rare), reason]
     if metric is not None:
         protocol += f"\n  metric: {_yaml(metric)}"
-    return Start(tuple(lines), _text(label, paths, targets, datasets, keys, where, protocol, without))
+    return Start(tuple(filter(None, lines)), _text(request, datasets, selection, protocol))
+
+
+@dataclass(frozen=True)
+class _TableRequest:
+    """The table and the columns that a user names.
+
+    Attributes
+    ----------
+    paths : list of str
+    targets : list of str
+    sample_columns : dict of str to str
+        Columns of `groups` and `time`.
+    metric : str or None
+    without : sequence of str
+        Baselines to leave out.
+    """
+
+    paths: list[str]
+    targets: list[str]
+    sample_columns: dict[str, str]
+    metric: str | None
+    without: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """Name of the files in messages."""
+        return joint_title(self.paths)
+
+    @property
+    def label(self) -> str:
+        """Name of the data set."""
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(self.paths)).strip("-.") or "table"
+
+    def read(self, target: str, selection: Mapping[str, Sequence[str]], messages: list[str]) -> Dataset:
+        """Return the data set of a target, of rows with some values in some columns; messages are appended."""
+        config = {
+            "source": "file",
+            "path": self.paths[0] if len(self.paths) == 1 else self.paths,
+            "label": self.label,
+            "target": target,
+            "drop": [other for other in self.targets if other != target],
+            "scale": "standard",
+            "columns": {},
+            "where": selection,
+            **self.sample_columns,
+        }
+        return load_source(validated(DatasetConfig.of, config, self.title), ".", 0, messages.append)
+
+
+def _remarks(
+    request: _TableRequest, datasets: Sequence[Dataset], messages: Sequence[str], rare: Mapping[str, int]
+) -> Iterator[str]:
+    """Give the remarks about columns, targets and rows."""
+    table = datasets[0].table
+    assert table is not None
+    n_rows, n_features = datasets[0].X.shape
+    yield f"{n_rows:,} rows, {len(table.columns)} columns that become {n_features} features"
+    yield from _kinds(table, np.asarray(datasets[0].X[:LOOKED_AT]))
+    for dataset, target in zip(datasets, request.targets, strict=True):
+        yield _task(dataset, target, request.metric)
+    for message in messages:
+        if " is left out, as " not in message:
+            yield message.removeprefix(f"data set {request.label}: ")
+    if rare:
+        of_group = f" of {request.sample_columns['groups']}" if "groups" in request.sample_columns else ""
+        rows = listed([f"{name!r} ({count}{of_group})" for name, count in rare.items()], show=str)
+        yield f"dropped: rows of {request.targets[0]} {rows}, too few for training, validation and test"
+    for dataset, target in zip(datasets, request.targets, strict=True):
+        yield from _oddities(dataset, target)
+    for key, column in request.sample_columns.items():
+        yield SAMPLE_COLUMNS[key].format(column=column)
+
+
+def _fewest_drawn_rows(datasets: Sequence[Dataset], minutes: float | None, in_time: bool) -> int | None:
+    """Return the least number of rows that data sets draw for training; None if folds take all rows of each."""
+    counts = [_drawn_rows(dataset, minutes, in_time) for dataset in datasets]
+    return min((count for count in counts if count is not None), default=None)
 
 
 def _drawn_rows(dataset: Dataset, minutes: float | None, in_time: bool) -> int | None:
@@ -385,14 +440,7 @@ def _split(drawn: int, in_time: bool) -> tuple[str, str]:
 
 
 def _text(
-    label: str,
-    paths: Sequence[str],
-    targets: Sequence[str],
-    datasets: Sequence[Dataset],
-    sample_columns: Mapping[str, str],
-    where: Mapping[str, Sequence[str]],
-    protocol: str,
-    without: Sequence[str],
+    request: _TableRequest, datasets: Sequence[Dataset], selection: Mapping[str, Sequence[str]], protocol: str
 ) -> str:
     """Return the configuration as YAML with comments."""
     (dataset, *_) = datasets
@@ -408,20 +456,20 @@ def _text(
     lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
     columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
     exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)
-    divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in sample_columns.items())
-    for name, values in where.items():
+    divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in request.sample_columns.items())
+    for name, values in selection.items():
         divided += f"    where: {{{_yaml(name)}: {_yaml(values)}}}  # the rows to take\n"
-    left_out = f", without: {_yaml(without)}" if without else ""
+    left_out = f", without: {_yaml(request.without)}" if request.without else ""
     coded = [column.name for column in table.columns if column.is_coded]
     return f"""\
-# Which way of learning the kernel predicts {one_line(", ".join(targets))} best, and is it worth it?
-name: {_yaml(label)}
+# Which way of learning the kernel predicts {one_line(", ".join(request.targets))} best, and is it worth it?
+name: {_yaml(request.label)}
 
 datasets:
   - source: file
-    path: {_yaml(paths if len(paths) > 1 else paths[0])}
-    label: {_yaml(label)}
-    target: {_yaml(targets if len(targets) > 1 else targets[0])}
+    path: {_yaml(request.paths if len(request.paths) > 1 else request.paths[0])}
+    label: {_yaml(request.label)}
+    target: {_yaml(request.targets if len(request.targets) > 1 else request.targets[0])}
 {task}{divided}    missing: impute  # or drop rows with gaps, or refuse them
     scale: standard  # or quantile, against outliers
     # scale_on: training  # units and fillings by the training rows of each trial alone

@@ -121,34 +121,22 @@ def telling(locations: Sequence[Location], told: Sequence[Mapping[str, str | Non
     told : sequence of mapping of str to str
         Of each of them, None for a missing value; a column has numbers where all that are there are numbers.
     """
-    texts: dict[str, list[str]] = {}
-    for values in told:
-        for name, value in values.items():
-            texts.setdefault(name, []).extend(() if value is None else (value,))
-    types = {name: _type_in_folders(values) for name, values in texts.items()}
+    names = dict.fromkeys(name for values in told for name in values)
+    columns = {name: _typed_by_folders([values.get(name) for values in told]) for name in names}
     placed = []
-    for location, values in zip(locations, told, strict=True):
-        columns = tuple((name, _value_in_folder(value, types[name]), types[name]) for name, value in values.items())
-        placed.append(replace(location, told=columns))
+    for position, (location, values) in enumerate(zip(locations, told, strict=True)):
+        of_file = tuple((name, columns[name][position].as_py(), str(columns[name].type)) for name in values)
+        placed.append(replace(location, told=of_file))
     return tuple(placed)
 
 
-def _type_in_folders(texts: Sequence[str]) -> str:
-    """Return what pyarrow calls the type of values in names of folders, of which missing ones are left out."""
-    if not texts:
-        return "null"
-    if all(re.fullmatch("[+-]?[0-9]{1,18}", text) for text in texts):
-        return "int64"
-    if all(re.fullmatch("[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?", text) for text in texts):
-        return "double"
-    return "string"
-
-
-def _value_in_folder(text: str | None, type_name: str) -> int | float | str | None:
-    """Return a value in the name of a folder as its type holds it."""
-    if text is None or type_name == "string":
-        return text
-    return int(text) if type_name == "int64" else float(text)
+def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
+    """Return the values in names of folders as whole numbers, numbers or else text."""
+    column = pa.array(texts)
+    for kind in (pa.int64(), pa.float64()) if column.null_count < len(column) else ():
+        with suppress(pa.ArrowInvalid):
+            return column.cast(kind)
+    return column
 
 
 # Files ---------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from prefect import get_run_logger
 
 from learnkernels.conf import schema
 from learnkernels.conf.errors import InputError, input_errors
-from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice
@@ -28,7 +27,7 @@ from learnkernels.kernels.predictors.choice import PredictionProblem
 from ..data.dataset import DatasetRef, stored_bytes
 from ..naming import from_store, step
 from ..own import as_learner, learner_class, sources
-from ..store import computed_at, digest, keep, kept, store_path
+from ..store import computed_at, keep, kept, result_key, store_path
 from ..workers.cluster import Advance, DaskPool, map_here
 from .baseline import predictor_of, search, settings_of
 from .families import build_family
@@ -289,21 +288,19 @@ def evaluate_learner(
     """
     choice, protocol, log = predictor_for(config, learner, ref), config.protocol, get_run_logger()
     predictor = choice.predictor.name
-    options, grid = predictor_options(config, predictor), schema.grid_values(protocol.grid)
-    key = digest(
-        NUMERICS_VERSION,
-        COLUMNS.names,
-        ref.name,
-        [passed.key for passed in statistics],
-        learner.model_dump(mode="json"),
-        sources([learner]),
-        config.normalize,
-        config.centering,
-        predictor,
-        options,
-        protocol.model_dump(mode="json", include={"choose": {"once"}, "refit": True, "metric": True}),
-        grid,
-    )
+    options = predictor_options(config, predictor)
+    settings = {
+        "columns": COLUMNS.names,
+        "dataset": ref.name,
+        "learner": learner.model_dump(mode="json"),
+        "normalize": config.normalize,
+        "centering": config.centering,
+        "predictor": predictor,
+        "options": options,
+        "protocol": protocol.model_dump(mode="json", include={"choose": {"once"}, "refit": True, "metric": True}),
+        "grid": schema.grid_values(protocol.grid),
+    }
+    key = result_key("learner", settings, [*(passed.key for passed in statistics), *sources([learner])])
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(store_path("folds", key)))
     if choice.reason:
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
@@ -368,16 +365,14 @@ def evaluate_baseline(
 ) -> FoldsRef:
     """Measure a baseline in every trial, unless the store has the result."""
     assert config.baseline is not None
-    key = digest(
-        NUMERICS_VERSION,
-        COLUMNS.names,
-        kind,
-        ref.name,
-        ref.digest,
-        [passed.key for passed in statistics],
-        settings_of(kind, config.baseline),
-        config.protocol.model_dump(mode="json", include={"refit", "metric"}),
-    )
+    settings = {
+        "columns": COLUMNS.names,
+        "dataset": ref.name,
+        "kind": kind,
+        "search": settings_of(kind, config.baseline),
+        "protocol": config.protocol.model_dump(mode="json", include={"refit", "metric"}),
+    }
+    key = result_key("baseline", settings, [ref.digest, *(passed.key for passed in statistics)])
     predictor, path = predictor_of(kind, ref.task), store_path("folds", key)
     result = FoldsRef(ref.name, schema.BASELINE_TITLES[kind], kind, predictor, str(path))
     if (stored := _from_store(result, advance)) is not None:

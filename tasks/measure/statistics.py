@@ -12,7 +12,6 @@ from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError, input_errors
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
-from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.workers import SelectedRows
 from learnkernels.kernels.families import KernelFamily
@@ -43,7 +42,7 @@ from ..data.dataset import (
 from ..data.parts import BYTES_AS_NUMBERS
 from ..naming import from_store, step
 from ..own import described, learner_class
-from ..store import digest, kept, store_path
+from ..store import kept, result_key, store_path
 from ..workers.cluster import Advance, DaskPool
 from .families import build_family, require_varying
 from .trials import StatisticsRef, save_statistics
@@ -165,21 +164,18 @@ def compute_statistics(
 
 
 def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | None) -> str:
-    """Return what statistics are stored under: a digest of all that they depend on."""
-    protocol = config.protocol.model_dump(
-        mode="json", include={"folds": True, "split": True, "choose": {"folds"}, "refit": True, "seed": True}
-    )
-    return digest(
-        NUMERICS_VERSION,
-        ref.digest,
-        described(config.kernels),
-        config.precision,
-        _uncentered(config),
-        config.statistics.sample if sampled(config) else "none",
-        protocol,
-        repeat,
-        None if trial is None else trial.index,
-    )
+    """Return the key of statistics in the store."""
+    protocol: dict[str, Any] = {"folds": True, "split": True, "choose": {"folds"}, "refit": True, "seed": True}
+    settings = {
+        "kernels": described(config.kernels),
+        "precision": config.precision,
+        "uncentered": _uncentered(config),
+        "sample": config.statistics.sample if sampled(config) else "none",
+        "protocol": config.protocol.model_dump(mode="json", include=protocol),
+        "repeat": repeat,
+        "trial": None if trial is None else trial.index,
+    }
+    return result_key("statistics", settings, [ref.digest])
 
 
 def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool) -> Any:

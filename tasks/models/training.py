@@ -22,7 +22,6 @@ from learnkernels.conf.schema import (
     PrecomputedConfig,
     grid_values,
 )
-from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.drift import REFERENCE_ROWS
 from learnkernels.kernels.estimators import (
     KernelLearningClassifier,
@@ -47,7 +46,7 @@ from ..measure.statistics import measure_statistics
 from ..measure.trials import StatisticsRef, load_statistics
 from ..naming import from_store, step
 from ..own import as_learner, learner_class, sources
-from ..store import digest, earlier_versions, keep, kept, store_path, versions
+from ..store import earlier_versions, keep, kept, result_key, store_path, versions
 from ..workers.cluster import Advance, DaskPool
 from .registry import MODEL, PLACE, ModelVersion
 
@@ -246,9 +245,8 @@ def fit_on_all_rows(
         "versions": versions(),
         "earlier_versions": earlier_versions([Path(statistics.path)]),
     }
-    entry = store_path(
-        "models", digest(NUMERICS_VERSION, REFERENCE_ROWS, statistics.key, about, *sources([choice.learner]))
-    )
+    settings = {"about": about, "reference_rows": REFERENCE_ROWS}
+    entry = store_path("models", result_key("model", settings, [statistics.key, *sources([choice.learner])]))
     path = entry / MODEL
     if kept(entry, log.warning):
         log.info("%s: the model is in the store", ref.name)
