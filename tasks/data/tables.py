@@ -8,12 +8,12 @@ import io
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import charset_normalizer
 import numpy as np
@@ -158,9 +158,12 @@ class TableFile:
         are text.
     share_read : float
         How much of it was read, from 0 to 1.
+    encoding : str
+        Encoding of texts.
     """
 
     schema: Any
+    encoding = "utf8"
     _source: Any
 
     def __init__(self, location: Location, group: int | None = None) -> None:
@@ -616,16 +619,17 @@ class Table(AbstractContextManager["Table"]):
     def select(self, names: Sequence[str]) -> pa.Table:
         """Return some columns, checked; see `remember_columns`."""
         schema = self._only(names)
-        known = _known_columns(self._files)
+        remembered = _remembered(self._files)
+        known = dict(remembered.columns)  # a copy, as other threads read tables, too
         lacking = [name for name in names if name not in known]
         if lacking:
             batches = list(self.batches(lacking, 1 << 30))
             read = pa.Table.from_batches(batches, self._only(lacking)).unify_dictionaries()
             known.update(zip(lacking, read.columns, strict=True))
-        columns = [known[name] for name in names]
-        if sum(column.nbytes for column in known.values()) > MOST_REMEMBERED:
-            known.clear()
-        return pa.table(columns, schema=schema)
+            if sum(column.nbytes for column in known.values()) <= MOST_REMEMBERED:
+                remembered.columns.update(known)
+                remembered.encodings[:] = [file.encoding for file in self._files]
+        return pa.table([known[name] for name in names], schema=schema)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Give the record batches of some columns, of at most about so many rows each, checked; together all rows."""
@@ -646,12 +650,26 @@ class Table(AbstractContextManager["Table"]):
         TransferError
             It cannot be read for now.
         """
-        batches = (pa.Table.from_batches([batch]) for batch in self.batches(names, rows))
-        return regrouped(batches, rows, pa.concat_tables)
+        waiting = self._only(names).empty_table()
+        for batch in self.batches(names, rows):
+            waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+            n_whole = waiting.num_rows - waiting.num_rows % rows
+            for start in range(0, n_whole, rows):
+                yield waiting.slice(start, rows)
+            waiting = waiting.slice(n_whole)
+        if waiting.num_rows:
+            yield waiting
 
 
-_REMEMBERED: dict[Any, dict[str, pa.ChunkedArray]] = {}
-"""Columns by name, of the table that was read last; by its files, of which the state is known."""
+class _Remembered(NamedTuple):
+    """Columns of a table by name, and the encoding of each of its files."""
+
+    columns: dict[str, pa.ChunkedArray]
+    encodings: list[str]
+
+
+_REMEMBERED: dict[Any, _Remembered] = {}
+"""Columns of the table that was read last, by the state of its files."""
 
 MOST_REMEMBERED = 1 << 30
 """Bytes of columns that are remembered."""
@@ -675,10 +693,10 @@ def columns_remembered() -> Iterator[None]:
         _REMEMBERED.clear()
 
 
-def _known_columns(files: Sequence[TableFile]) -> dict[str, pa.ChunkedArray]:
+def _remembered(files: Sequence[TableFile]) -> _Remembered:
     """Return the columns that are remembered of files in their present state, for more to be added."""
     if not _remembers.is_set():
-        return {}
+        return _Remembered({}, [])
     infos = [file.location.info() for file in files]
     state = tuple(
         (file.location.text, file.location.told, info.size, info.mtime_ns)
@@ -686,21 +704,10 @@ def _known_columns(files: Sequence[TableFile]) -> dict[str, pa.ChunkedArray]:
     )
     if state not in _REMEMBERED:
         _REMEMBERED.clear()
-    return _REMEMBERED.setdefault(state, {})
-
-
-def regrouped(blocks: Iterable[Any], size: int, join: Callable[[list[Any]], Any]) -> Iterator[Any]:
-    """Give the rows of blocks, which are arrays or tables, in blocks of one size; the last may be smaller."""
-    held, n = list[Any](), 0
-    for block in blocks:
-        held.append(block)
-        n += len(block)
-        if n >= size:
-            rows, whole = join(held), n - n % size
-            yield from (rows[start : start + size] for start in range(0, whole, size))
-            held, n = [rows[whole:]], n - whole
-    if n:
-        yield join(held)
+    remembered = _REMEMBERED.setdefault(state, _Remembered({}, []))
+    for file, encoding in zip(files, remembered.encodings, strict=False):  # none of a table that is not read yet
+        file.encoding = encoding
+    return remembered
 
 
 def held_texts(column: Any) -> Any:
@@ -727,7 +734,7 @@ def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
     Parameters
     ----------
     named : sequence of (str, pyarrow.Schema)
-        What each file is called, and its columns.
+        Name of each file, and its columns.
     where : str
         Begins sentences.
 
@@ -736,48 +743,56 @@ def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
     InputError
         A file has other columns than the first, or a column of a type that does not go with the others.
     """
-    first, schema = named[0]
-    for name, other in named[1:]:
-        ours, theirs = list(schema.names), list(other.names)
-        lacking, beyond = [one for one in ours if one not in theirs], [one for one in theirs if one not in ours]
-        if lacking or beyond:
-            said = f"has no column {listed(lacking)}" if lacking else f"has the column {listed(beyond)}"
-            of_first = "has" if lacking else "does not have"
-            raise InputError(
-                f"{where}: {name} {said}, which {first} {of_first}; give files of the same columns, or leave it out."
-            )
-        if sorted(ours) != sorted(theirs):
-            raise InputError(f"{where}: {name} has a column more than once; rename one.")
+    first_name, first_schema = named[0]
+    for name, schema in named[1:]:
+        _require_same_columns(first_name, first_schema.names, name, schema.names, where)
     fields = []
-    for field in schema:
-        kinds = {name: other.field(field.name).type for name, other in named if schema.names.count(field.name) == 1}
-        kind = _common(list(kinds.values()) or [field.type])
-        if kind is None:
-            against, differs = next((one, kind) for one, kind in kinds.items() if kind != field.type)
+    for field in first_schema:
+        types = [field.type]
+        if first_schema.names.count(field.name) == 1:
+            types = [schema.field(field.name).type for _, schema in named]
+        common_type = _common(types)
+        if common_type is None:
+            other = next(position for position, kind in enumerate(types) if kind != field.type)
             raise InputError(
-                f"{where}: column {field.name!r} is {differs} in {against} and {field.type} in {first}; write it as "
-                "one type, or leave it out."
+                f"{where}: column {field.name!r} is {types[other]} in {named[other][0]} and {field.type} in "
+                f"{first_name}; write it as one type, or leave it out."
             )
-        fields.append(pa.field(field.name, kind))
+        fields.append(pa.field(field.name, common_type))
     return pa.schema(fields)
 
 
-def _common(kinds: Sequence[Any]) -> Any:
-    """Return the type that holds the values of several; None where there is none."""
-    kinds = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)] or [pa.null()]
-    if len(kinds) == 1:
-        return kinds[0]
-    if all(pa.types.is_signed_integer(kind) for kind in kinds):
+def _require_same_columns(
+    first_name: str, first_columns: Sequence[str], name: str, columns: Sequence[str], where: str
+) -> None:
+    """Raise InputError if a file has other columns than the first, or one of them more often."""
+    way_out = "give files of the same columns, or leave it out"
+    if lacking := [column for column in first_columns if column not in columns]:
+        raise InputError(f"{where}: {name} has no column {listed(lacking)}, which {first_name} has; {way_out}.")
+    if beyond := [column for column in columns if column not in first_columns]:
+        raise InputError(
+            f"{where}: {name} has the column {listed(beyond)}, which {first_name} does not have; {way_out}."
+        )
+    if sorted(first_columns) != sorted(columns):
+        raise InputError(f"{where}: {name} has a column more than once; rename one.")
+
+
+def _common(types: Sequence[Any]) -> Any:
+    """Return the type that holds the values of several; None if there is none."""
+    different = [kind for kind in dict.fromkeys(types) if not pa.types.is_null(kind)]
+    if len(different) < 2:
+        return different[0] if different else pa.null()
+    if all(pa.types.is_signed_integer(kind) for kind in different):
         return pa.int64()
-    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in kinds):
-        return _common_decimal(kinds)
-    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind) for kind in kinds):
+    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in different):
+        return _common_decimal(different)
+    if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind) for kind in different):
         return pa.float64()
-    zones = {getattr(kind, "tz", None) for kind in kinds}
-    if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in kinds) and len(zones) == 1:
-        return pa.timestamp("us", zones.pop())
-    held = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
-    if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in held):
+    if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in different):
+        zones = {getattr(kind, "tz", None) for kind in different}
+        return pa.timestamp("us", zones.pop()) if len(zones) == 1 else None
+    values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in different]
+    if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in values):
         return pa.string()
     return None
 
