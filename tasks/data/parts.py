@@ -410,15 +410,20 @@ def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Any
     """
     if config.in_parts is False:
         return False
-    hindrance = ""
+    hindrance = _hindrance_to_parts(config, files)
+    if config.in_parts:
+        if hindrance:
+            raise InputError(f"{where}: 'in_parts' {hindrance}, or leave 'in_parts' out.")
+        return True
+    n_bytes: int = 8 * table.num_rows * len(table.schema)
+    return n_bytes >= BYTES_AS_NUMBERS and not hindrance
+
+
+def _hindrance_to_parts(config: DatasetConfig, files: Sequence[Location]) -> str:
+    """Return why a table cannot be read in parts, as the end of a sentence; nothing if it can."""
     if files[0].suffix not in SPLITTABLE:
-        hindrance = f"needs files of {', '.join(SPLITTABLE)}, and {joint_name(files)} is none; write it as Parquet"
-    else:
-        asked = [key for key in WHOLE_TABLE if getattr(config, key)]
-        asked += ["scale_on: training"] if config.scale_on == "training" else []
-        if asked:
-            hindrance = f"does not go with {asked[0]!r}, which needs all rows at once; leave it out"
-    if config.in_parts and hindrance:
-        raise InputError(f"{where}: 'in_parts' {hindrance}, or leave 'in_parts' out.")
-    large = 8 * table.num_rows * len(table.schema) >= BYTES_AS_NUMBERS
-    return bool(config.in_parts or (large and not hindrance))
+        return f"needs files of {', '.join(SPLITTABLE)}, and {joint_name(files)} is none; write it as Parquet"
+    keys = [key for key in WHOLE_TABLE if getattr(config, key)]
+    if config.scale_on == "training":
+        keys.append("scale_on: training")
+    return f"does not go with {keys[0]!r}, which needs all rows at once; leave it out" if keys else ""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -147,17 +147,17 @@ class Held:
 
     @classmethod
     def of(cls, jobs: Sequence[TrialJob], folder: str = "") -> Held:
-        """Return what some trials read; copies of tables in parts lie in a folder, which goes with the run."""
-        refs = {job.ref.path: job.ref for job in jobs}
-        statistics = {job.statistics.path: job.statistics for job in jobs}
-        loaded = {path: load_dataset(ref) for path, ref in refs.items()}
-        return cls(
-            {
-                path: replace(of, X=replace(of.X, folder=folder)) if isinstance(of.X, RowFiles) else of
-                for path, of in loaded.items()
-            },
-            {path: load_statistics(ref) for path, ref in statistics.items()},
-        )
+        """Return the data of some trials; files of tables in parts are in a folder that goes with the run."""
+        datasets: dict[str, Dataset] = {}
+        statistics: dict[str, StoredStatistics] = {}
+        for ref in {job.ref.path: job.ref for job in jobs}.values():
+            dataset = load_dataset(ref)
+            if isinstance(dataset.X, RowFiles):
+                dataset = replace(dataset, X=cast(Any, replace(dataset.X, folder=folder)))
+            datasets[ref.path] = dataset
+        for stored in {job.statistics.path: job.statistics for job in jobs}.values():
+            statistics[stored.path] = load_statistics(stored)
+        return cls(datasets, statistics)
 
 
 @cache
