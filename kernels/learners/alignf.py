@@ -14,28 +14,25 @@ from ..solvers.certificate import Certificate
 from .base import AlignmentLearner, Products, Solution
 
 TOLERANCE = 1e-8
-"""Residual of the optimality conditions that a solution must reach; active sets and Cholesky factors leave rounding."""
+"""Residual of the optimality conditions at which a solution counts as optimal."""
 
 DEPENDENT = 1e-10
-"""What a kernel of norm one must have left, squared, outside the span of others to count as independent of them."""
-
-SHOWN = 10
-"""Positions of dependent kernels that a message names."""
+"""Squared distance of a kernel of unit norm from the span of others, below which it counts as dependent."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignf(AlignmentLearner):
-    r"""The non-negative weights whose combined kernel aligns best with the target kernel.
+    r"""Maximize the alignment over non-negative weights.
 
     .. math:: \min_{v \ge 0} \; v^\top M v - 2 v^\top a, \qquad \mu = v / \lVert v \rVert
 
-    M has the products of the centered base kernels, normalized, and a their products with the target kernel.
+    M holds the products of the centered and normalized base kernels, and a their products with the target kernel.
 
     Notes
     -----
-    Solved by active sets on M scaled to unit diagonal, from some hundred kernels on after a warm start. (Non-negative
-    least squares on M and a themselves minimizes another function, ``||M v - a||``.) With dependent kernels the weights
-    are not unique, the combined kernel is.
+    Solved by active sets on M scaled to unit diagonal, with a warm start for about 100 kernels or more. (Non-negative
+    least squares on M and a minimizes another function, ``||M v - a||``.) With dependent kernels, the weights are not
+    unique, but the combined kernel is.
 
     References
     ----------
@@ -59,9 +56,10 @@ class Alignf(AlignmentLearner):
 def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
     r"""Return the optimality residual of `v` for :math:`\min_{v \ge 0} v^\top M v - 2 v^\top a`.
 
-    In the units of unit-norm base kernels, :math:`u_k = v_k \sqrt{M_{kk}}` and
-    :math:`g_k = (M v - a)_k / \sqrt{M_{kk}}`: the largest of the most negative weight relative to ``max |u|``, the most
-    negative gradient relative to ``max |a_k| / sqrt(M_kk)``, and ``max |u_k g_k|`` relative to both.
+    Weights and gradients are those of base kernels with unit norm, :math:`u_k = v_k \sqrt{M_{kk}}` and
+    :math:`g_k = (M v - a)_k / \sqrt{M_{kk}}`. The residual is the largest of the most negative weight relative to
+    ``max |u|``, the most negative gradient relative to ``max |a_k| / sqrt(M_kk)``, and ``max |u_k g_k|`` relative to
+    both.
 
     Parameters
     ----------
@@ -70,12 +68,12 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
     a : ndarray of shape (p,)
         Products with the target kernel.
     v : ndarray of shape (p,)
-        Of the length that solves the problem, not normalized.
+        Solution of the problem, not normalized.
 
     Returns
     -------
     certificate : Certificate
-        Zero at the optimum; dimensionless, the same for any scaling of the base kernels or the targets.
+        Zero at the optimum. It does not depend on the scaling of the base kernels or the targets.
     """
     norms = np.sqrt(np.diag(M))
     u = v * norms
@@ -91,7 +89,7 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignfUncentered(Alignf):
-    """The non-negative weights whose combined kernel aligns best with the target kernel, without centering.
+    """Maximize the uncentered alignment over non-negative weights.
 
     References
     ----------
@@ -108,29 +106,26 @@ class AlignfUncentered(Alignf):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignfLinear(AlignmentLearner):
-    r"""The sign-unconstrained weights whose combined kernel aligns best with the target kernel.
+    r"""Maximize the alignment over weights of any sign.
 
     .. math:: \mu = \frac{M^{-1} a}{\lVert M^{-1} a \rVert}
 
     Parameters
     ----------
     dependent : {"error", "subset"}, default "error"
-        What to do where a kernel is a combination of others, so that M has no inverse: refuse, or give weight zero to
-        what depends on the rest. The first kernel stays, then each time the one with most left outside the span of
-        those that stay.
+        Treatment of linearly dependent kernels: raise an error, or give them weight zero. The subset begins with the
+        first kernel. It is extended by the kernel farthest from the span of the subset.
 
     Notes
     -----
-    O(p^3), by a pivoted Cholesky factor of M scaled to unit diagonal. A kernel counts as dependent where the square of
-    its distance from the span of others is below 1e-10 of its squared norm: rounding of M reaches the weights
-    multiplied by the inverse of that share, so a smaller one would leave them fewer than five digits. Statistics of
-    float32 tiles are off by 1e-6 or so and call for kernels that lie further apart.
+    O(p^3), by a pivoted Cholesky factor of M scaled to unit diagonal. A kernel is dependent if the square of its
+    distance from the span of others is below 1e-10 of its squared norm. With a smaller threshold, rounding errors of M
+    would leave the weights fewer than five digits. Statistics of float32 tiles have errors of about 1e-6 and require
+    kernels that are farther apart.
 
-    `alignf` searches among fewer weights, so it never aligns better on the rows that M and a are of.
-
-    Weights may be negative, and then the combined kernel need not be positive semi-definite; ``mu'a`` never is. The
-    certificate is the largest residual of ``M v = a`` over the kernels kept, relative to the largest entry of a, all in
-    units of base kernels of norm one.
+    The alignment on the training rows is at least that of `alignf`. With negative weights, the combined kernel need not
+    be positive semi-definite; ``mu'a`` is never negative. The certificate is the largest residual of ``M v = a`` over
+    the kernels of the subset, relative to the largest entry of a, for base kernels of unit norm.
 
     References
     ----------
@@ -155,17 +150,23 @@ class AlignfLinear(AlignmentLearner):
         """Return the weights; see `AlignmentLearner.fit_weights`."""
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
-        scaled, products = scale[:, None] * M * scale, scale * a
-        np.fill_diagonal(scaled, 1.0)  # to the last digit, or rounding would choose the first pivot
+        scaled = scale[:, None] * M * scale
+        np.fill_diagonal(scaled, 1.0)  # exact, as otherwise rounding would select the first pivot
+        products = scale * a
         factor, pivots, rank, _ = dpstrf(scaled, tol=DEPENDENT)
-        kept, dropped = pivots[:rank] - 1, np.sort(pivots[rank:] - 1)
-        if len(dropped) and self.dependent == "error":
-            shown = ", ".join(map(str, dropped[:SHOWN])) + (", ..." if len(dropped) > SHOWN else "")
+        independent = pivots[:rank] - 1
+        dependent = np.sort(pivots[rank:] - 1)
+        if len(dependent) and self.dependent == "error":
+            positions = ", ".join(map(str, dependent[:10]))
+            if len(dependent) > 10:
+                positions += ", ..."
             raise ValueError(
-                f"base kernels must be independent for alignf-linear, got {len(dropped)} of {len(a)} in the span of "
-                f"the others (at {shown}, counted from 0); pass dependent='subset' to leave them out, or use alignf."
+                f"base kernels must be independent for alignf-linear, got {len(dependent)} of {len(a)} in the span of "
+                f"the others (at {positions}, counted from 0); pass dependent='subset' to leave them out, or use "
+                "alignf."
             )
         u = np.zeros(len(a))
-        u[kept] = cho_solve((factor[:rank, :rank], False), products[kept])
-        residual = np.abs(scaled[kept] @ u - products[kept]).max() / (np.abs(products[kept]).max() or 1.0)
-        return Solution.of_direction(u * scale, Certificate("KKT residual", float(residual), TOLERANCE))
+        u[independent] = cho_solve((factor[:rank, :rank], False), products[independent])
+        error = np.abs(scaled[independent] @ u - products[independent]).max()
+        largest_product = np.abs(products[independent]).max() or 1.0
+        return Solution.of_direction(u * scale, Certificate("KKT residual", float(error / largest_product), TOLERANCE))

@@ -1,4 +1,4 @@
-"""cr: continuous risk, the convex combination of a continuous family's kernels that ridge regression fits best with."""
+"""cr: continuous risk, a greedy search for base kernels that decrease the risk of kernel ridge regression."""
 
 from __future__ import annotations
 
@@ -22,44 +22,41 @@ from .base import FoundKernels, KernelSearchLearner
 from .norm_ball import L1KRR
 
 SETTLED = 1e-7
-"""Change of log sigma at which that search ends."""
+"""Change of log sigma at which its search ends."""
 
 SEARCH_ROWS = 2000
-"""Rows that bandwidths are searched on where a matrix of all pairs does not fit; weights and the gap always use all."""
-
-SAME = 1e-6
-"""Difference of log sigma below which two kernels are one."""
+"""Number of rows for the search of bandwidths, if a matrix of all pairs of rows does not fit into memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CR(KernelSearchLearner):
-    r"""The convex combination of a continuous family's kernels that kernel ridge regression fits best with.
+    r"""Greedy risk minimization over the convex combinations of a continuous family of base kernels.
 
     .. math:: \min_{K \in \operatorname{conv} \{ K_\sigma \}} \; \operatorname{tr} Y^\top (K + \lambda I)^{-1} Y
 
     Parameters
     ----------
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
-        Of the base kernels; one bandwidth for all features.
+        Kind of the base kernels, with one bandwidth for all features.
     corrective : bool, default True
-        Update the weights of all kernels found so far after each addition, by l1-krr; a few additions are then enough.
-        False is the papers' step towards the new kernel alone, whose gap falls like one over the number of additions.
+        Whether to update the weights of all kernels after each addition, by l1-krr; a few additions are then enough.
+        False takes the step of the papers towards the new kernel, whose gap is proportional to one over the number of
+        additions.
     tolerance : float, default 1e-4
-        What the objective may still fall by, relative to it, when the search ends.
+        Relative duality gap at which the search ends.
     max_iterations : int, default 200
-        Most additions.
+        Largest number of additions.
 
     Notes
     -----
-    With :math:`\alpha = (K + \lambda I)^{-1} Y` the objective falls fastest towards the kernel of the largest
-    :math:`\alpha^\top K_\sigma \alpha`; how much that exceeds :math:`\alpha^\top K \alpha` bounds what is left. The
-    step towards it minimizes the objective on the segment. O(m^3) a Cholesky factor, some eight an addition. Memory for
-    one m by m matrix a kernel found, up to 1 GiB, where all are weighted again, and for some eight others.
+    With :math:`\alpha = (K + \lambda I)^{-1} Y`, the objective decreases fastest towards the kernel with the largest
+    :math:`\alpha^\top K_\sigma \alpha`. Its excess over :math:`\alpha^\top K \alpha` bounds the possible decrease. The
+    step minimizes the objective on the segment between both kernels. An addition takes about eight Cholesky factors,
+    O(m^3) each. Memory is one m by m matrix per base kernel (up to 1 GiB, only if `corrective`) and about eight others.
 
-    On more rows than a matrix of their pairs fits into 1 GiB, about 11,600, bandwidths are searched on 2,000 rows drawn
-    at random, and kernels weighted on all of them by conjugate gradients over tiles, in memory that grows with the
-    rows. What a new kernel would gain is computed on all rows, too; the certificate says that it was searched on a
-    sample.
+    With more than about 11,600 rows, a matrix of all pairs does not fit into 1 GiB. Bandwidths are then searched on
+    2,000 rows drawn at random. The weights and the gap still use all rows, by conjugate gradients over tiles; the
+    certificate reports the sample.
 
     References
     ----------
@@ -77,7 +74,7 @@ class CR(KernelSearchLearner):
     max_iterations: int = 200
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return whether sparse rows will do."""
+        """Return whether the rows may be sparse."""
         return self.kind == "gaussian"
 
     def require(self) -> None:
@@ -96,66 +93,87 @@ class CR(KernelSearchLearner):
                 f"cr without corrective forms matrices of all pairs of rows, and {m:,} rows are too many for them; "
                 "leave corrective out."
             )
-        X, rows = X if sparse.issparse(X) else move(X, X.mean(axis=0)), drawn_rows(m, SEARCH_ROWS, 0)
-        rows = np.arange(m) if has_room(m) else rows
-        pairs, inner_tolerance = RadialPairs(self.kind, X[rows]), max(self.tolerance / 10, 1e-8)
-
-        def kernels(U: np.ndarray) -> GramOperator:
-            zeros = np.zeros(len(U))
-            return gram_operator(radial_kernels(self.kind, U[:, None]), X, shift=zeros, scales=zeros + 1.0)
-
-        U, weights = np.array([pairs.steepest(center_gram(Y[rows] @ Y[rows].T), SETTLED)]), np.ones(1)
-        # What is learned so far: base kernels and weights, or their sum alone.
-        grams, mu = kernels(U), weights
+        if not sparse.issparse(X):
+            X = move(X, X.mean(axis=0))
+        search_rows = np.arange(m) if has_room(m) else drawn_rows(m, SEARCH_ROWS, 0)
+        pairs = RadialPairs(self.kind, X[search_rows])
+        inner_tolerance = max(self.tolerance / 10, 1e-8)
+        log_sigmas = np.array([_steepest(pairs, Y, search_rows)])
+        weights = np.ones(1)
+        # The current kernel is the sum of `grams` with the weights `mu`. A step of the papers replaces all base kernels
+        # by their sum, so that `mu` is [1].
+        grams = self._grams(log_sigmas, X)
+        mu = weights
         objectives: list[float] = []
         while True:
             inner = ridge_problem(grams, target, C, inner_tolerance).at(mu)
             objectives.append(inner.objective)
-            alpha, form = inner.dual, float(mu @ inner.forms)
-            del inner  # what it may still be asked holds a matrix
-            u = pairs.steepest(center_gram(alpha[rows] @ alpha[rows].T), SETTLED)
-            new = kernels(np.array([u]))
-            gap = max(float(new.quadratic_forms(alpha)[0]) - form, 0.0) / objectives[-1]
-            known = np.flatnonzero(np.abs(U - u) < SAME)
-            if gap <= self.tolerance or len(objectives) >= self.max_iterations or (self.corrective and len(known)):
+            alpha = inner.dual
+            current_form = float(mu @ inner.forms)
+            del inner  # frees a matrix
+            log_sigma = _steepest(pairs, alpha, search_rows)
+            new_grams = self._grams(np.array([log_sigma]), X)
+            new_form = float(new_grams.quadratic_forms(alpha)[0])
+            gap = max(new_form - current_form, 0.0) / objectives[-1]
+            same_kernel = np.flatnonzero(np.abs(log_sigmas - log_sigma) < 1e-6)
+            if gap <= self.tolerance or len(objectives) >= self.max_iterations:
                 break
-            if not len(known):
-                U, weights = np.append(U, u), np.append(weights, 0.0)
+            if self.corrective and len(same_kernel):
+                break
+            if not len(same_kernel):
+                log_sigmas = np.append(log_sigmas, log_sigma)
+                weights = np.append(weights, 0.0)
             if self.corrective:
                 start = 0.9 * weights
                 start[-1] = 0.1
-                del grams, new
-                grams = kernels(U)
+                del grams, new_grams  # frees their matrices
+                grams = self._grams(log_sigmas, X)
                 mu = weights = L1KRR(tolerance=inner_tolerance).solve(grams, target, C, start).weights
             else:
-                K, K_new = grams.combine(mu), new.combine(np.ones(1))
-                step = _step(K, K_new, 1.0 / C, Y)
+                K = grams.combine(mu)
+                change = new_grams.combine(np.ones(1))
+                step = _step(K, change, 1.0 / C, Y)
                 weights *= 1 - step
-                weights[known[0] if len(known) else -1] += step
-                K_new -= K
-                K_new *= step
-                K += K_new
-                grams, mu = StackedGrams(K[None]), np.ones(1)
+                weights[same_kernel[0] if len(same_kernel) else -1] += step
+                change -= K
+                change *= step
+                K += change
+                grams = StackedGrams(K[None])
+                mu = np.ones(1)
         measure = "duality gap" if has_room(m) else "duality gap on a sample"
         certificate = Certificate(measure, gap, self.tolerance, len(objectives), tuple(objectives))
-        carried = weights > 1e-9
-        parameters = U[carried, None]
+        has_weight = weights > 1e-9
+        parameters = log_sigmas[has_weight, None]
         return FoundKernels(
             radial_kernels(self.kind, parameters),
-            weights[carried] / weights[carried].sum(),
+            weights[has_weight] / weights[has_weight].sum(),
             np.exp(parameters),
             (),
             certificate.warn_unless_converged("cr", "raise max_iterations, or use a smaller C"),
         )
 
+    def _grams(self, log_sigmas: np.ndarray, X: Rows) -> GramOperator:
+        """Return the base kernels with the given log sigma over the rows, neither shifted nor scaled."""
+        zeros = np.zeros(len(log_sigmas))
+        family = radial_kernels(self.kind, log_sigmas[:, None])
+        return gram_operator(family, X, shift=zeros, scales=zeros + 1.0)
+
+
+def _steepest(pairs: RadialPairs, V: np.ndarray, search_rows: np.ndarray) -> float:
+    """Return log sigma of the kernel with the largest product with ``V V^T`` on the search rows."""
+    return pairs.steepest(center_gram(V[search_rows] @ V[search_rows].T), SETTLED)
+
 
 def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
     """Return the share of the new kernel that minimizes the objective on the segment, in [0, 1]."""
-    of = (K, new - K, ridge, Y)
-    # SciPy keeps the function, and matrices that it closed over, until the next collection of garbage.
-    return 1.0 if _slope(1.0, *of) <= 0 else float(brentq(_slope, 0.0, 1.0, args=of, xtol=1e-4))
+    # No closure: SciPy would keep its matrices until the next garbage collection.
+    args = (K, new - K, ridge, Y)
+    if _slope(1.0, *args) <= 0:
+        return 1.0
+    return float(brentq(_slope, 0.0, 1.0, args=args, xtol=1e-4))
 
 
 def _slope(step: float, K: np.ndarray, change: np.ndarray, ridge: float, Y: np.ndarray) -> float:
+    """Return the derivative of the objective by the step."""
     alpha = cho_solve(ridge_factor(K + step * change, ridge), Y)
     return -float(np.vdot(alpha, change @ alpha))

@@ -1,4 +1,4 @@
-"""EasyMKL: weights from the widest margin between distributions over the classes."""
+"""EasyMKL: the combination with the maximum margin between distributions over the classes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,15 @@ from ..targets import Target, class_pairs
 from .base import JointLearner, Solution
 
 LEAST_RIDGE = 1e-8
-"""Least ridge, as a share of the mean diagonal of the kernel: with a tradeoff of zero the solution is unique too."""
+"""Smallest ridge, as a share of the mean diagonal of the kernel, so that a tradeoff of 0 has a unique solution."""
 
 FIRST_COST = 100.0
-"""Cost of slack, in units of the largest coefficient of classes as far apart as their means."""
-
-DEARER = 100.0
-"""Factor from one cost to the next."""
-
-MOST_COSTS = 5
-"""Costs of slack that are tried."""
+"""First C of the hard-margin SVM, relative to its largest coefficient if gamma were uniform."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EasyMKL(JointLearner):
-    r"""Weights from each kernel's part in the widest margin between the classes.
+    r"""Maximum-margin combination of base kernels.
 
     .. math:: \gamma = \arg\min_{\gamma \in \Gamma} \; (1 - L) \, \gamma^\top Y \Big(\sum_k K_k\Big) Y \gamma
               + L \lVert \gamma \rVert^2, \qquad \mu_k \propto \gamma^\top Y K_k Y \gamma
@@ -38,28 +32,25 @@ class EasyMKL(JointLearner):
     Parameters
     ----------
     tradeoff : float, default 0.5
-        L, from 0 (gamma spans the shortest line between the convex hulls of the classes) to 1 (gamma is uniform, and
-        the squared distance is that of the classes' means). Dimensionless; it weighs against the *sum* of the base
-        kernels, so the same L regularizes many base kernels less than few.
+        Regularization L, from 0 (gamma is the shortest line between the convex hulls of the classes) to 1 (gamma is
+        uniform, for the distance between the class means). It is relative to the *sum* of the base kernels: the same
+        value regularizes many base kernels less than few.
     tolerance : float
-        Relative duality gap up to which the weights count as converged.
+        Relative duality gap at which the weights count as converged.
 
     Notes
     -----
-    The minimum is the squared distance of the classes' convex hulls in the feature space of ``(1 - L) K + L I``, with
-    K the sum of the base kernels, and its gamma the coefficients of the hard-margin SVM on that
-    kernel, each class scaled to sum one. The ridge L is kept above `LEAST_RIDGE`, which matters to a tradeoff of nearly
-    zero alone: where K itself does not separate the classes, about the solution of least norm is then taken; that can
-    take long and end in the warning. As gamma sums to the same over both classes, centering on all rows is as good as
-    on those of a pair.
+    The minimum is the squared distance between the convex hulls of the classes in the feature space of
+    ``(1 - L) K + L I``, with K the sum of the base kernels. Its gamma are the coefficients of the hard-margin SVM on
+    that kernel, scaled to sum one per class. The ridge is at least `LEAST_RIDGE`: with a tradeoff near zero and classes
+    that K does not separate, the result is about the solution of smallest norm. This can take long and may not
+    converge. Centering on all rows is equivalent to centering on the rows of a pair of classes.
 
-    One combination of all kernels, O(p m^2); for each pair of n rows one SVM, O(n^2 s) to O(n^3) with s support
-    vectors; at the end one product of all kernels with as many columns as there are pairs. Memory is a few m by m
-    matrices.
+    Several classes are handled one-vs-one, each pair on its own rows. The kernels are combined once, in O(p m^2). Each
+    pair of n rows takes one SVM, O(n^2 s) to O(n^3) with s support vectors. Memory is a few m by m matrices.
 
-    Weights have sum one, so that base kernels of mean diagonal one make a kernel of mean diagonal one; they are the
-    same for each regularization, as this stage has none, and `start` is not used. The certificate holds the largest
-    relative duality gap of a pair of classes; several classes are taken one-vs-one, each pair on its own rows.
+    The weights have sum one, and do not depend on C; `start` is not used. The certificate holds the largest relative
+    duality gap over the pairs of classes.
 
     References
     ----------
@@ -91,27 +82,28 @@ class EasyMKL(JointLearner):
         Q = grams.combine(np.ones(grams.n_kernels))
         Q *= 1 - self.tradeoff
         Q[np.diag_indices_from(Q)] += max(self.tradeoff, LEAST_RIDGE * float(np.trace(Q)) / len(Q))
-        signed = np.zeros((grams.n_rows, len(pairs)))
-        residual, svms, values = 0.0, 0, 0.0
+        signed_gammas = np.zeros((grams.n_rows, len(pairs)))
+        largest_gap = 0.0
+        n_svms = 0
+        objective = 0.0
         for pair, (rows, y) in enumerate(pairs):
             Q_pair = Q if len(rows) == len(Q) else Q[np.ix_(rows, rows)]
-            gamma, solved = _closest_points(Q_pair, y)
+            gamma, n_solved = _closest_points(Q_pair, y)
             gap, value = _duality_gap(Q_pair, y, gamma)
-            signed[rows, pair] = y * gamma
-            residual, svms, values = max(residual, gap), svms + solved, values + value
-        squared_distances = np.maximum(grams.quadratic_forms(signed), 0.0)
+            signed_gammas[rows, pair] = y * gamma
+            largest_gap = max(largest_gap, gap)
+            n_svms += n_solved
+            objective += value
+        squared_distances = np.maximum(grams.quadratic_forms(signed_gammas), 0.0)
         if not squared_distances.sum() > 0:
             raise ValueError("no base kernel separates the classes (all distances are zero); try other base kernels.")
-        certificate = Certificate("duality gap", residual, self.tolerance, svms, (values,))
+        certificate = Certificate("duality gap", largest_gap, self.tolerance, n_svms, (objective,))
         certificate.warn_unless_converged("easymkl", "use a larger tradeoff", grams)
         return Solution(squared_distances / squared_distances.sum(), certificate)
 
 
 def _duality_gap(Q: np.ndarray, y: np.ndarray, gamma: np.ndarray) -> tuple[float, float]:
-    """Return how far the linear model of ``gamma' Y Q Y gamma`` can fall over both simplices, relative to its value.
-
-    The value, which comes second, exceeds the minimum by at most that share.
-    """
+    """Return the relative duality gap of ``gamma' Y Q Y gamma`` over both simplices, and its value."""
     gradient = y * (Q @ (y * gamma))
     value = float(gamma @ gradient)
     gap = 2 * (value - gradient[y > 0].min() - gradient[y < 0].min())
@@ -126,12 +118,12 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     Q : ndarray of shape (n, n)
         Symmetric and positive definite.
     y : ndarray of shape (n,)
-        Plus and minus one, both present.
+        Labels 1 and -1, both present.
 
     Returns
     -------
     gamma : ndarray of shape (n,)
-    svms : int
+    n_svms : int
         Number of SVMs solved.
 
     Raises
@@ -141,20 +133,22 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
 
     Notes
     -----
-    The coefficients of a hard-margin SVM are gamma times two over the minimum. Uniform gamma bounds the minimum
-    from above, so an SVM whose slack is cheaper than `FIRST_COST` times that mostly has none; where it has some,
-    slack is made more expensive.
+    The coefficients of a hard-margin SVM are gamma times two over the minimum, and uniform gamma bounds the minimum.
+    With C of `FIRST_COST` times that bound, an SVM is mostly hard-margin. Otherwise C is multiplied by 100, up to four
+    times.
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
-    squared_distance = _duality_gap(Q, y, uniform)[1]
+    _, squared_distance = _duality_gap(Q, y, uniform)
     if not squared_distance > 0:
         raise ArithmeticError("a squared distance between the means of classes is not positive.")
-    cost = FIRST_COST * 2 / squared_distance
-    a, svms = solve_svm(Q, y, cost)[0], 1
-    while a.max() >= cost and svms < MOST_COSTS:
-        cost *= DEARER
-        a, svms = solve_svm(Q, y, cost, a)[0], svms + 1
-    gamma = np.maximum(a, 0.0)
+    C = FIRST_COST * 2 / squared_distance
+    coefficients = solve_svm(Q, y, C)[0]
+    n_svms = 1
+    while coefficients.max() >= C and n_svms < 5:
+        C *= 100.0
+        coefficients = solve_svm(Q, y, C, coefficients)[0]
+        n_svms += 1
+    gamma = np.maximum(coefficients, 0.0)
     gamma[y > 0] /= gamma[y > 0].sum()
     gamma[y < 0] /= gamma[y < 0].sum()
-    return gamma, svms
+    return gamma, n_svms
