@@ -1,9 +1,10 @@
-"""The ensemble that kernel learning is compared with: one predictor per base kernel, and their best combination."""
+"""ensemble: one ridge regression per base kernel, combined linearly; a baseline for kernel learning."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -20,15 +21,12 @@ from ..targets import Target
 from .base import Learner, LearningProblem
 
 DEPENDENT = 1e-8
-"""Combinations of hypotheses whose left-out predictions are below this share of the largest get no weight."""
-
-LEAST_FREEDOM = np.finfo(np.float64).eps
-"""Below this, what a row's own target leaves to the others is rounding."""
+"""Relative singular value below which a combination of hypotheses gets no weight."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ensemble(Learner):
-    """One ridge regression per base kernel, and the best linear combination of them: no kernel is learned.
+    """Linear combination of one ridge regression per base kernel; no kernel is learned.
 
     References
     ----------
@@ -54,45 +52,45 @@ class Ensemble(Learner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelEnsemble(Value):
-    r"""Kernel ridge hypotheses, one per base kernel, combined by least squares on left-out rows, one per value of C.
+    r"""Kernel ridge regressions, one per base kernel, combined by least squares on leave-one-out predictions.
 
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i
               \Big\lVert Y_i - \bar Y^{(-i)} - \sum_k \mu_k f_k^{(-i)}(x_i) \Big\rVert^2
 
-    where :math:`\bar Y + f_k` is the kernel ridge regression of base kernel k alone, and :math:`(-i)` denotes the
-    same without row i.
+    where :math:`\bar Y + f_k` is the kernel ridge regression with base kernel k, and :math:`(-i)` marks quantities
+    computed without row i.
 
     Attributes
     ----------
     family : KernelFamily
         The p base kernels.
     grid : tuple of float
-        Values of C, L of them; all base kernels of an ensemble have the same.
+        The L values of C. All base kernels of an ensemble have the same C.
     weights : ndarray of shape (L, p)
-        mu, possibly negative, one row per value of C; shared by all columns of the target.
+        Weights mu, possibly negative, one row per value of C, shared by all columns of the target.
     errors : ndarray of shape (L,)
-        Root mean squared error on left-out rows, over all columns of Y and in its units. Too good, as the weights were
-        chosen by it; zero where there are more base kernels than rows, of whose weights the shortest are then taken.
+        Leave-one-out root mean squared error, over all columns of Y and in its units. Optimistic, as the weights
+        minimize it. Zero with more base kernels than rows; the weights then have the smallest norm.
     single_errors : ndarray of shape (L, p)
-        The same of each hypothesis alone.
+        Leave-one-out error of each regression.
     target : Target
-        Of the training rows.
+        Targets of the training rows.
     X : ndarray or CSR matrix of shape (m, d)
-        The training rows, less `origin`.
+        Training rows with `origin` subtracted.
     origin, shift : ndarray of shape (d,) and (p,)
-        Subtracted from every row, and from each base kernel.
+        Constants subtracted from every row, and from each base kernel.
     coefficients : ndarray of shape (p, m, L, q), or (p, L, q) for a `FeatureFamily`
-        What the base kernels between a row and the training rows, or the features of the row, are multiplied by.
+        Coefficients of the base kernels between a row and the training rows, or of the features of the row.
     intercept : ndarray of shape (L, q)
 
     Notes
     -----
-    Hypotheses are combined without the mean that each contains. Otherwise the mean of the other rows falls as the
-    left-out target rises, and least squares would find that: with strong regularization it would predict every row
-    by its own target, and turn the signs of all hypotheses.
+    Regressions are combined without their means. The mean of the other rows decreases as the left-out target
+    increases. With strong regularization, least squares would use this to predict every row by its own target, and
+    reverse the signs of all regressions.
 
-    Such ensembles search a larger space than one kernel that combines the base kernels: the coefficients of a row
-    differ from kernel to kernel, and weights may be negative.
+    An ensemble searches a larger space than a kernel that combines the base kernels: the coefficients of a row differ
+    between kernels, and weights may be negative.
 
     References
     ----------
@@ -122,23 +120,23 @@ class KernelEnsemble(Value):
         grid: Sequence[float],
         normalize: Normalization = "trace",
     ) -> KernelEnsemble:
-        """Return the ensemble of some rows of a data set.
+        """Return the ensemble fitted to the training rows of a data set.
 
         Parameters
         ----------
         family : KernelFamily
             The p base kernels of the statistics.
         X : ndarray or CSR matrix of shape (n, d)
-            The data set that ``statistics.rows`` counts in. Not modified.
+            Data set with the training rows at ``statistics.rows``. Not modified.
         statistics : GramStatistics or FeatureStatistics
             Statistics of the m training rows.
         target : Target
-            Of the data set, as X.
+            Targets of the data set.
         grid : sequence of float
-            Values of C, the scale of a kernel of mean diagonal one against a ridge of one: lambda is 1 / C.
+            Values of C, the inverse of the ridge alpha.
         normalize : {"trace", "frobenius", "none"}, default "trace"
-            Scaling of the centered base kernels against each other; their mean diagonals then have mean one, with
-            "trace" each of them is one.
+            Scaling of the centered base kernels relative to each other. Their mean diagonals then have mean one; with
+            "trace" each is one.
 
         Returns
         -------
@@ -152,10 +150,9 @@ class KernelEnsemble(Value):
 
         Notes
         -----
-        One kernel at a time, each O(m^3) for its eigenvectors and O(L m^2 q) for its hypotheses, then O(L m q p^2) for
-        the weights; O(m^2 + L m q p) memory. Rank-one features are their own eigenvectors: O(L m p q) and no matrix,
-        for which sparse ones are made dense. A feature that is constant on these rows gets weight zero, without a
-        warning.
+        Each kernel takes O(m^3) for its eigenvectors and O(L m^2 q) for its regressions. The weights take
+        O(L m q p^2); memory is O(m^2 + L m q p). Rank-one features are their own eigenvectors and take O(L m p q);
+        sparse ones are converted to dense. A feature that is constant on the training rows gets weight zero.
         """
         require_normalization(normalize)
         C = np.asarray(grid, dtype=np.float64)
@@ -166,40 +163,25 @@ class KernelEnsemble(Value):
             raise ValueError(f"target must have one entry per row of X, got {len(target)} for {X.shape[0]} rows.")
         Ensemble().check(family, statistics.sample_weight)
         statistics.require_informative()
-        training, rows = target.take(statistics.rows), move(X[statistics.rows], statistics.origin)
-        scales, traces = statistics.scales(normalize), statistics.traces()
+        training = target.take(statistics.rows)
+        Y = training.Y
+        m = len(Y)
+        rows = move(X[statistics.rows], statistics.origin)
+        traces = statistics.traces()
         varying = traces > 0  # all but constant features
-        scales = np.where(varying, scales, 1.0)
-        scales *= np.mean(traces[varying] / scales[varying]) / len(training)
-        Y, p, L = training.Y, family.n_kernels, len(C)
-        (m, q), grams = Y.shape, TiledGrams(family, rows, statistics.shift, scales)
-        loo, means = np.empty((L, m, q, p)), np.empty((L, q, p))
+        scales = np.where(varying, statistics.scales(normalize), 1.0)
+        scales *= np.mean(traces[varying] / scales[varying]) / m
         if isinstance(family, FeatureFamily):
-            Z = family.take(rows)
-            Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
-            of_rows = Z.mean(axis=0)
-            Z = np.where(varying, Z - of_rows, 0.0)
-            coefficients = np.empty((p, L, q))
-            for k, norm in enumerate(np.sqrt(np.where(varying, traces, 1.0))):
-                eigenvalue, basis = traces[k : k + 1] / scales[k], Z[:, [k]] / norm
-                loo[..., k], dual = leave_one_out(eigenvalue, basis, Y, C)
-                coefficients[k] = np.tensordot(Z[:, k], dual, axes=(0, 1)) / scales[k]
-                means[..., k] = of_rows[k] * coefficients[k]
+            regressions = _regressions_on_features(family, rows, Y, C, scales, traces)
         else:
-            coefficients = np.empty((p, m, L, q))
-            for k, unit in enumerate(np.eye(p)):
-                loo[..., k], dual = leave_one_out(*np.linalg.eigh(grams.combine(unit)), Y, C)
-                coefficients[k] = dual.swapaxes(0, 1) / scales[k]
-                means[..., k] = np.tensordot(statistics.combined_row_means(unit), coefficients[k], axes=1)
-        weights = np.empty((L, p))
-        errors, single_errors = np.empty(L), np.empty((L, p))
-        ahead = (Y - Y.mean(axis=0)) / (1 - 1 / m)
-        for step, of_step in enumerate(loo):
-            G, t = of_step.reshape(-1, p), ahead.ravel()
-            weights[step] = np.linalg.lstsq(G, t, rcond=DEPENDENT)[0]
-            errors[step] = np.sqrt(np.mean((t - G @ weights[step]) ** 2))
-            single_errors[step] = np.sqrt(np.mean((t[:, None] - G) ** 2, axis=0))
-        by_kernel = weights.T[..., None] if coefficients.ndim == 3 else weights.T[:, None, :, None]
+            grams = TiledGrams(family, rows, statistics.shift, scales)
+            regressions = _regressions_on_kernels(grams, statistics, Y, C, scales)
+        weights, errors, single_errors = _combine(regressions.left_out, (Y - Y.mean(axis=0)) / (1 - 1 / m))
+        coefficients = regressions.coefficients
+        if coefficients.ndim == 3:
+            weights_by_kernel = weights.T[..., None]
+        else:
+            weights_by_kernel = weights.T[:, None, :, None]
         return cls(
             family=family,
             grid=tuple(C.tolist()),
@@ -210,12 +192,12 @@ class KernelEnsemble(Value):
             X=rows,
             origin=statistics.origin,
             shift=statistics.shift,
-            coefficients=coefficients * by_kernel,
-            intercept=Y.mean(axis=0) - np.einsum("lqk,lk->lq", means, weights),
+            coefficients=coefficients * weights_by_kernel,
+            intercept=Y.mean(axis=0) - np.einsum("lqk,lk->lq", regressions.means, weights),
         )
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions in the terms of the target, one row per value of C, shape (L, n) or (L, n, q).
+        """Return predicted labels or numbers, one row per value of C, shape (L, n) or (L, n, q).
 
         Parameters
         ----------
@@ -229,74 +211,151 @@ class KernelEnsemble(Value):
 
         Notes
         -----
-        O(p m n (d + L q)) by tiles; for features O(n p L q), for sparse ones what is not zero.
+        O(p m n (d + L q)) by tiles; O(n p L q) for features, or the number of nonzeros of sparse ones.
         """
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
         """Return scores of classes for new rows, one row per value of C, shape (L, n) or (L, n, n_classes).
 
-        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        With two classes, positive scores predict the second. With more, the class with the largest score is predicted.
         """
         scores = self._scores(X_new)
         return scores[..., 0] if scores.shape[2] == 1 else scores
 
     def _scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores in the terms of Y, shape (L, n, q)."""
-        A, (L, q) = move(checked_rows(self.X, X_new), self.origin), self.intercept.shape
+        """Return the predicted columns of Y, shape (L, n, q)."""
+        A = move(checked_rows(self.X, X_new), self.origin)
+        L, q = self.intercept.shape
         if isinstance(self.family, FeatureFamily):
             scores = np.asarray(self.family.take(A) @ self.coefficients.reshape(-1, L * q))
         else:
             p, m = self.coefficients.shape[:2]
             coefficients = self.coefficients.reshape(p, m, -1)
 
-            def of(rows: slice, columns: slice) -> BlockResults:
+            def scores_of_tile(rows: slice, columns: slice) -> BlockResults:
                 tile = self.family.tile(A[rows], self.X[columns], self.shift)
                 return BlockResults({rows.start: np.tensordot(tile, coefficients[:, columns], axes=([0, 2], [0, 1]))})
 
-            scores = over_tiles(of, A.shape[0], m, block_rows_for(p)).joined()
+            scores = over_tiles(scores_of_tile, A.shape[0], m, block_rows_for(p)).joined()
         return np.asarray(scores.reshape(-1, L, q).transpose(1, 0, 2) + self.intercept[:, None])
+
+
+class _Regressions(NamedTuple):
+    """Ridge regressions with each of p base kernels and L values of C.
+
+    Attributes
+    ----------
+    left_out : ndarray of shape (L, m, q, p)
+        Leave-one-out predictions, less the mean of the other targets.
+    coefficients : ndarray of shape (p, m, L, q) or (p, L, q)
+        See `KernelEnsemble.coefficients`, before they are multiplied by the weights.
+    means : ndarray of shape (L, q, p)
+        Mean predictions for the training rows, without intercept.
+    """
+
+    left_out: np.ndarray
+    coefficients: np.ndarray
+    means: np.ndarray
+
+
+def _regressions_on_features(
+    family: FeatureFamily, X: Rows, Y: np.ndarray, C: np.ndarray, scales: np.ndarray, traces: np.ndarray
+) -> _Regressions:
+    """Return ridge regressions on rank-one features, which are their own eigenvectors."""
+    p = family.n_kernels
+    m, q = Y.shape
+    left_out = np.empty((len(C), m, q, p))
+    coefficients = np.empty((p, len(C), q))
+    means = np.empty((len(C), q, p))
+    Z = family.take(X)
+    Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
+    feature_means = Z.mean(axis=0)
+    varying = traces > 0
+    Z = np.where(varying, Z - feature_means, 0.0)
+    norms = np.sqrt(np.where(varying, traces, 1.0))
+    for k in range(p):
+        eigenvalue = traces[k : k + 1] / scales[k]
+        left_out[..., k], dual = leave_one_out(eigenvalue, Z[:, [k]] / norms[k], Y, C)
+        coefficients[k] = np.tensordot(Z[:, k], dual, axes=(0, 1)) / scales[k]
+        means[..., k] = feature_means[k] * coefficients[k]
+    return _Regressions(left_out, coefficients, means)
+
+
+def _regressions_on_kernels(
+    grams: TiledGrams, statistics: AlignmentStatistics, Y: np.ndarray, C: np.ndarray, scales: np.ndarray
+) -> _Regressions:
+    """Return ridge regressions on base kernels by eigendecompositions of their Gram matrices."""
+    p = grams.n_kernels
+    m, q = Y.shape
+    left_out = np.empty((len(C), m, q, p))
+    coefficients = np.empty((p, m, len(C), q))
+    means = np.empty((len(C), q, p))
+    for k, unit in enumerate(np.eye(p)):
+        eigenvalues, eigenvectors = np.linalg.eigh(grams.combine(unit))
+        left_out[..., k], dual = leave_one_out(eigenvalues, eigenvectors, Y, C)
+        coefficients[k] = dual.swapaxes(0, 1) / scales[k]
+        means[..., k] = np.tensordot(statistics.combined_row_means(unit), coefficients[k], axes=1)
+    return _Regressions(left_out, coefficients, means)
+
+
+def _combine(left_out: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return weights of the regressions by least squares, and the errors of the combination and of each regression."""
+    L, _, _, p = left_out.shape
+    t = Y.ravel()
+    weights = np.empty((L, p))
+    errors = np.empty(L)
+    single_errors = np.empty((L, p))
+    for step in range(L):
+        G = left_out[step].reshape(-1, p)
+        weights[step] = np.linalg.lstsq(G, t, rcond=DEPENDENT)[0]
+        errors[step] = np.sqrt(np.mean((t - G @ weights[step]) ** 2))
+        single_errors[step] = np.sqrt(np.mean((t[:, None] - G) ** 2, axis=0))
+    return weights, errors, single_errors
 
 
 def leave_one_out(
     eigenvalues: np.ndarray, Q: np.ndarray, Y: np.ndarray, grid: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return what kernel ridge regressions predict for each row without it, and their coefficients with all rows.
+    r"""Return leave-one-out predictions of kernel ridge regressions, and their coefficients with all rows.
 
-    With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, :math:`\tilde y` the targets less their mean and
-    :math:`t = \tilde y / a` the targets less the means of the other rows,
+    With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, the centered targets :math:`\tilde y` and the
+    differences :math:`t = \tilde y / a` between the targets and the means of the other rows,
 
     .. math:: f^{(-i)}(x_i) = \frac{(S \tilde y)_i - S_{ii} \, t_i}{a - S_{ii}}
 
     Parameters
     ----------
     eigenvalues : ndarray of shape (r,)
-        Of the centered Gram matrix of m rows; not negative, up to rounding.
+        Eigenvalues of the centered Gram matrix of m rows; not negative, up to rounding.
     Q : ndarray of shape (m, r)
-        Its eigenvectors; none of the eigenvalue zero are needed.
+        Eigenvectors. Those of the eigenvalue zero may be omitted.
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     grid : ndarray of shape (L,)
-        Values of C; lambda is 1 / C.
+        Values of C, the inverse of lambda.
 
     Returns
     -------
     left_out : ndarray of shape (L, m, q)
-        The prediction for each row by a regression on the others, less the mean of their targets.
+        Prediction for each row by a regression on the others, less the mean of their targets.
     dual : ndarray of shape (L, m, q)
         Coefficients of the regressions on all rows, in the span of Q.
 
     Notes
     -----
-    Exact: the residual of a left-out row is that of the fit over one less the row's own share in it, which is
-    ``1 / m + S_ii``. The regression without a row has the kernel centered on the others and their mean for intercept,
-    as a fit on them would have; only the scale of the kernel remains that of all rows. O(L m r q); relative to the
-    targets, rounding is multiplied by the largest eigenvalue times C.
+    Exact: the residual of a left-out row is the residual of the fit divided by one minus its leverage
+    ``1 / m + S_ii``. The regression without a row uses the kernel centered on the other rows and the mean of their
+    targets; the scale of the kernel is that of all rows. O(L m r q). Rounding errors relative to the targets are
+    multiplied by the largest eigenvalue times C.
     """
-    Y_c, a = Y - Y.mean(axis=0), 1 - 1 / len(Y)
-    eigenvalues, projected = np.maximum(eigenvalues, 0.0), Q.T @ Y_c
+    Y_c = Y - Y.mean(axis=0)
+    a = 1 - 1 / len(Y)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    projected = Q.T @ Y_c
     damped = 1 / (eigenvalues + 1 / grid[:, None])
     dual = Q @ (damped[:, :, None] * projected)
     fitted = Q @ ((damped * eigenvalues)[:, :, None] * projected)
-    own = ((damped * eigenvalues) @ (Q**2).T)[:, :, None]
-    return (fitted - own * (Y_c / a)) / np.maximum(a - own, LEAST_FREEDOM), dual
+    diagonal = ((damped * eigenvalues) @ (Q**2).T)[:, :, None]
+    left_out = (fitted - diagonal * (Y_c / a)) / np.maximum(a - diagonal, np.finfo(np.float64).eps)
+    return left_out, dual

@@ -29,27 +29,27 @@ from .alignf import Alignf
 from .base import JointLearner, Solution, center_weights
 
 MOST_ITERATIONS = 200
-"""Solutions of the inner problem; Newton's method needs three to ten."""
+"""Default number of solutions of the predictor's problem; Newton's method needs three to ten."""
 
 NEWTON_ITERATIONS = 15
-"""Inner solutions of Newton's method for an SVM with norm 1; five are the median where it converges."""
+"""Largest number of Newton iterations for an SVM with norm 1; the median is five if it converges."""
 
-RIDGE_SAMPLE, SAMPLED_GAP = 3000, 1e-4
-"""Rows that weights to begin with are learned on, of four times as many and more that no matrix of all pairs fits, and
-the relative gap of these; those of all rows are further away."""
+RIDGE_SAMPLE = 3000
+"""Number of rows for the initial weights of ridge regressions that are too large for a matrix of all pairs."""
 
 SVM_SAMPLE = 5000
-"""Rows that weights of SVMs are learned on where a matrix of all pairs does not fit."""
+"""Number of rows for the weights of SVMs, if a matrix of all pairs does not fit into memory."""
 
 InnerProblem = RidgeProblem | StreamedRidge | SupportVectorProblem
-"""What is solved at given weights."""
+"""Problem of the predictor with fixed weights of the base kernels."""
 
 ADVICE = "raise max_iterations, or use a smaller C"
+"""Advice of the warning that a solution has not converged."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BallLearner(JointLearner):
-    """A learner of weights in a ball: a loss, the ball, and Newton's method over it; a subclass says which loss."""
+    """Base of learners that minimize the objective of a predictor over weights in a norm ball."""
 
     norm: float = 2.0
     tolerance: float = TOLERANCE
@@ -57,14 +57,14 @@ class BallLearner(JointLearner):
 
     @abstractmethod
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the predictor's problem at given weights, on these rows or on a sample of them."""
+        """Return the problem of the predictor on all rows or on a sample of them."""
 
-    def minimize(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
+    def minimize(self, problem: InnerProblem, ball: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
         """Return the weights in a ball, and their certificate."""
-        return solve_on_ball(problem, outer, start, self.tolerance, self.max_iterations)
+        return solve_on_ball(problem, ball, start, self.tolerance, self.max_iterations)
 
     def ball(self, p: int) -> Ball:
-        """Return the ball of weights of p base kernels, or raise ValueError where a parameter allows none."""
+        """Return the ball of the weights of p base kernels, or raise ValueError for a wrong parameter."""
         if not self.norm >= 1:
             raise ValueError(f"norm must be at least 1, got {self.norm}; 1 gives few kernels, inf equal weights.")
         return Ball(np.zeros(p), 1.0, float(self.norm))
@@ -75,64 +75,82 @@ class BallLearner(JointLearner):
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
-        outer, problem = self.ball(grams.n_kernels), self.problem(grams, target, C)
+        ball = self.ball(grams.n_kernels)
+        problem = self.problem(grams, target, C)
         if start is None and isinstance(problem, StreamedRidge) and grams.n_rows >= 4 * RIDGE_SAMPLE:
-            equal, scale = outer.start(grams.n_kernels), grams.n_rows / RIDGE_SAMPLE
-            fewer = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), C * scale)
-            start = solve_minimax(fewer.at, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
-        mu, certificate = self.minimize(problem, outer, start)
+            sample = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), C * (grams.n_rows / RIDGE_SAMPLE))
+            start, _, _ = solve_minimax(sample.at, ball, ball.start(grams.n_kernels), 1e-4, MOST_ITERATIONS)
+        mu, certificate = self.minimize(problem, ball, start)
         if problem.grams is not grams:
             certificate = replace(certificate, measure=f"{certificate.measure} on a sample")
         return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
 
 
 def solve_on_ball(
-    problem: InnerProblem, outer: Ball, start: np.ndarray | None, tolerance: float, max_iterations: int
+    problem: InnerProblem, ball: Ball, start: np.ndarray | None, tolerance: float, max_iterations: int
 ) -> tuple[np.ndarray, Certificate]:
     """Return weights in a ball, and their certificate.
 
-    With norm 1 and rank-one base kernels the weights can be eliminated: a ridge regression of one target is solved as a
-    lasso, and a binary SVM on more base kernels than Newton's method looks at as a linear one
-    (`kernels.solvers.lasso`).
+    With norm 1 and rank-one base kernels, the weights can be eliminated (`kernels.solvers.lasso`). A ridge regression
+    with one target becomes a lasso. A binary SVM with more than `WORKING_SET` base kernels becomes a linear SVM.
 
-    The value of an SVM is not differentiable in weights that are zero, and Newton's method may stall where the
-    kernels have low rank. What it leaves after `NEWTON_ITERATIONS` with norm 1 is finished by an interior-point
-    method on weights and SVMs together.
+    The objective of an SVM is not differentiable at weights that are zero, and Newton's method may stall if the kernels
+    have low rank. With norm 1, an interior-point method therefore continues after `NEWTON_ITERATIONS`.
     """
     grams = problem.grams
-    p, simplex = grams.n_kernels, outer.norm == 1 and not outer.center.any()
-    most = max_iterations
-    if simplex and isinstance(grams, FeatureGrams):
+    if ball.norm == 1 and not ball.center.any() and isinstance(grams, FeatureGrams):
         if isinstance(problem, RidgeProblem) and problem.Y.shape[1] == 1:
-            return ridge_weights(grams, problem.Y[:, 0], problem.ridge, outer.radius, start, tolerance, most)
-        if isinstance(problem, SupportVectorProblem) and len(problem.pairs) == 1 and p > WORKING_SET:
-            return svm_weights(grams, problem.pairs[0][1], problem.C, outer.radius, tolerance, most)
-    svm = isinstance(problem, SupportVectorProblem) and outer.norm == 1
-    most = min(most, NEWTON_ITERATIONS) if svm else most
-    mu, reached, inner = solve_minimax(problem.at, outer, outer.start(p) if start is None else start, tolerance, most)
-    if reached.converged or most == max_iterations or not isinstance(problem, SupportVectorProblem):
-        return mu, reached
-    steps, objectives = reached.iterations, list(reached.objectives)
-    working = np.sort(np.argsort(-inner.forms, kind="stable")[:WORKING_SET])
+            y = problem.Y[:, 0]
+            return ridge_weights(grams, y, problem.ridge, ball.radius, start, tolerance, max_iterations)
+        if isinstance(problem, SupportVectorProblem) and len(problem.pairs) == 1 and grams.n_kernels > WORKING_SET:
+            _, y = problem.pairs[0]
+            return svm_weights(grams, y, problem.C, ball.radius, tolerance, max_iterations)
+    if start is None:
+        start = ball.start(grams.n_kernels)
+    if not (isinstance(problem, SupportVectorProblem) and ball.norm == 1):
+        mu, certificate, _ = solve_minimax(problem.at, ball, start, tolerance, max_iterations)
+        return mu, certificate
+    newton_iterations = min(max_iterations, NEWTON_ITERATIONS)
+    mu, certificate, solved = solve_minimax(problem.at, ball, start, tolerance, newton_iterations)
+    if certificate.converged or newton_iterations == max_iterations:
+        return mu, certificate
+    return _continue_by_interior_point(problem, ball.radius, certificate, solved.forms, tolerance, max_iterations)
+
+
+def _continue_by_interior_point(
+    problem: SupportVectorProblem,
+    radius: float,
+    certificate: Certificate,
+    forms: np.ndarray,
+    tolerance: float,
+    max_iterations: int,
+) -> tuple[np.ndarray, Certificate]:
+    """Return weights of SVMs in the simplex by an interior-point method on a growing working set of base kernels."""
+    grams = problem.grams
+    iterations = certificate.iterations
+    objectives = list(certificate.objectives)
+    working_set = np.sort(np.argsort(-forms, kind="stable")[:WORKING_SET])
     while True:
-        mu, dual, taken = weights_by_interior_point(
-            grams, problem.pairs, problem.C, outer.radius, working, tolerance / 100
+        mu, dual, steps = weights_by_interior_point(
+            grams, problem.pairs, problem.C, radius, working_set, tolerance / 100
         )
-        steps += taken
-        value, forms = problem.at(mu).objective, grams.quadratic_forms(dual)
-        objectives.append(value)
-        bound = 2 * float(np.abs(dual).sum()) - outer.radius * float(forms.max())
-        residual = max(value - bound, 0.0) / value
-        larger = np.flatnonzero(forms > forms[working].max())
-        if residual <= tolerance or not len(larger) or steps >= max_iterations:
-            return mu, Certificate("duality gap", residual, tolerance, steps, tuple(objectives))
-        # None leaves: with alpha not unique, a base kernel without weight may still be what keeps a form in bounds.
-        working = np.union1d(working, larger[np.argsort(-forms[larger], kind="stable")[:WORKING_SET]])
+        iterations += steps
+        objective = problem.at(mu).objective
+        objectives.append(objective)
+        forms = grams.quadratic_forms(dual)
+        lower_bound = 2 * float(np.abs(dual).sum()) - radius * float(forms.max())
+        gap = max(objective - lower_bound, 0.0) / objective
+        violating = np.flatnonzero(forms > forms[working_set].max())
+        if gap <= tolerance or not len(violating) or iterations >= max_iterations:
+            return mu, Certificate("duality gap", gap, tolerance, iterations, tuple(objectives))
+        # No kernel leaves the set: if alpha is not unique, a kernel of weight zero may still bound a quadratic form.
+        most_violating = violating[np.argsort(-forms[violating], kind="stable")[:WORKING_SET]]
+        working_set = np.union1d(working_set, most_violating)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LpKRR(BallLearner):
-    r"""The non-negative weights of unit norm that kernel ridge regression fits best with.
+    r"""Learn weights jointly with kernel ridge regression, under an lp-norm constraint.
 
     .. math:: \min_{\mu \ge 0,\; \lVert \mu \rVert_s \le 1} \; \max_\alpha \; 2 \alpha^\top y
               - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
@@ -140,17 +158,16 @@ class LpKRR(BallLearner):
     Parameters
     ----------
     norm : float, default 2
-        The s of the norm: 1 gives sparse weights, infinity equal ones.
+        Order s of the norm: 1 gives sparse weights, infinity equal ones.
     tolerance : float, default 1e-6
-        Relative duality gap to reach.
+        Relative duality gap at which the search ends.
     max_iterations : int, default 200
-        Most solutions of the ridge regression.
+        Largest number of ridge regressions.
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
-    and O(p m^2) each.
-    At the solution :math:`\mu_k \propto v_k^{1/(s-1)}` with v the quadratic forms of alpha.
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3 / 3)
+    and O(p m^2) each. At the solution :math:`\mu_k \propto v_k^{1/(s-1)}` with v the quadratic forms of alpha.
 
     References
     ----------
@@ -169,7 +186,7 @@ class LpKRR(BallLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class L1KRR(LpKRR):
-    r"""The non-negative weights of sum one that kernel ridge regression fits best with.
+    r"""Learn weights jointly with kernel ridge regression, under an l1-norm constraint.
 
     .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le 1} \; \max_\alpha \; 2 \alpha^\top y - \lambda \lVert \alpha \rVert^2
               - \sum_k \mu_k\, \alpha^\top K_k \alpha
@@ -177,24 +194,24 @@ class L1KRR(LpKRR):
     Parameters
     ----------
     tolerance : float, default 1e-6
-        Relative duality gap to reach.
+        Relative duality gap at which the search ends.
     max_iterations : int, default 200
-        Most solutions of the ridge regression.
+        Largest number of ridge regressions.
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
-    and O(p m^2) each. The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3 / 3)
+    and O(p m^2) each. The weights are sparse. For kernels of equal trace, the constraint bounds the trace of the
     learned kernel.
 
-    On rank-one kernels of one target the problem is a lasso (`kernels.solvers.lasso`): O(a^3) a pass for a features
-    that carry weight, some ten passes; where a comes near m or C is large, some twenty factors of size m. The gap
-    is then that of rounding, and `iterations` counts passes and factors.
+    With rank-one kernels and one target, the problem is a lasso (`kernels.solvers.lasso`). It takes about ten passes,
+    O(a^3) each for a features with weight. If a is close to m or C is large, it takes about twenty factors of size m.
+    The gap is then only rounding, and `iterations` counts passes and factors.
 
     References
     ----------
-    The L1 counterpart of Cortes, Mohri, Rostamizadeh (2009), UAI, equation (3), compared with there in section 5; with
-    the constraint of Lanckriet et al. (2004), JMLR 5:27-72.
+    Cortes, Mohri, Rostamizadeh (2009), UAI, section 5: the L1 counterpart of equation (3). Lanckriet et al. (2004),
+    JMLR 5:27-72, for the constraint.
     """
 
     name = "l1-krr"
@@ -206,7 +223,7 @@ class L1KRR(LpKRR):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class L2KRR(LpKRR):
-    r"""The weights in a ball of the 2-norm that kernel ridge regression fits best with.
+    r"""Learn weights jointly with kernel ridge regression, under an l2-norm constraint.
 
     .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_2 \le \Lambda} \; \max_\alpha \; 2 \alpha^\top y
               - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
@@ -217,21 +234,21 @@ class L2KRR(LpKRR):
     Parameters
     ----------
     center : float or sequence of float of length p, default 0
-        mu_0, such as prior weights; a number represents as many times the uniform weights of unit 2-norm.
+        Center mu_0 of the ball, such as prior weights. A number is a multiple of the uniform weights of unit 2-norm.
     radius : float, default 1
-        Lambda.
+        Radius Lambda of the ball.
     algorithm : {"newton", "as-printed"}, default "newton"
-        Newton's method, or the paper's Algorithm 1 with eta of one half, for comparisons of iterations.
+        Newton's method, or Algorithm 1 of the paper with eta of one half, to compare iterations.
     tolerance : float, default 1e-6
-        Relative duality gap to reach.
+        Relative duality gap at which the search ends.
     max_iterations : int, default 200
-        Most solutions of the ridge regression.
+        Largest number of ridge regressions.
 
     Notes
     -----
-    Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
-    and O(p m^2) each, where Algorithm 1 takes four to eight; of fewer rank-one kernels than rows O(p^3 / 3). More than
-    256 base kernels take a fixed-point step in place of Newton's, and some fifteen factors.
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): three to seven Cholesky factors, O(m^3 / 3)
+    and O(p m^2) each; O(p^3 / 3) with fewer rank-one kernels than rows. Algorithm 1 takes four to eight. More than 256
+    base kernels take fixed-point steps instead, and about fifteen factors.
 
     References
     ----------
@@ -257,17 +274,17 @@ class L2KRR(LpKRR):
         """Return the ball; see `BallLearner.ball`."""
         return Ball(center_weights(self.center, p, 2.0), positive("radius", self.radius), 2.0)
 
-    def minimize(self, problem: InnerProblem, outer: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
+    def minimize(self, problem: InnerProblem, ball: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
         """Return the weights in a ball, and their certificate."""
         if self.algorithm == "newton":
-            return super().minimize(problem, outer, start)
+            return super().minimize(problem, ball, start)
         forms = problem.grams.quadratic_forms
-        return interpolated_iterations(problem.at, forms, outer, self.tolerance, self.max_iterations)
+        return interpolated_iterations(problem.at, forms, ball, self.tolerance, self.max_iterations)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LpSVM(BallLearner):
-    r"""The non-negative weights of unit norm that a support vector machine separates best with.
+    r"""Learn weights jointly with an SVM, under an lp-norm constraint.
 
     .. math:: \min_{\mu \ge 0,\; \lVert \mu \rVert_s \le 1} \; \max_{0 \le a \le C,\; y^\top a = 0}
               \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
@@ -275,18 +292,19 @@ class LpSVM(BallLearner):
     Parameters
     ----------
     norm : float, default 2
-        The s of the norm: 1 gives sparse weights, infinity equal ones.
+        Order s of the norm: 1 gives sparse weights, infinity equal ones.
     tolerance : float, default 1e-6
-        Relative duality gap to reach.
+        Relative duality gap at which the search ends.
     max_iterations : int, default 200
-        Most solutions of the support vector machine.
+        Largest number of iterations; each solves the SVMs of all pairs of classes.
 
     Notes
     -----
     Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from its
-    neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs. On more
-    rows than a matrix of their pairs fits into 1 GiB, about 11,600, it learns on 5,000 of them, drawn at random, with C
-    larger by the ratio of both numbers; the certificate reports it.
+    neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
+
+    With more than about 11,600 rows, a matrix of all pairs does not fit into 1 GiB. The weights are then learned on
+    5,000 rows drawn at random, with C multiplied by the ratio of both numbers; the certificate reports the sample.
 
     References
     ----------
@@ -301,7 +319,7 @@ class LpSVM(BallLearner):
     predictor = "svm"
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
-        """Return the SVMs, of more rows than a matrix of all pairs fits on a sample, with C times as many."""
+        """Return the SVMs, on a sample and with a larger C if a matrix of all pairs of rows does not fit."""
         m = grams.n_rows
         if not has_room(m) and not isinstance(grams, StackedGrams):
             grams, target = on_drawn_rows(grams, target, SVM_SAMPLE)
@@ -311,7 +329,7 @@ class LpSVM(BallLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class L1SVM(LpSVM):
-    r"""The non-negative weights of sum one that a support vector machine separates best with.
+    r"""Learn weights jointly with an SVM, under an l1-norm constraint.
 
     .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le 1} \; \max_{0 \le a \le C,\; y^\top a = 0}
               \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
@@ -319,19 +337,19 @@ class L1SVM(LpSVM):
     Parameters
     ----------
     tolerance : float, default 1e-6
-        Relative duality gap to reach.
+        Relative duality gap at which the search ends.
     max_iterations : int, default 200
-        Most solutions of the support vector machine.
+        Largest number of iterations; each solves the SVMs of all pairs of classes.
 
     Notes
     -----
     Newton's method over the weights (`kernels.solvers.minimax`), each SVM solved to rounding by active sets from
     its neighbor (`kernels.solvers.svm`). Several classes are handled one-vs-one; the objective sums over the pairs.
-    The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the learned kernel.
-    On more than about 11,600 rows it learns on a sample, as `LpSVM` does.
+    The weights are sparse. For kernels of equal trace, the constraint bounds the trace of the learned kernel. With more
+    than about 11,600 rows, the weights are learned on a sample, as in `LpSVM`.
 
-    Two classes on more rank-one kernels than Newton's method looks at are a linear SVM with the squared 1-norm as
-    penalty, solved by an interior-point method (`kernels.solvers.lasso`): twenty to forty factors of size m for any C.
+    Two classes with many rank-one kernels are a linear SVM with the squared 1-norm as penalty. It is solved by an
+    interior-point method (`kernels.solvers.lasso`), with twenty to forty factors of size m for any C.
 
     References
     ----------
@@ -348,39 +366,40 @@ class L1SVM(LpSVM):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStage(JointLearner):
-    r"""The weights that trade the fit of kernel ridge regression against the alignment of the kernel.
+    r"""Learn weights that balance the fit of kernel ridge regression and the alignment of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{\lambda}{\lVert Y \rVert^2} \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y
               - \gamma\, \mu^\top \hat a + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu
 
     The first term is one for the zero kernel and zero for a perfect fit. :math:`\hat a_k = \langle K_k, Y Y^\top
     \rangle / (m \lVert Y \rVert^2)` and :math:`\hat M_{kl} = \langle K_k, K_l \rangle / m^2` have no units and do not
-    grow with m, so neither do the parameters.
+    depend on the scale of m; nor do the parameters.
 
     Parameters
     ----------
     gamma, gamma1, gamma2 : float, default 1, 0, 1
-        gamma rewards alignment; gamma' and gamma'' bound the weights and the norm of the kernel. Not negative; gamma'
-        or gamma'' positive. With gamma and gamma'' large the direction is that of alignf; all three are worth tuning.
+        Factors gamma, gamma' and gamma'', not negative, with gamma' or gamma'' positive. gamma rewards alignment;
+        gamma' and gamma'' penalize the weights and the norm of the kernel. With large gamma and gamma'', the direction
+        is that of alignf. All three are worth tuning.
     least_alignment : float, optional
-        Omega of the constrained form: the best fit among kernels that align by at least this, with weights of 2-norm at
-        most `radius`; the gammas do not count then. By default the form above.
+        Smallest alignment (Omega) in the constrained form: the best fit among kernels with at least this alignment and
+        weights of 2-norm at most `radius`. It ignores the gammas. By default the form above is used.
     radius : float, default 1
-        Lambda of the constrained form.
+        Largest 2-norm of the weights (Lambda) in the constrained form.
     tolerance : float, default 1e-6
-        Relative duality gap to reach.
+        Relative duality gap at which the search ends.
     max_iterations : int, default 200
-        Most solutions of the ridge regression.
+        Largest number of ridge regressions.
 
     Notes
     -----
-    Newton's method with an exact Hessian; each step is a non-negative quadratic program of size p, and so is the lower
-    bound. O(p^2 m^2) for M, then O(m^3 / 3 + p m^2) an iteration.
+    Newton's method with an exact Hessian. Each step and each lower bound is a non-negative quadratic program of size p.
+    O(p^2 m^2) for M, then O(m^3 / 3 + p m^2) per iteration.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4, equation (9), and the constrained form before it.
-    There lambda is subsumed in the other three parameters; here it is kept, so that one grid of it serves all learners.
+    The paper absorbs lambda into the other parameters. It is explicit here, so that all learners have one grid of C.
     """
 
     name = "single-stage"
@@ -410,36 +429,42 @@ class SingleStage(JointLearner):
             )
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> tuple[InnerProblem, float]:
-        """Return the predictor's problem, and its value for the zero kernel, in which the other terms are counted."""
+        """Return the problem of the predictor, and its value for the zero kernel, the unit of the other terms."""
         problem = ridge_problem(grams, target, C, self.tolerance)
         return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
-        problem, size = self.problem(grams, target, C)
-        m, Y = grams.n_rows, target.Y - target.Y.mean(axis=0)
-        forms, M = grams.quadratic_forms(Y), grams.kernel_products() / m**2
-        outer: Orthant | AlignedBall
+        problem, unit = self.problem(grams, target, C)
+        feasible_set = self._feasible_set(grams, target.Y - target.Y.mean(axis=0), unit)
+        if start is None:
+            start = feasible_set.start(grams.n_kernels)
+        mu, certificate, _ = solve_minimax(problem.at, feasible_set, start, self.tolerance, self.max_iterations)
+        return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
+
+    def _feasible_set(self, grams: GramOperator, Y: np.ndarray, unit: float) -> Orthant | AlignedBall:
+        """Return the weights to minimize over, with the terms of the objective that do not depend on the predictor."""
+        m = grams.n_rows
+        forms = grams.quadratic_forms(Y)
+        M = grams.kernel_products() / m**2
         if self.least_alignment is None:
             a = np.maximum(forms, 0.0) / (m * float(np.vdot(Y, Y)))
-            outer = Orthant(size * (self.gamma2 * M + self.gamma1 * np.eye(len(a))), size * self.gamma * a)
-        else:
-            a = forms / (m * float(np.linalg.norm(Y.T @ Y)))
-            best = Alignf().fit_weights(M, a).weights
-            outer = AlignedBall(M, a, self.least_alignment, self.radius, best)
-            if outer.slack(best) < 0:
-                raise ValueError(
-                    f"least_alignment must be at most {best @ a / np.sqrt(best @ M @ best):.6g}, the largest alignment "
-                    f"of these base kernels, got {self.least_alignment}."
-                )
-        begin = outer.start(grams.n_kernels) if start is None else start
-        mu, certificate, _ = solve_minimax(problem.at, outer, begin, self.tolerance, self.max_iterations)
-        return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
+            return Orthant(unit * (self.gamma2 * M + self.gamma1 * np.eye(len(a))), unit * self.gamma * a)
+        a = forms / (m * float(np.linalg.norm(Y.T @ Y)))
+        best_aligned = Alignf().fit_weights(M, a).weights
+        ball = AlignedBall(M, a, self.least_alignment, self.radius, best_aligned)
+        if ball.slack(best_aligned) < 0:
+            largest_alignment = best_aligned @ a / np.sqrt(best_aligned @ M @ best_aligned)
+            raise ValueError(
+                f"least_alignment must be at most {largest_alignment:.6g}, the largest alignment of these base "
+                f"kernels, got {self.least_alignment}."
+            )
+        return ball
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SingleStageSVM(SingleStage):
-    r"""The weights that trade the fit of a support vector machine against the alignment of the kernel.
+    r"""Learn weights that balance the fit of an SVM and the alignment of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{J(\mu)}{J(0)} - \gamma\, \mu^\top \hat a
               + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu, \qquad
@@ -453,8 +478,8 @@ class SingleStageSVM(SingleStage):
 
     Notes
     -----
-    As `SingleStage`, with SVMs in place of ridge regression; several classes are handled one-vs-one. It holds matrices
-    of all pairs of rows.
+    As `SingleStage`, with SVMs in place of ridge regression. Several classes are handled one-vs-one. Memory holds
+    matrices of all pairs of rows.
 
     References
     ----------
@@ -470,5 +495,5 @@ class SingleStageSVM(SingleStage):
     def problem(self, grams: GramOperator, target: Target, C: float) -> tuple[InnerProblem, float]:
         """Return the SVMs, and their value for the zero kernel."""
         problem = SupportVectorProblem(grams, target, C)
-        smaller = [min(int((y > 0).sum()), int((y < 0).sum())) for _, y in problem.pairs]
-        return problem, 4.0 * problem.C * sum(smaller)
+        smaller_classes = [min(int((y > 0).sum()), int((y < 0).sum())) for _, y in problem.pairs]
+        return problem, 4.0 * problem.C * sum(smaller_classes)
