@@ -1,4 +1,4 @@
-"""Learners of kernel weights, one file per algorithm; learned kernels of a data set, or of its statistics.
+"""Learners of kernel weights, one file per algorithm, and functions that learn a kernel from data or statistics.
 
 Imports: centering, engine, families, learned, parameters, registry, search, solvers, statistics, targets, weights.
 """
@@ -42,14 +42,14 @@ from .ensemble import KernelEnsemble
 LEARNERS: dict[str, type[Learner]] = {
     name: imported(f"{__name__}.{path}", cast(Any, Learner), "learner") for name, path in registry.LEARNERS.items()
 }
-"""The learners by name, as configurations and `learn_kernel` call them."""
+"""Learners by name."""
 
 COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "source"]
-"""Of `table`."""
+"""Column names of `table`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Return the class of a learner by its own name."""
+    """Return the class of a learner by the name of the class."""
     for learner in LEARNERS.values():
         if learner.__name__ == name:
             return learner
@@ -57,20 +57,20 @@ def __getattr__(name: str) -> Any:
 
 
 def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
-    """Return a learner by its name and parameters; a learner is returned as it is.
+    """Return a learner by its name and parameters; a learner is returned unchanged.
 
     Parameters
     ----------
     learner : str or Learner
-        A name of the table `LEARNERS`, or ``module:Class`` for a custom learner, whose module can be imported.
+        Name in `LEARNERS`, ``module:Class`` for a custom learner, or a learner.
     **params
-        Its parameters.
+        Parameters of the learner.
 
     Raises
     ------
     ValueError
-        The name is unknown, no learner can be imported under it, it has no such parameter, or does not keep those it
-        takes.
+        The name is unknown, no learner can be imported by this name, the learner does not have such a parameter, or it
+        does not store its parameters.
     """
     example = "a name such as 'alignf' or a Learner such as Alignf()"
     if isinstance(learner, KernelFamily):
@@ -79,12 +79,12 @@ def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
 
 
 def learner_class(name: str) -> type[Learner]:
-    """Return the class of learners of a name, imported where it is ``module:Class``.
+    """Return the class of the learner with this name, or import it from ``module:Class``.
 
     Raises
     ------
     ValueError
-        The name is unknown, or no learner can be imported under it.
+        The name is unknown, or no learner can be imported by this name.
     """
     if name in LEARNERS:
         return LEARNERS[name]
@@ -122,53 +122,52 @@ def learn_kernel(
     normalize: Normalization = "trace",
     centering: str = "center",
 ) -> LearnedKernel:
-    """Return the combination of base kernels that fits a data set best.
+    """Learn a combination of base kernels from a data set.
 
     Parameters
     ----------
     learner : str or Learner
-        How base kernels are combined: a name of the table `LEARNERS`, or a learner with its parameters, such as
-        ``LpKRR(norm=1.5)``.
+        Kernel learner: a name in `LEARNERS`, or a learner with its parameters, such as ``LpKRR(norm=1.5)``.
     family : KernelFamily or None
-        p base kernels; None for a learner that finds its own (`ca`, `cr`).
+        The p base kernels; None for learners that find their own (`ca`, `cr`, `rfm`).
     X : ndarray or CSR matrix of shape (m, d)
         Training rows, finite. Not modified.
     y : ndarray of shape (m,) or (m, q)
         Labels or numbers. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows, not negative. Only their ratios count: each is divided by the mean, and then counts as so
-        many copies of the row, in the weights of the kernels and in their centering. Rows of weight zero are left out,
-        see ``kernel.rows``. For two-stage learners and `rfm`; by default each row counts once. Not modified.
+        Weights of the rows, not negative, for two-stage learners and `rfm`. They are divided by their mean. A weight
+        has the effect of that number of copies of the row, also in the centering. Rows of weight zero are omitted, see
+        ``kernel.rows``. By default all weights are one. Not modified.
     task : {"classification", "regression"}, optional
-        By default as `Target.of` infers it.
+        Task; by default inferred by `Target.of`.
     C : float, default 1
-        Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda.
+        Inverse regularization strength of the predictor in a one-stage learner. Not used by two-stage learners.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the base kernels, centered or not, before the learner sees them.
+        Scaling of the (centered) base kernels before learning.
     centering : {"center", "target", "none"}, default "center"
-        Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
-        predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place; with
-        "target" it is the mean of the targets. For learners of a predictor's own objective (`l1-krr`, `l2-krr`,
-        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif`, `align` and those of uncentered alignments.
+        Whether to center the base kernels in feature space. Predictors on an uncentered kernel have no intercept with
+        "none" (use a `ConstantFamily` as a base kernel instead), and the mean of the targets with "target". Uncentered
+        kernels are supported by `l1-krr`, `l2-krr`, `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`, `unif`, `align` and the
+        learners of uncentered alignments.
 
     Returns
     -------
     kernel : LearnedKernel
-        With `weights`, `alignment` and `certificate`.
+        Learned kernel, with `weights`, `alignment` and `certificate`.
 
     Raises
     ------
     ValueError
-        As `gram_statistics`, `Target.of` and `learn_from_statistics`, and for a family that the learner would not use.
+        As `gram_statistics`, `Target.of` and `learn_from_statistics`; also if the learner does not use a family.
 
     Warns
     -----
     UserWarning
-        Weights are too small to count, at most 2.2e-16 of the sum of all; these rows are left out.
+        Weights are at most 2.2e-16 of the sum of all; these rows are omitted.
 
     Notes
     -----
-    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory; for a `FeatureFamily` the cost of its features alone.
+    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory. A `FeatureFamily` only takes the time for its features.
 
     Examples
     --------
@@ -180,15 +179,17 @@ def learn_kernel(
     >>> learn_kernel("alignf", GaussianFamily([0.01, 0.1, 1.0]), X, y).shares.round(2)
     array([0.  , 0.28, 0.72])
     """
-    X, learner, target = as_rows(X), as_learner(learner), Target.of(y, task)
+    X = as_rows(X)
+    learner = as_learner(learner)
+    target = Target.of(y, task)
     m = X.shape[0]
     if len(target) != m:
         raise ValueError(f"y must have one entry per row of X, got {len(target)} for {m} rows.")
     options: dict[str, Any] = {"C": C, "normalize": normalize, "centering": centering}
-    given = as_sample_weight(sample_weight, m, zero=True)
-    if given is None:
+    all_weights = as_sample_weight(sample_weight, m, zero=True)
+    if all_weights is None:
         return learn_from_rows(learner, family, X, target, None, **options)
-    rows, weights = counting_rows(given)
+    rows, weights = counting_rows(all_weights)
     if len(rows) == m:
         return learn_from_rows(learner, family, X, target, weights, **options)
     kernel = learn_from_rows(learner, family, X[rows], target.take(rows), weights, **options)
@@ -206,14 +207,15 @@ def learn_from_rows(
     normalize: Normalization,
     centering: str,
 ) -> LearnedKernel:
-    """Return what `learn_kernel` does, of rows that all count, with weights as they are."""
-    learner.check(family, sample_weight, Centering.of(centering))
+    """Learn a kernel from checked rows, whose weights are positive and have mean one."""
+    checked_centering = Centering.of(centering)
+    learner.check(family, sample_weight, checked_centering)
     require_normalization(normalize)
     if isinstance(learner, KernelSearchLearner):
         return learner.learn_from_rows(X, target, [C], None, sample_weight)[0]
     assert family is not None  # checked
     family.check_rows(X)
-    keep_origin = not learner.centered or not Centering.of(centering).subtracts
+    keep_origin = not learner.centered or not checked_centering.subtracts
     statistics = gram_statistics(family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin)
     grid = [C]
     return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)[0]
@@ -231,32 +233,29 @@ def learn_from_statistics(
     normalize: Normalization = "trace",
     centering: str = "center",
 ) -> LearnedKernel:
-    """Return the kernel that a learner finds for some rows, given their statistics.
+    """Learn a kernel from the statistics of the training rows.
 
     Parameters
     ----------
     learner : str or Learner
         As in `learn_kernel`.
     family : KernelFamily
-        The base kernels of the statistics.
+        Base kernels of the statistics.
     X : ndarray or CSR matrix of shape (n, d)
-        The data set that ``statistics.rows`` counts in. Not modified.
+        Data set with the training rows at ``statistics.rows``. Not modified.
     statistics : GramStatistics, FeatureStatistics or SampledStatistics
-        Statistics of the training rows, for example ``statistics.restrict(training_folds)``. Where they are of weighted
-        rows, the kernel is: two-stage learners alone take them. Of a sample they are estimates for all rows; other
-        learners learn from the sampled rows alone.
+        Statistics of the training rows, for example ``statistics.restrict(training_folds)``. Only two-stage learners
+        support weighted rows. Statistics of a sample are estimates for all rows; one-stage learners only use the
+        sampled rows.
     target : Target, optional
-        Of all n rows; one-stage learners need it.
+        Target of all n rows, required by one-stage learners.
     C : float, default 1
-        Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda, for a kernel of
-        mean diagonal one. Not used by two-stage learners.
+        Inverse regularization strength of the predictor in a one-stage learner, for a kernel of mean diagonal one. Not
+        used by two-stage learners.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the base kernels, centered or not, before the learner sees them.
+        As in `learn_kernel`.
     centering : {"center", "target", "none"}, default "center"
-        Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
-        predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place; with
-        "target" it is the mean of the targets. For learners of a predictor's own objective (`l1-krr`, `l2-krr`,
-        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif`, `align` and those of uncentered alignments.
+        As in `learn_kernel`.
 
     Returns
     -------
@@ -266,15 +265,13 @@ def learn_from_statistics(
     ------
     ValueError
         The learner or the normalization is unknown, a base kernel or the target is constant on these rows, no base
-        kernel aligns with the target, a one-stage learner is given no target, or a learner that does not learn from
-        statistics alone is given rows with weights.
+        kernel aligns with the target, a one-stage learner gets no target, or a one-stage learner gets weighted rows.
 
     Notes
     -----
-    For a two-stage learner O(p^3 + p m): no tile is computed, and M is formed for a learner that needs more of it
-    than its diagonal. For a one-stage learner see its own cost; base kernels are held where they fit into memory. A
-    rank-one feature that is constant on these rows gets weight zero, without a warning: n-grams that no training text
-    holds are normal. Any other base kernel that is constant is refused.
+    A two-stage learner takes O(p^3 + p m) and computes no kernel matrix. See each one-stage learner for its cost; base
+    kernels are stored if they fit into memory. A rank-one feature that is constant on these rows gets weight zero
+    without a warning, such as an n-gram that no training text contains. Other constant base kernels raise an error.
     """
     grid = [C]
     return learn_path(learner, family, X, statistics, target, grid, normalize=normalize, centering=centering)[0]
@@ -291,36 +288,35 @@ def learn_path(
     normalize: Normalization = "trace",
     centering: str = "center",
 ) -> tuple[LearnedKernel, ...]:
-    """Return the kernels that a learner finds along a path of values of C.
+    """Learn kernels along a path of values of C.
 
     Parameters
     ----------
     learner, family, X, statistics, target
         As in `learn_from_statistics`.
     grid : sequence of float
-        Regularizations, ascending; each problem starts from the solution of the one before.
+        Values of C, ascending; each problem starts from the previous solution.
     normalize, centering
         As in `learn_from_statistics`.
 
     Returns
     -------
     kernels : tuple of LearnedKernel
-        One per value of C from a one-stage learner; a single one from a two-stage learner, whose kernel does not
-        depend on it.
+        One kernel per value of C from a one-stage learner; a single one from a two-stage learner.
 
     Raises
     ------
     ValueError
-        As `learn_from_statistics`, and for a learner that learns no kernel.
+        As `learn_from_statistics`; also if the learner learns no kernel.
     """
     learner = as_learner(learner)
-    seen = Centering.of(centering)
+    checked_centering = Centering.of(centering)
     require_normalization(normalize)
-    learner.check(family if learner.takes_family else None, statistics.sample_weight, seen)
+    learner.check(family if learner.takes_family else None, statistics.sample_weight, checked_centering)
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
-    with blas_threads_for(statistics.n_rows):  # whose number would show in the last bits
-        problem = LearningProblem(cast(KernelFamily, family), X, statistics, target, grid, normalize, seen)
+    with blas_threads_for(statistics.n_rows):  # results depend on the number of threads
+        problem = LearningProblem(cast(KernelFamily, family), X, statistics, target, grid, normalize, checked_centering)
         kernels: tuple[LearnedKernel, ...] = learner.learn(problem)
     if isinstance(statistics, SampledStatistics):
         sampling = Sampling(statistics.n_rows, statistics.total_rows)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from scipy import sparse
@@ -24,28 +24,29 @@ from ..targets import Target, Task
 
 
 def require_family(family: object) -> None:
-    """Raise ValueError for what is neither a family of base kernels nor None."""
+    """Raise ValueError unless `family` is a family of base kernels or None."""
     if family is None or isinstance(family, KernelFamily):
         return
-    if isinstance(family, Learner) or (isinstance(family, str) and (family in LEARNERS or ":" in family)):
+    names_learner = isinstance(family, str) and (family in LEARNERS or ":" in family)
+    if names_learner or isinstance(family, Learner):
         raise ValueError(f"family must be a family of base kernels or None, got a learner; write learner={family!r}.")
-    if isinstance(family, str):
-        got, advice = repr(family), "give an object such as GaussianFamily([0.1, 1.0])"
-    elif isinstance(family, type):
-        got, advice = f"the class {family.__name__}", "give an object such as GaussianFamily([0.1, 1.0])"
-    else:
-        got = type(family).__name__
-        advice = (
-            "give for example GaussianFamily([0.1, 1.0]), or for matrices K1 and K2 over n rows "
-            "PrecomputedFamily(numpy.stack([K1, K2])) with numpy.arange(n)[:, None] in place of X"
+    if isinstance(family, str | type):
+        shown = repr(family) if isinstance(family, str) else f"the class {family.__name__}"
+        raise ValueError(
+            f"family must be a family of base kernels or None, got {shown}; give an object such as "
+            "GaussianFamily([0.1, 1.0])."
         )
-    raise ValueError(f"family must be a family of base kernels or None, got {got}; {advice}.")
+    raise ValueError(
+        f"family must be a family of base kernels or None, got {type(family).__name__}; give for example "
+        "GaussianFamily([0.1, 1.0]), or for matrices K1 and K2 over n rows PrecomputedFamily(numpy.stack([K1, K2])) "
+        "with numpy.arange(n)[:, None] in place of X."
+    )
 
 
 class Products(Protocol):
-    """The matrix M of products of base kernels: an array, or formed when its entries are requested.
+    """Matrix M of the products of base kernels: an array, or an object that forms its entries on request.
 
-    A learner that calls `diagonal` alone costs no p by p matrix; one that needs the entries takes ``np.asarray(M)``.
+    `diagonal` needs no p by p matrix; ``np.asarray(M)`` forms all entries.
     """
 
     def diagonal(self) -> np.ndarray:
@@ -57,19 +58,19 @@ class Products(Protocol):
 
 @dataclass(frozen=True)
 class Solution:
-    """Weights of the base kernels, and the evidence that they are optimal.
+    """Weights of the base kernels, and the certificate of their optimality.
 
     Attributes
     ----------
     weights : ndarray of shape (p,)
-        mu; they apply to the base kernels as normalized by the caller. Two-stage learners give a direction, of unit
-        2-norm; of one-stage learners the length is part of the solution.
+        Weights mu of the normalized base kernels. Two-stage learners return a direction of unit 2-norm. One-stage
+        learners determine the length too.
     certificate : Certificate or None
-        Evidence of optimality, where the learner solves an optimization problem.
+        Certificate of optimality, if the learner solves an optimization problem.
     degree : int
-        The kernel is ``offset + sum_k mu_k K_k`` raised to this power, entry by entry.
+        Degree of the polynomial. The kernel is ``offset + sum_k mu_k K_k``, raised to this power entry by entry.
     offset : float
-        Added before the power.
+        Constant added before the power.
     """
 
     weights: np.ndarray
@@ -79,12 +80,12 @@ class Solution:
 
     @classmethod
     def of_direction(cls, v: np.ndarray, certificate: Certificate | None = None) -> Solution:
-        """Return the solution along `v`; alignment does not depend on the length.
+        """Return the solution with weights `v` scaled to unit 2-norm.
 
         Raises
         ------
         ValueError
-            v is zero: no base kernel has a positive product with the target.
+            All weights are zero: no base kernel has a positive product with the target.
         """
         norm = np.linalg.norm(v)
         if norm == 0:
@@ -93,35 +94,48 @@ class Solution:
 
 
 def center_weights(center: float | Sequence[float], p: int, norm: float) -> np.ndarray:
-    """Return mu_0 of p base kernels, given or as a multiple of the uniform weights of unit norm.
+    """Return the weights mu_0 of p base kernels, where a number is a multiple of the uniform weights of unit norm.
 
     Raises
     ------
     ValueError
-        A weight is negative or not finite, or there is not one per base kernel.
+        A weight is negative or not finite, or the number of weights is not p.
     """
-    given = np.asarray(center, dtype=np.float64)
-    if not ((given >= 0) & (given < np.inf)).all():
+    mu_0 = np.asarray(center, dtype=np.float64)
+    if not ((mu_0 >= 0) & (mu_0 < np.inf)).all():
         raise ValueError(f"center must be zero or positive, and finite, got {center}.")
-    if given.ndim and given.shape != (p,):
-        raise ValueError(f"center must be a number or {p} weights, one per base kernel, got shape {given.shape}.")
-    return given.copy() if given.ndim else np.full(p, float(given) * float(p) ** (-1 / norm))
+    if mu_0.ndim == 0:
+        return np.full(p, float(mu_0) * float(p) ** (-1 / norm))
+    if mu_0.shape != (p,):
+        raise ValueError(f"center must be a number or {p} weights, one per base kernel, got shape {mu_0.shape}.")
+    return mu_0.copy()
 
 
 def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
-    """Return what a learner returned, or raise ValueError if it is no solution over so many base kernels."""
-    if not isinstance(solution, Solution):
-        got = type(solution).__name__
-    elif not isinstance(weights := solution.weights, np.ndarray) or weights.dtype.kind not in "fiu":
-        got = f"weights of type {getattr(weights, 'dtype', type(weights).__name__)}"
-    elif weights.shape != (n_kernels,) or not np.isfinite(weights).all():
-        got = f"weights of shape {weights.shape}" + ", not all finite" * (weights.shape == (n_kernels,))
-    else:
-        return solution
+    """Return the solution, or raise ValueError unless it is a Solution for this number of base kernels."""
+    defect = _defect_of(solution, n_kernels)
+    if not defect:
+        return cast(Solution, solution)
     raise ValueError(
         f"learner {learner} must return a Solution whose weights are an array of {n_kernels} finite numbers, one a "
-        f"base kernel that is not constant, got {got}; correct its class."
+        f"base kernel that is not constant, got {defect}; correct its class."
     )
+
+
+def _defect_of(solution: Any, n_kernels: int) -> str:
+    """Return a description of the returned value if it is not a valid Solution, otherwise ""."""
+    if not isinstance(solution, Solution):
+        return type(solution).__name__
+    weights: Any = solution.weights
+    if not isinstance(weights, np.ndarray):
+        return f"weights of type {getattr(weights, 'dtype', type(weights).__name__)}"
+    if weights.dtype.kind not in "fiu":
+        return f"weights of type {weights.dtype}"
+    if weights.shape != (n_kernels,):
+        return f"weights of shape {weights.shape}"
+    if not np.isfinite(weights).all():
+        return f"weights of shape {weights.shape}, not all finite"
+    return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +145,15 @@ class LearningProblem:
     Attributes
     ----------
     family : KernelFamily
-        p base kernels; of no use to a learner that finds its own.
+        The p base kernels; ignored by learners that find their own.
     X : ndarray or CSR matrix of shape (n, d)
-        The data set that training rows are counted in; may be mapped from a file.
+        Data set with the training rows; may be mapped from a file.
     statistics : AlignmentStatistics
-        Of the training rows; a learner that finds its own base kernels takes the rows and their weights from them.
+        Statistics of the training rows. Learners that find their own base kernels only use rows and weights.
     target : Target or None
-        Of all n rows; two-stage learners need none.
+        Target of all n rows; not needed by two-stage learners.
     grid : sequence of float, default (1.0,)
-        Regularizations, ascending: C, or 1 / lambda.
+        Values of C, ascending.
     normalize : {"trace", "frobenius", "none"}, default "trace"
     centering : Centering
     """
@@ -154,7 +168,7 @@ class LearningProblem:
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """What each base kernel is divided by, shape (p,)."""
+        """Divisor of each base kernel, shape (p,)."""
         return self.statistics.scales(self.normalize, self.centering.subtracts)
 
     @cached_property
@@ -164,32 +178,41 @@ class LearningProblem:
 
     @property
     def origin(self) -> np.ndarray:
-        """What rows are moved by, shape (d,); zeros where that would change a kernel."""
-        origin = self.statistics.origin
-        moved = self.centering.subtracts or self.family.translation_invariant
-        return origin if moved else np.zeros_like(origin)
+        """Row to subtract from all rows, shape (d,); zeros if this would change the kernel."""
+        if self.centering.subtracts or self.family.translation_invariant:
+            return self.statistics.origin
+        return np.zeros_like(self.statistics.origin)
 
     @cached_property
     def training_rows(self) -> Rows:
-        """The training rows less `origin`, shape (m, d)."""
+        """Training rows after subtraction of `origin`, shape (m, d)."""
         return move(as_rows(self.X[self.statistics.rows]), self.origin)
 
     @property
     def shift(self) -> np.ndarray:
-        """Constant that is subtracted from each base kernel, which centering does not see; zero without, shape (p,)."""
-        statistics = self.statistics
-        return statistics.shift if self.centering.subtracts else np.zeros(statistics.n_kernels)
+        """Constant to subtract from each base kernel before centering, shape (p,); zeros without centering."""
+        if self.centering.subtracts:
+            return self.statistics.shift
+        return np.zeros(self.statistics.n_kernels)
 
     def kernel(
         self, learner: str, solution: Solution, scales: np.ndarray | None = None, C: float | None = None
     ) -> LearnedKernel:
-        """Return the kernel of a solution over the usable base kernels; ValueError for what is no such solution."""
-        statistics, solution = self.statistics, require_solution(solution, learner, len(self.usable))
-        scales = self.scales if scales is None else scales
-        weights, coefficients = np.zeros((2, statistics.n_kernels))
+        """Return the kernel of a solution over the usable base kernels; ValueError for an invalid solution."""
+        statistics = self.statistics
+        solution = require_solution(solution, learner, len(self.usable))
+        if scales is None:
+            scales = self.scales
+        weights = np.zeros(statistics.n_kernels)
         weights[self.usable] = solution.weights
+        coefficients = np.zeros(statistics.n_kernels)
         coefficients[self.usable] = solution.weights / scales[self.usable]
         row_means = statistics.combined_row_means(coefficients)
+        if not self.centering.subtracts:
+            row_means = np.zeros_like(row_means)
+        traces = None
+        if any(self.family.kernel_views):
+            traces = statistics.traces(self.centering.subtracts)
         kernel = LearnedKernel(
             family=self.family,
             learner=learner,
@@ -203,12 +226,12 @@ class LearningProblem:
             origin=self.origin,
             rows=statistics.rows,
             shift=self.shift,
-            row_means=row_means if self.centering.subtracts else np.zeros_like(row_means),
+            row_means=row_means,
             degree=solution.degree,
             offset=solution.offset,
             C=C,
             sample_weight=statistics.sample_weight,
-            traces=statistics.traces(self.centering.subtracts) if any(self.family.kernel_views) else None,
+            traces=traces,
             centering=self.centering,
         )
         if kernel.degree == 1:
@@ -221,41 +244,41 @@ class LearningProblem:
 class Learner(Parameterized, ABC):
     """Algorithm that determines the weights of base kernels; its parameters are its fields.
 
-    A custom learner is a frozen data class below `AlignmentLearner`, `JointLearner` or `KernelSearchLearner`, with
-    one method. It is used wherever the name of a built-in one is; configurations call it ``module:Class``.
+    A custom learner is a frozen data class derived from `AlignmentLearner`, `JointLearner` or `KernelSearchLearner`,
+    with one method. It can replace a built-in learner anywhere; in configurations, its name is ``module:Class``.
 
     Attributes
     ----------
     name : str
-        As tables, reports and configurations call it.
+        Name in tables, reports and configurations.
     summary : str
-        What it does, for help pages; by default the first line of the docstring, or the name where there is none.
+        Description for help pages; by default the first line of the docstring, or the name.
     source : str
         Paper and equation.
     tasks : tuple of str
-        The tasks it serves.
+        Supported tasks.
     suited : str or None
-        The predictor that ``predictor="auto"`` takes on few rows where the learner solves no problem of one; None for
-        that of the task.
+        Predictor of ``predictor="auto"`` with few rows, for a learner without `predictor`; None for the predictor of
+        the task.
     predictor : str or None
-        The predictor whose problem it solves, krr or svm, which ``predictor="auto"`` takes; None for learners of
-        weights alone.
+        Predictor whose problem the learner solves, krr or svm; also that of ``predictor="auto"``. None for learners of
+        only weights.
     needs : str
-        What it is given, for help pages.
+        Input of the learner, for help pages.
     centered : bool
-        Whether its alignments are those of centered base kernels, or of base kernels as they are.
+        Whether the alignments are those of centered base kernels.
     takes_uncentered : bool
-        Whether it can do with base kernels that are not centered, for a predictor without intercept.
+        Whether the learner supports base kernels that are not centered, for a predictor without intercept.
     two_stage : bool
-        Whether its weights follow from alignments alone, which may be estimates from a sample of the rows.
+        Whether the weights only depend on alignments, which may be estimated from a sample of the rows.
     takes_weights : bool
         Whether rows may have weights.
     takes_family : bool
-        Whether it weights given base kernels, or finds its own.
+        Whether the learner needs a family of base kernels.
     signed : bool
         Whether weights may be negative.
     learns_kernel : bool
-        Whether it learns a kernel, or hypotheses.
+        Whether the result is a kernel, not hypotheses.
     sampled_by_default : bool
         Whether estimators sample many rows by default.
     """
@@ -287,21 +310,21 @@ class Learner(Parameterized, ABC):
 
     @abstractmethod
     def learn(self, problem: LearningProblem) -> Any:
-        """Return the kernels along the grid of a problem: one, or one each; see `learn_path`."""
+        """Return one kernel for the whole grid of a problem, or one per value; see `learn_path`."""
 
     def require(self) -> None:
-        """Raise ValueError if a parameter is out of its range; what can be said without rows."""
+        """Raise ValueError if a parameter is out of its range; called without rows."""
 
     def for_features(self, features: Any) -> Learner:
-        """Return the learner for the features of a table, `TableFeatures`; the same unless it asks what they are."""
+        """Return the learner for the features of a table, `TableFeatures`."""
         return self
 
     def searches_sample(self, statistics: AlignmentStatistics) -> bool:
-        """Return whether all that it learns of these rows comes from a random sample of them."""
+        """Return whether the kernel only depends on a random sample of these rows."""
         return False
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
-        """Return whether sparse rows will do for its base kernels, given or found."""
+        """Return whether the rows may be sparse."""
         return getattr(family, "takes_sparse", True)
 
     def check(
@@ -310,9 +333,9 @@ class Learner(Parameterized, ABC):
         sample_weight: np.ndarray | None = None,
         centering: Centering = Centering.CENTER,
     ) -> None:
-        """Raise ValueError for a parameter out of its range, or what this learner does not take.
+        """Raise ValueError if a parameter is out of its range, or the learner does not support the options.
 
-        It is called before any learning: base kernels, weights of rows and a centering must suit the learner.
+        Called before learning, with the base kernels, the weights of the rows and the centering.
         """
         self.require()
         if sample_weight is not None and not self.takes_weights:
@@ -336,9 +359,9 @@ class Learner(Parameterized, ABC):
 
 
 class AlignmentLearner(Learner):
-    """Base of two-stage learners: weights from alignments alone; any predictor follows.
+    """Base of two-stage learners, which learn weights from alignments; any predictor can follow.
 
-    A subclass has `fit_weights`. Its cost is that of (M, a): no tile is computed, whatever the number of rows.
+    Subclasses implement `fit_weights`. It needs only the statistics (M, a) and computes no kernel matrix.
     """
 
     needs = "alignments"
@@ -352,14 +375,14 @@ class AlignmentLearner(Learner):
         ----------
         M : ndarray or Products of shape (p, p)
             Frobenius products of the base kernels, centered unless `centered` is false: symmetric, positive
-            semi-definite, diagonal positive. One that only calls ``M.diagonal()`` costs no p by p matrix.
+            semi-definite, with positive diagonal. ``M.diagonal()`` needs no p by p matrix.
         a : ndarray of shape (p,)
             Products with the target kernel; not negative, up to rounding.
 
         Returns
         -------
         solution : Solution
-            Of unit 2-norm: alignment does not depend on the length.
+            Weights of unit 2-norm.
 
         Raises
         ------
@@ -369,9 +392,10 @@ class AlignmentLearner(Learner):
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid."""
-        statistics, usable = problem.statistics, problem.usable
+        statistics = problem.statistics
+        usable = problem.usable
         statistics.require_informative(problem.centering.subtracts)
-        # Of kernels that are not centered a constant one may be used, but has no centered alignment.
+        # Without centering, a constant base kernel is usable, but has no centered alignment.
         aligned = ~statistics.vanishing(self.centered)[usable]
         M = NormalizedProducts(statistics, usable[aligned], problem.scales[usable[aligned]], self.centered)
         solution = self.fit_weights(M, M.target)
@@ -383,9 +407,9 @@ class AlignmentLearner(Learner):
 
 
 class JointLearner(Learner):
-    """Base of one-stage learners: weights together with a predictor, for each value of C.
+    """Base of one-stage learners, which learn weights jointly with a predictor, for each value of C.
 
-    A subclass has `solve`, and says whose problem it solves in `predictor`.
+    Subclasses implement `solve` and name the predictor in `predictor`.
     """
 
     needs = "base kernels, for each C"
@@ -397,42 +421,45 @@ class JointLearner(Learner):
         Parameters
         ----------
         grams : GramOperator
-            p base kernels over m rows, scaled so that their mean diagonals have mean one; less the mean feature unless
-            their `centering` says otherwise.
+            The p base kernels over m rows, scaled so that their mean diagonals have mean one. They are centered by
+            default; see their `centering`.
         target : Target
-            Of those rows.
+            Target of these rows.
         C : float, default 1
-            C, or 1 / lambda.
+            Inverse regularization strength of the predictor.
         start : ndarray of shape (p,), optional
-            Feasible weights to begin with, such as those of a neighboring regularization.
+            Feasible initial weights, such as those for a similar C.
 
         Returns
         -------
         solution : Solution
-            mu, whose length matters, and a certificate.
+            Weights mu and their certificate. The length of mu matters.
 
         Raises
         ------
         ValueError
-            A parameter is out of its range, or the target is not of the learner's tasks.
+            A parameter is out of its range, or the learner does not support the task.
 
         Warns
         -----
         ConvergenceWarning
-            The certificate stays above the tolerance.
+            The certificate exceeds the tolerance.
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel per value of C; each problem starts from the solution of the one before."""
-        usable, statistics = problem.usable, problem.statistics
+        """Return one kernel per value of C; each problem starts from the previous solution."""
+        statistics = problem.statistics
+        usable = problem.usable
         statistics.require_informative(problem.centering.subtracts)
         if problem.target is None:
             raise ValueError(f"{self.name} learns weights and predictor together and needs the target; give target.")
-        training, kernels, start = problem.target.take(statistics.rows), [], None
-        # One number for all: the mean diagonals of the normalized base kernels get mean one.
+        target = problem.target.take(statistics.rows)
+        # A common factor gives the mean diagonals of the normalized base kernels mean one.
         traces = statistics.traces(problem.centering.subtracts)[usable]
         diagonals = traces / problem.scales[usable] / statistics.total_weight
         scales = problem.scales * diagonals.mean()
+        kernels = []
+        start = None
         with blas_threads_for(statistics.n_rows):
             grams = gram_operator(
                 problem.family.subset(usable.tolist()),
@@ -441,16 +468,16 @@ class JointLearner(Learner):
                 scales=scales[usable],
                 centering=problem.centering,
             )
-            for value in problem.grid:
-                solution = self._solve_naming_indefinite(grams, training, value, start)
-                kernels.append(problem.kernel(self.name, solution, scales, value))
+            for C in problem.grid:
+                solution = self._solve_naming_indefinite(grams, target, C, start)
+                kernels.append(problem.kernel(self.name, solution, scales, C))
                 start = solution.weights
         return tuple(kernels)
 
     def _solve_naming_indefinite(
         self, grams: GramOperator, target: Target, C: float, start: np.ndarray | None
     ) -> Solution:
-        """Return what `solve` does; ValueError that names a base kernel which is not positive semi-definite."""
+        """Return the result of `solve`; ValueError with the name of an indefinite base kernel if it fails."""
         try:
             return self.solve(grams, target, C, start)
         except ArithmeticError:
@@ -463,8 +490,8 @@ class JointLearner(Learner):
 class KernelSearchLearner(Learner):
     """Base of learners that find their own base kernels in a continuous family.
 
-    A subclass has `find`; with a `predictor`, it learns again for each regularization. Its `row_limits` are the most
-    rows of a search that give medians of distances, and units of base kernels.
+    Subclasses implement `find`. With a `predictor`, they learn again for each C. Their `row_limits` are the most rows
+    of a search that give medians of distances, and units of base kernels.
     """
 
     needs = "the rows"
@@ -480,15 +507,15 @@ class KernelSearchLearner(Learner):
         X : ndarray or CSR matrix of shape (m, d)
             Training rows. Not modified.
         target : Target
-            Of those rows.
+            Target of these rows.
         C : float, default 1
-            C, or 1 / lambda, for centered kernels as they are; for learners with a `predictor`.
+            Inverse regularization strength for centered, unscaled kernels. Only used if the learner has a `predictor`.
         sample_weight : ndarray of shape (m,), optional
-            Weights of the rows; given to learners alone that have `takes_weights`, where there are some.
+            Weights of the rows. Only passed to learners with `takes_weights`.
 
         Returns
         -------
-        found : FoundKernels
+        found_kernels : FoundKernels
 
         Raises
         ------
@@ -497,7 +524,7 @@ class KernelSearchLearner(Learner):
         """
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one per value of C; of the statistics of a problem the rows and weights alone count."""
+        """Return one kernel, or one per value of C, for the rows and weights of the statistics."""
         if problem.target is None:
             raise ValueError(f"{self.name} searches base kernels for a target and needs the target; give target.")
         statistics = problem.statistics
@@ -511,49 +538,60 @@ class KernelSearchLearner(Learner):
         rows: np.ndarray | None = None,
         weights: np.ndarray | None = None,
     ) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one per value of C, from some rows of a data set, all by default, and their weights."""
+        """Return one kernel, or one per value of C, from the given rows of a data set, by default all."""
         if sparse.issparse(X) and not self.takes_sparse(None):
             raise ValueError(f"{self.name} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'.")
-        rows = np.arange(X.shape[0]) if rows is None else rows
-        taken, training, kernels = as_rows(X[rows]), target.take(rows), []
-        if not np.ptp(training.Y, axis=0).any():
+        if rows is None:
+            rows = np.arange(X.shape[0])
+        training_rows = as_rows(X[rows])
+        training_target = target.take(rows)
+        if not np.ptp(training_target.Y, axis=0).any():
             raise ValueError("Y must vary, got a constant target, from which no kernel can be learned.")
-        weighted = {} if weights is None else {"sample_weight": weights}
+        kernels = []
         with blas_threads_for(min(len(rows), getattr(self, "search_rows", len(rows)))):
-            for value in grid if self.predictor else [None]:
-                found = self.find(taken, training, 1.0 if value is None else value, **weighted)
-                if not isinstance(found, FoundKernels):
-                    raise ValueError(
-                        f"learner {self.name} must return FoundKernels, got {type(found).__name__}; correct its class."
-                    )
-                of_found = gram_statistics(found.family, taken, training.Y, sample_weight=weights)
-                of_found = replace(of_found, rows=rows[of_found.rows])
-                make = Solution.of_direction if value is None else Solution
-                solution = make(found.weights, found.certificate)
-                kernel = LearningProblem(found.family, X, of_found, normalize="none").kernel(
-                    self.name, solution, C=value
+            for C in grid if self.predictor else [None]:
+                found_kernels = self._find(training_rows, training_target, C, weights)
+                statistics = gram_statistics(
+                    found_kernels.family, training_rows, training_target.Y, sample_weight=weights
                 )
-                kernels.append(replace(kernel, parameters=found.parameters, history=found.alignments))
+                statistics = replace(statistics, rows=rows[statistics.rows])
+                problem = LearningProblem(found_kernels.family, X, statistics, normalize="none")
+                if C is None:
+                    solution = Solution.of_direction(found_kernels.weights, found_kernels.certificate)
+                else:
+                    solution = Solution(found_kernels.weights, found_kernels.certificate)
+                kernel = problem.kernel(self.name, solution, C=C)
+                kernels.append(replace(kernel, parameters=found_kernels.parameters, history=found_kernels.alignments))
         return tuple(kernels)
+
+    def _find(self, X: Rows, target: Target, C: float | None, weights: np.ndarray | None) -> FoundKernels:
+        """Return the result of `find`, or raise ValueError unless it is FoundKernels."""
+        options = {} if weights is None else {"sample_weight": weights}
+        found_kernels = self.find(X, target, 1.0 if C is None else C, **options)
+        if isinstance(found_kernels, FoundKernels):
+            return found_kernels
+        raise ValueError(
+            f"learner {self.name} must return FoundKernels, got {type(found_kernels).__name__}; correct its class."
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FoundKernels(Value):
-    """Base kernels that a continuous learner found, and their weights.
+    """Base kernels found by a learner, and their weights.
 
     Attributes
     ----------
     family : KernelFamily
-        The t base kernels found.
+        The t base kernels.
     weights : ndarray of shape (t,)
-        mu, for the centered base kernels as they are.
+        Weights mu of the centered, unscaled base kernels.
     parameters : ndarray of shape (t, r)
-        sigma of each.
+        Parameters sigma of each base kernel.
     alignments : tuple of float
-        Alignment after each addition, where it never falls; of learned metrics that of each round, from round 0 on, on
-        rows that were not used to learn it.
+        Alignment after each addition, not decreasing. For learned metrics, the alignment of each round from round 0, on
+        rows that were not used to learn the metric.
     certificate : Certificate or None
-        Evidence of optimality, where there is any.
+        Certificate of optimality, if available.
     """
 
     family: KernelFamily

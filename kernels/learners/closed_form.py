@@ -1,4 +1,4 @@
-"""Weights in closed form: equal weights, the best kernel alone, alignments, and a q-norm constraint."""
+"""Learners in closed form: equal weights, the best kernel, alignments, and a q-norm constraint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from .base import AlignmentLearner, LearningProblem, Products, Solution
 class Unif(AlignmentLearner):
     """Equal weights for all base kernels.
 
-
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
@@ -25,7 +24,7 @@ class Unif(AlignmentLearner):
     source = "JMLR 2012, section 5"
 
     def learn(self, problem: LearningProblem) -> tuple[LearnedKernel, ...]:
-        """Return one kernel for the whole grid; a constant base kernel has weight where nothing is centered."""
+        """Return one kernel for the whole grid; without centering, constant base kernels have weight too."""
         problem.statistics.require_informative(problem.centering.subtracts)
         return (problem.kernel(self.name, Solution.of_direction(np.ones(len(problem.usable)))),)
 
@@ -36,12 +35,11 @@ class Unif(AlignmentLearner):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Single(AlignmentLearner):
-    """The base kernel with the highest centered alignment; ties go to the first.
-
+    """Base kernel with the highest centered alignment; the first of equals.
 
     Notes
     -----
-    The choice does not depend on how the base kernels are scaled.
+    The choice does not depend on the scaling of the base kernels.
 
     References
     ----------
@@ -67,9 +65,9 @@ class Align(AlignmentLearner):
 
     Notes
     -----
-    O(p). The weights themselves do not depend on how the base kernels are scaled, so the combined kernel does:
-    the papers scale each to trace one first. Equation (3) as printed sums base kernels that are not centered, which is
-    ``centering="target"``: the alignments are the centered ones all the same.
+    O(p). The weights do not depend on the scaling of the base kernels, but the combined kernel does: the papers scale
+    each to trace one first. Equation (3) as printed sums uncentered base kernels, with weights by centered alignments;
+    this is ``centering="target"``.
 
     References
     ----------
@@ -82,7 +80,7 @@ class Align(AlignmentLearner):
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights; see `AlignmentLearner.fit_weights`."""
-        # a is not negative for positive semi-definite kernels; rounding can leave it just below.
+        # For positive semi-definite kernels, only rounding makes a product negative.
         return Solution.of_direction(np.maximum(a, 0.0) / np.sqrt(M.diagonal()))
 
 
@@ -104,22 +102,21 @@ class AlignUncentered(Align):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Lq(AlignmentLearner):
-    r"""Weights of one q-norm with the largest product with the target, not divided by the norm of the kernel.
+    r"""Maximize the unnormalized alignment under a q-norm constraint.
 
     .. math:: \max_{\lVert \mu \rVert_q \le 1} \; \mu^\top a, \qquad \mu_k \propto a_k^{1 / (q - 1)}
 
     Parameters
     ----------
     q : float, default 2
-        Order of the norm, from 1 to infinity. With 1 all weight is on the largest product, the first of equals; with
-        infinity every kernel with a positive product has the same weight, which is the limit of large q.
+        Order of the norm, from 1 to infinity. With 1, all weight is on the largest product, the first of equals. With
+        infinity, every kernel with a positive product has the same weight.
 
     Notes
     -----
-    O(p). The alignment maximized here is not divided by the norm of the combined kernel, so the weights depend on how
-    the base kernels are scaled: one that is multiplied by c counts c^(1 / (q - 1)) times as much, and once more in the
-    sum. For base kernels of Frobenius norm one and q = 2 this is `align`. Close to q = 1 the weight gathers on the
-    largest product; those that equal it exactly share it, for any q above 1.
+    O(p). The alignment is not divided by the norm of the combined kernel, so the weights depend on the scaling of the
+    base kernels: multiplying one by c multiplies its weight by c^(1 / (q - 1)). For base kernels of Frobenius norm one
+    and q = 2, this is `align`. Close to q = 1, the weight concentrates on the largest products.
 
     References
     ----------
@@ -139,7 +136,7 @@ class Lq(AlignmentLearner):
 
     def fit_weights(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights; see `AlignmentLearner.fit_weights`."""
-        # a is not negative for positive semi-definite kernels; rounding can leave it just below.
+        # For positive semi-definite kernels, only rounding makes a product negative.
         products = np.maximum(a, 0.0)
         largest = products.max()
         if not largest > 0:
@@ -148,5 +145,6 @@ class Lq(AlignmentLearner):
             v = np.zeros(len(a))
             v[products.argmax()] = 1.0
             return Solution.of_direction(v)
-        # Relative to the largest, so that a high power vanishes instead of overflowing.
-        return Solution.of_direction(np.where(products > 0, (products / largest) ** (1.0 / (self.q - 1.0)), 0.0))
+        # Products relative to the largest, as a high power must not overflow.
+        powers = (products / largest) ** (1.0 / (self.q - 1.0))
+        return Solution.of_direction(np.where(products > 0, powers, 0.0))

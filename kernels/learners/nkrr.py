@@ -1,4 +1,4 @@
-"""nkrr: a polynomial of base kernels, learned together with kernel ridge regression."""
+"""nkrr: a polynomial combination of base kernels, learned jointly with kernel ridge regression."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ..targets import Target
 from .base import JointLearner, Solution, center_weights
 
 HIGHEST_DEGREE = 4
-"""Of the paper's experiments; entries beyond that power leave the ridge below the rounding of the largest of them."""
+"""Highest degree, as in the experiments of the paper; rounding errors of higher powers exceed the ridge."""
 
 
 class PolynomialRidge:
-    r"""The objective of `nkrr` and its gradient.
+    r"""Objective of `nkrr` and its gradient.
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (K_\mu^{\circ d} + \lambda I)^{-1} Y
 
-    where K_mu is the weighted sum of the base kernels plus the offset.
+    where K_mu is the weighted sum of the base kernels plus the offset, and the power is taken entry by entry.
 
     Attributes
     ----------
     grams : GramOperator
-        p base kernels over m rows.
+        The p base kernels over m rows.
     Y : ndarray of shape (m, q)
-        Targets less their column means, of base kernels that are centered.
+        Targets, centered if the base kernels are.
     ridge : float
-        lambda.
+        Regularization lambda.
     degree : int
-        d.
+        Degree d of the polynomial.
     offset : float
-        Added to the weighted sum.
+        Constant added to the weighted sum.
 
     References
     ----------
@@ -48,7 +48,7 @@ class PolynomialRidge:
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float, degree: int, offset: float = 0.0) -> None:
-        """Take the training rows; ``lambda = 1 / C``.
+        """Store the training rows and ``lambda = 1 / C``.
 
         Raises
         ------
@@ -62,23 +62,24 @@ class PolynomialRidge:
         self.offset = float(offset)
 
     def at(self, mu: np.ndarray) -> Iterate:
-        r"""Return the fit at the weights mu, shape (p,): one combination and one Cholesky factor, O(m^3 / 3).
+        r"""Return objective and gradient at the weights mu, shape (p,), by one Cholesky factor, O(m^3 / 3).
 
         .. math:: \partial_k F(\mu) = -d \, \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle_F
 
-        The gradient takes one `inner_products` of the operator, for degree 1 one `quadratic_forms`; rounding that would
-        make it positive is removed.
+        The gradient takes one `inner_products` of the operator, or one `quadratic_forms` for degree 1. It is clipped at
+        zero, as rounding could make it positive.
 
         Raises
         ------
         ValueError
-            The power of the weighted sum plus lambda I is not positive definite up to rounding.
+            The power of the weighted sum plus lambda I is not positive definite.
         """
         K = self.grams.combine(mu)
         K += self.offset
         factor = factored_with_ridge(entrywise_power(K, self.degree), self.ridge)
         if factor is None:
-            if indefinite := indefinite_kernels(self.grams):
+            indefinite = indefinite_kernels(self.grams)
+            if indefinite:
                 raise ValueError(f"{indefinite}.")
             raise not_definite(self.degree, self.ridge, float(np.abs(K).max()) ** self.degree)
         alpha = cho_solve(factor, self.Y, check_finite=False)
@@ -93,7 +94,7 @@ class PolynomialRidge:
         return Iterate(mu, float(np.vdot(alpha, self.Y)), gradient)
 
     def objective(self) -> Callable[[np.ndarray], Iterate]:
-        """Return the fit as a function of the weights: on the monomials of rank-one kernels where these are few."""
+        """Return the function that computes objective and gradient: on monomials if rank-one kernels have few."""
         if isinstance(self.grams, FeatureGrams) and has_few_monomials(self.grams, self.degree, self.offset):
             return monomial_ridge(self.grams, self.Y, self.ridge, self.degree, self.offset)
         return self.at
@@ -101,7 +102,7 @@ class PolynomialRidge:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NKRR(JointLearner):
-    r"""The weights whose polynomial kernel gives kernel ridge regression the least objective.
+    r"""Learn a polynomial combination of base kernels jointly with kernel ridge regression.
 
     .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_s \le \Lambda}
               F(\mu) = \operatorname{tr} Y^\top \big( K_\mu^{\circ d} + \lambda I \big)^{-1} Y,
@@ -112,66 +113,62 @@ class NKRR(JointLearner):
     Parameters
     ----------
     degree : {1, 2, 3, 4}, default 2
-        d.
+        Degree d of the polynomial.
     norm : {1, 2}, default 2
-        s, the norm of the ball.
+        Order s of the norm of the ball.
     center : float or sequence of float of length p, default 1.0
-        mu_0, such as prior weights. A number represents as many times the uniform vector of unit norm, whose entries
-        are ``1 / sqrt(p)`` for norm 2 and ``1 / p`` for norm 1. Zero is the ball around the origin.
+        Center mu_0 of the ball, such as prior weights. A number is a multiple of the uniform weights of unit norm,
+        whose entries are ``1 / sqrt(p)`` for norm 2 and ``1 / p`` for norm 1.
     radius : float, default 1.0
-        Lambda, not negative, in the same units. Zero is the polynomial of the equal weights mu_0: nothing is learned.
+        Radius Lambda of the ball, not negative. With zero, nothing is learned: the weights are mu_0.
     offset : float, default 0.0
-        c, not negative. Zero is the paper's homogeneous polynomial: of centered kernels an even power cannot
-        distinguish x from its mirror image. With an offset, in units of the mean diagonal, the lower powers are part of
-        the kernel.
+        Constant c, not negative, in units of the mean diagonal. With an offset, the kernel contains lower powers. Zero
+        is the homogeneous polynomial of the paper. An even power of a centered kernel without offset cannot distinguish
+        x from its mirror image.
     starts : int, default 3
-        Points that the descent begins from: the uniform weights of the boundary (or `start`), the boundary point
-        against the gradient there, then random ones. For degree 1 the first is enough.
+        Number of starting points of the descent: the uniform weights on the boundary (or `start`), the boundary point
+        against the gradient there, then random points. Degree 1 uses only the first.
     seed : int, default 0
-        Of the random starts.
+        Random seed of the starting points.
     tolerance : float, default 1e-6
-        Stationarity gap to reach, dimensionless.
+        Stationarity gap at which the descent ends.
     max_iterations : int, default 500
-        Most kernel ridge regressions from one start.
+        Largest number of kernel ridge regressions from one starting point.
     algorithm : {"spectral", "as-printed"}, default "spectral"
-        Spectral projected gradient, or the paper's Algorithm 1 for comparisons of iterations: steps of size one along
-        the gradient, reduced by 0.8 where the objective would rise.
+        Spectral projected gradient, or Algorithm 1 of the paper to compare iterations. Algorithm 1 takes steps of size
+        one along the gradient, multiplied by 0.8 while the objective would increase.
 
     Notes
     -----
     The gradient is :math:`-d \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle` with
-    :math:`\alpha = (K_\mu^{\circ d} + \lambda I)^{-1} Y`, never positive. So F falls when weights below those of mu_0
-    are raised to them, and when a point of the ball is moved outwards to its boundary: the search is over the boundary
-    above mu_0, no weight is ever thresholded, and the linear model's minimum over the ball has a closed form.
+    :math:`\alpha = (K_\mu^{\circ d} + \lambda I)^{-1} Y`, never positive. F therefore decreases towards the boundary of
+    the ball, and the search is over the boundary above mu_0. No weight is thresholded, and the minimum of the linear
+    model over the ball has a closed form.
 
-    F is convex for degree 1, where F less the gap (times F) bounds the minimum from below. For higher degrees it need
-    not be, the gap is zero at any stationary point, and several starts guard against poor ones.
+    F is convex for degree 1, and the gap then bounds the distance from the minimum. For higher degrees, F may not be
+    convex. The gap is then zero at any stationary point, and several starts guard against poor ones.
 
-    Algorithm 1 of the paper moves along the gradient with a step of one, reduced by 0.8 where that is too large, which
-    depends on the units of the target. Here the first step is one radius long, later ones are Barzilai and Borwein's,
-    and a step that does not lower the largest of the last few objectives is reduced by 0.8 or more. About 5 to 10
-    regressions a start are usual for norm 2, and 10 to 130 for norm 1, where the kernels that carry weight have to be
-    found.
+    The step of Algorithm 1 depends on the units of the target. Here the first step has the length of the radius, and
+    later ones are Barzilai-Borwein steps. A step that does not decrease the largest of the last few objectives is
+    multiplied by at most 0.8. A start usually takes 5 to 10 regressions for norm 2, and 10 to 130 for norm 1.
 
-    Each regression costs O(m^3) for one Cholesky factor and the operator's `combine`, each step one more
-    `inner_products` (`quadratic_forms` for degree 1); O(m^2) memory beyond the operator's. The power of rank-one
-    kernels has D = C(p + d - 1, d) monomials, C(p + d, d) with an offset: where they are at most half as many as the
-    rows, a regression costs O(D^3 / 3 + m D) after O(m D^2) once (`kernels.solvers.monomial_ridge`), and the results
-    are the same.
+    Each regression takes one Cholesky factor, O(m^3), and one `combine` of the operator. Each step takes one more
+    `inner_products` (`quadratic_forms` for degree 1). The power of rank-one kernels has D = C(p + d - 1, d) monomials,
+    C(p + d, d) with an offset. If D is at most half the number of rows, a regression takes O(D^3 / 3 + m D) after
+    O(m D^2) once (`kernels.solvers.monomial_ridge`).
 
-    The weights are those of the start that ended lowest, of the first of those that are equal within `tolerance`; their
-    length is part of the solution. The measure of the certificate is the stationarity gap
+    The weights are those of the first start whose objective is the lowest within `tolerance`; their length is part of
+    the solution. The certificate holds the stationarity gap over the ball,
 
     .. math:: \max_{\mu'} \nabla F(\mu)^\top (\mu - \mu') / F(\mu)
 
-    over the ball, its iterations are the kernel ridge regressions of that start, and its objectives F after each of its
-    steps. There is none for radius zero.
+    the number of kernel ridge regressions of that start, and F after each of its steps. Radius zero has no certificate.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, equation (10),
-    Propositions 1 to 3, Algorithm 1. Equation (13) there lacks the factor -2 of the gradient, and the kernel used is
-    the power of the sum, as in (4), not the sum over exponents of (3). Birgin, Martinez, Raydan (2000), SIAM Journal on
+    Propositions 1 to 3, Algorithm 1. Its equation (13) lacks the factor -2 of the gradient. The kernel is the power of
+    the sum, as in (4), not the sum over exponents of (3). Birgin, Martinez, Raydan (2000), SIAM Journal on
     Optimization 10:1196-1211: the spectral projected gradient.
     """
 
@@ -211,24 +208,34 @@ class NKRR(JointLearner):
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
         """Return the weights; see `JointLearner.solve`."""
-        objective = PolynomialRidge(grams, target, C, self.degree, self.offset)
+        problem = PolynomialRidge(grams, target, C, self.degree, self.offset)
         p = grams.n_kernels
         mu_0 = center_weights(self.center, p, float(self.norm))
         if not self.radius:
-            return Solution(mu_0, None, objective.degree, objective.offset)
-        spectral = self.algorithm == "spectral"
+            return Solution(mu_0, None, problem.degree, problem.offset)
         descent = ProjectedGradient(
-            objective.objective(), mu_0, self.radius, int(self.norm), self.tolerance, self.max_iterations, spectral
+            problem.objective(),
+            mu_0,
+            self.radius,
+            int(self.norm),
+            self.tolerance,
+            self.max_iterations,
+            self.algorithm == "spectral",
         )
-        mu, best, g = descent.run(descent.to_boundary(mu_0 if start is None else np.asarray(start, dtype=np.float64)))
+        first_start = mu_0 if start is None else np.asarray(start, dtype=np.float64)
+        mu, certificate, gradient = descent.run(descent.to_boundary(first_start))
         rng = np.random.default_rng(self.seed)
-        for number in range(1, 1 if self.degree == 1 else self.starts):
+        n_starts = 1 if self.degree == 1 else self.starts
+        for number in range(1, n_starts):
             if number == 1:
-                other = minimize_linear(g, mu_0, self.radius, descent.norm)
-            else:  # uniform over the directions above the center, for either norm
-                other = mu_0 + (np.abs(rng.normal(size=p)) if self.norm == 2 else rng.exponential(size=p))
-            found, certificate, _ = descent.run(descent.to_boundary(other))
-            if certificate.objectives[-1] < best.objectives[-1] * (1 - self.tolerance):
-                mu, best = found, certificate
-        best.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller C, radius or degree")
-        return Solution(mu, best, objective.degree, objective.offset)
+                next_start = minimize_linear(gradient, mu_0, self.radius, descent.norm)
+            elif self.norm == 2:  # both distributions are uniform over the directions above the center
+                next_start = mu_0 + np.abs(rng.normal(size=p))
+            else:
+                next_start = mu_0 + rng.exponential(size=p)
+            candidate, candidate_certificate, _ = descent.run(descent.to_boundary(next_start))
+            if candidate_certificate.objectives[-1] < certificate.objectives[-1] * (1 - self.tolerance):
+                mu = candidate
+                certificate = candidate_certificate
+        certificate.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller C, radius or degree")
+        return Solution(mu, certificate, problem.degree, problem.offset)

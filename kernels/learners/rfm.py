@@ -140,8 +140,8 @@ class RFM(KernelSearchLearner):
         knots = self._knots(examples)
         if knots:
             without_scores = replace(self, scores=False)
-            found = without_scores.find(scores_beside(X, knots), target, C, sample_weight)
-            return _with_scores(found, knots, examples)
+            found_kernels = without_scores.find(scores_beside(X, knots), target, C, sample_weight)
+            return _with_scores(found_kernels, knots, examples)
         halves = self._halves(examples, columns)
         is_sample = X.shape[0] > self.search_rows
         choice = self._best_choice(halves, GAIN if is_sample else 0.0)
@@ -179,9 +179,7 @@ class RFM(KernelSearchLearner):
         """Return both halves, each as training rows for the other, or [] if they are too small or constant."""
         if len(examples.X) < LEAST_ROWS:
             return []
-        last_round = first_rounds = self.rounds
-        if last_round == "auto" or first_rounds == "auto":
-            last_round, first_rounds = MOST_ROUNDS, 2
+        last_round = MOST_ROUNDS if self.rounds == "auto" else self.rounds
         numbers = list(range(last_round + 1))
         if self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS:
             numbers.append(UNSUPERVISED)
@@ -192,7 +190,7 @@ class RFM(KernelSearchLearner):
                 for train, test in ((first, second), (second, first))
             ]
             for half in halves:
-                half.learn(first_rounds)
+                half.learn(2 if self.rounds == "auto" else last_round)
         except ValueError:  # no metric can be learned on one half
             return []
         return halves
@@ -251,14 +249,14 @@ def _with_scores(found: FoundKernels, knots: tuple[np.ndarray | None, ...], exam
     """Return base kernels found on rows with normal scores as base kernels of rows without them."""
     d = len(knots)
     has_score = np.array([feature_knots is not None for feature_knots in knots])
-    rates = 1.0 / found.parameters[:, :d]
-    score_rates = 1.0 / found.parameters[:, d:]
+    rates = 1.0 / found_kernels.parameters[:, :d]
+    score_rates = 1.0 / found_kernels.parameters[:, d:]
     # Along one feature, the score changes by about one per standard deviation.
     scores_per_unit = spread_of(examples.X[:, has_score], examples.w).map
     rates[:, has_score] = np.hypot(rates[:, has_score], score_rates * scores_per_unit)
     with np.errstate(divide="ignore"):  # sigma is infinite for a feature without influence
         sigmas = 1.0 / rates
-    return replace(found, family=NormalScoresFamily(found.family, knots), parameters=sigmas)
+    return replace(found_kernels, family=NormalScoresFamily(found_kernels.family, knots), parameters=sigmas)
 
 
 def _lowest_error(halves: Sequence[SplitHalf], choices: Sequence[KernelChoice]) -> tuple[KernelChoice, float]:
@@ -284,10 +282,12 @@ def _best_metrics(halves: Sequence[SplitHalf], kind: str, gain: float) -> Kernel
         last, last_error = _lowest_error(halves, [KernelChoice((0, number), kind)])
         both, both_error = _lowest_error(halves, [KernelChoice((0, 1, number), kind)])
         if both_error < (1.0 - gain) * last_error:
-            last, last_error = both, both_error
+            last = both
+            last_error = both_error
         gains_little = last_error > (1.0 - GAIN) * error
         if last_error < error:
-            choice, error = last, last_error
+            choice = last
+            error = last_error
         if gains_little:
             break
     return choice
