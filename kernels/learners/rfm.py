@@ -245,7 +245,7 @@ class RFM(KernelSearchLearner):
         require_one_of("weights", self.weights, tuple(WEIGHT_LEARNERS))
 
 
-def _with_scores(found: FoundKernels, knots: tuple[np.ndarray | None, ...], examples: Examples) -> FoundKernels:
+def _with_scores(found_kernels: FoundKernels, knots: tuple[np.ndarray | None, ...], examples: Examples) -> FoundKernels:
     """Return base kernels found on rows with normal scores as base kernels of rows without them."""
     d = len(knots)
     has_score = np.array([feature_knots is not None for feature_knots in knots])

@@ -1,4 +1,4 @@
-"""Base kernels that are searched in a continuous family rather than listed.
+"""Search for base kernels in continuous families, and for metrics of the features.
 
 Imports: centering, engine, families, parameters, solvers.
 """

@@ -1,11 +1,11 @@
-"""Metrics learned by the average gradient outer product (AGOP), and two-fold errors of base kernels in them."""
+"""Metrics learned by the average gradient outer product (AGOP), and their cross-fitted errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from functools import cache, cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -19,119 +19,130 @@ from ..families.distances import CategoricalFamily, GaussianFamily, LaplacianFam
 from ..solvers.factor import LeaveOneOut, LeftOut, cholesky, least_along
 
 GAUSSIANS = (0.25, 1.0, 4.0)
-"""Bandwidths of Gaussians, in units of one over the median squared distance."""
+"""Parameters gamma of Gaussians, in units of one over the median squared distance."""
 
-WIDE = (0.0625, 0.25)
-"""The same for targets that are smoother than the distances between rows tell."""
+WIDE_GAUSSIANS = (0.0625, 0.25)
+"""Parameters gamma of Gaussians for smoother targets, in the same units."""
 
 LAPLACIANS = (0.5, 1.0, 2.0)
-"""Bandwidths of Laplacians, in units of one over the median distance."""
+"""Parameters gamma of Laplacians, in units of one over the median distance."""
 
 Factors = tuple[Sequence[float], Sequence[float], Sequence[float]]
-"""Bandwidths of Gaussians, of Laplacians of the Euclidean distance, and of those of the sum of absolute differences."""
+"""Factors of gamma of Gaussians, of Laplacians of the 2-norm, and of Laplacians of the 1-norm."""
 
 KINDS: dict[str, Factors] = {
     "both": (GAUSSIANS, LAPLACIANS, LAPLACIANS),
     "gaussian": (GAUSSIANS, (), ()),
     "laplacian": ((), LAPLACIANS, LAPLACIANS),
-    "wide": (WIDE, (), ()),
+    "wide": (WIDE_GAUSSIANS, (), ()),
 }
-"""Kinds of base kernels."""
+"""Kinds of base kernels by name."""
+
+COMBINED_KERNELS = ("both", "gaussian", "laplacian", "wide")
+"""Kinds of base kernels that ``kernels="auto"`` compares."""
+
+CATEGORY_GAMMA = 64.0
+"""Parameter gamma of a categorical kernel that is numerically zero for different categories."""
 
 UNSUPERVISED = -1
-"""Number of the round whose metric is that of principal components."""
+"""Number of the round whose metric is that of the principal components."""
 
 RIDGES = tuple(4.0**exponent for exponent in range(-15, 1))
-"""Ridges that leave-one-out chooses among, in units of the sum of the eigenvalues."""
+"""Grid of ridges, in units of the sum of the eigenvalues."""
 
 COMPONENTS = 50
-"""Most principal components that base kernels are taken of: of no more features there are none to leave out, and normal
-scores stand next to these."""
+"""Largest number of principal components, and of features to which ``scores="auto"`` appends normal scores."""
 
 MEDIAN_ROWS = 500
-"""Rows whose distances give the median where there are more."""
+"""Largest number of rows for the median distance."""
 
 UNIT_ROWS = 250
-"""Rows whose kernels give their mean, where they are summed with about equal traces."""
+"""Largest number of rows for the traces of base kernels that are summed."""
 
 LEAST = 1e-6
-"""Share of the largest eigenvalue below which a direction of a metric is left out."""
+"""Relative eigenvalue at or below which a direction of a metric is omitted."""
 
 
 @dataclass(frozen=True)
 class RfmMetric:
-    """A linear map of the features, and what it is called.
+    """Linear map of the features.
 
     Attributes
     ----------
     map : ndarray of shape (d,) or (d, r)
-        See `MetricFamily`.
+        Weights of the features, or a matrix; see `MetricFamily`.
     label : str
+        Name for reports.
     """
 
     map: np.ndarray
     label: str
 
     def mapped(self, X: np.ndarray) -> np.ndarray:
-        """Return rows in the metric."""
-        return X * self.map if self.map.ndim == 1 else X @ self.map
+        """Return the mapped rows."""
+        if self.map.ndim == 1:
+            return X * self.map
+        return X @ self.map
 
     def lengths(self, norm: int = 2) -> np.ndarray:
-        """Return how far apart two rows are for each unit by which they differ in one feature alone, shape (d,)."""
-        return np.abs(self.map) if self.map.ndim == 1 else np.linalg.norm(self.map, norm, axis=1)
+        """Return the length of the mapped unit vector of each feature, shape (d,)."""
+        if self.map.ndim == 1:
+            return np.abs(self.map)
+        return np.linalg.norm(self.map, norm, axis=1)
 
     def base_kernels(
         self, X: np.ndarray, w: np.ndarray | None = None, factors: Factors = KINDS["both"]
     ) -> tuple[MetricFamily, np.ndarray]:
-        """Return Gaussians and Laplacians around the median distance of weighted rows in the metric, and their sigma.
+        """Return Gaussians and Laplacians with bandwidths around the median distance in the metric, and their sigma.
 
         Parameters
         ----------
         X : ndarray of shape (m, d)
             Rows. Not modified.
         w : ndarray of shape (m,), optional
-            Their weights. Not modified.
+            Weights of the rows. Not modified.
         factors : triple of sequence of float
-            Which of each, as those of `KINDS`.
+            Factors of gamma, as in `KINDS`.
 
         Returns
         -------
         family : MetricFamily
         sigma : ndarray of shape (p, d)
-            For each feature the difference by which a base kernel falls to 1 / e where rows differ in it alone; inf
-            where it never does.
+            Difference in each feature at which a base kernel falls to 1 / e if two rows only differ in this feature;
+            inf if it never does.
         """
-        Z, (smooth, euclidean, cityblock) = self.mapped(X), factors
+        Z = self.mapped(X)
+        gaussian_factors, euclidean_factors, manhattan_factors = factors
         families: list[KernelFamily] = []
-        sigma = []
-        with np.errstate(divide="ignore"):  # a feature that does not count
-            if smooth or euclidean:
+        sigmas = []
+        with np.errstate(divide="ignore"):  # sigma is infinite for a feature without influence
+            if gaussian_factors or euclidean_factors:
                 squared = median_distance(Z, "sqeuclidean", w)
-            if smooth:
-                families.append(GaussianFamily([factor / squared for factor in smooth]))
-                sigma.append(np.sqrt(squared / np.array(smooth))[:, None] / self.lengths(2))
-            if euclidean:
-                families.append(LaplacianFamily([factor / np.sqrt(squared) for factor in euclidean], 2))
-                sigma.append((np.sqrt(squared) / np.array(euclidean))[:, None] / self.lengths(2))
-            if cityblock:
-                absolute = median_distance(Z, "cityblock", w)
-                families.append(LaplacianFamily([factor / absolute for factor in cityblock]))
-                sigma.append((absolute / np.array(cityblock))[:, None] / self.lengths(1))
-        return MetricFamily(FamilyUnion(families), self.map, self.label), np.vstack(sigma)
+            if gaussian_factors:
+                families.append(GaussianFamily([factor / squared for factor in gaussian_factors]))
+                sigmas.append(np.sqrt(squared / np.array(gaussian_factors))[:, None] / self.lengths(2))
+            if euclidean_factors:
+                families.append(LaplacianFamily([factor / np.sqrt(squared) for factor in euclidean_factors], 2))
+                sigmas.append((np.sqrt(squared) / np.array(euclidean_factors))[:, None] / self.lengths(2))
+            if manhattan_factors:
+                distance = median_distance(Z, "cityblock", w)
+                families.append(LaplacianFamily([factor / distance for factor in manhattan_factors]))
+                sigmas.append((distance / np.array(manhattan_factors))[:, None] / self.lengths(1))
+        return MetricFamily(FamilyUnion(families), self.map, self.label), np.vstack(sigmas)
 
 
 @dataclass(frozen=True)
 class Round:
-    """What is known after a round: metrics of each kind, or the one to begin with.
+    """Metrics after a round of learning.
 
     Attributes
     ----------
     number : int
-        How many ridge regressions they come from; `UNSUPERVISED` for principal components.
+        Number of ridge regressions so far; `UNSUPERVISED` for principal components.
     metrics : tuple of RfmMetric
-        One a kind.
+        One metric per kind, or the initial one.
     ridge : float or None
-        Of the last of these regressions.
+        Ridge of the last regression.
     """
 
     number: int
@@ -139,7 +150,7 @@ class Round:
     ridge: float | None = None
 
     def alignment(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None) -> float:
-        """Return the centered alignment of the kernel of the next regression with the target, on any rows."""
+        """Return the centered alignment of the kernel of the next regression with the target on the given rows."""
         K = np.zeros((len(X), len(X)))
         for metric in self.metrics:
             Z = metric.mapped(X)
@@ -148,52 +159,58 @@ class Round:
 
 
 def median_distance(
-    Z: np.ndarray, of: Literal["sqeuclidean", "cityblock"], sample_weight: np.ndarray | None = None
+    Z: np.ndarray, metric: Literal["sqeuclidean", "cityblock"], sample_weight: np.ndarray | None = None
 ) -> float:
-    """Return the median distance of different rows, by their weights; ValueError where all are equal.
+    """Return the weighted median of the positive distances between rows; ValueError if all rows are equal.
 
-    Of more than `MEDIAN_ROWS` rows so many at even steps are taken, unless these are equal.
+    Uses every k-th row to have at most `MEDIAN_ROWS`, unless these rows are all equal.
     """
     step = -(-len(Z) // MEDIAN_ROWS)
-    some = Z[::step], None if sample_weight is None else sample_weight[::step]
-    if step > 1 and np.ptp(some[0], axis=0).any():
-        return median_distance(some[0], of, some[1])
-    D = pdist(Z, of)
-    apart = D > 0
-    if not apart.any():
+    if step > 1 and np.ptp(Z[::step], axis=0).any():
+        weights_of_some = None if sample_weight is None else sample_weight[::step]
+        return median_distance(Z[::step], metric, weights_of_some)
+    distances = pdist(Z, metric)
+    positive = distances > 0
+    distances = distances[positive]
+    if not len(distances):
         raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
     if sample_weight is None:
-        return float(np.median(D[apart]))
+        return float(np.median(distances))
     first, second = np.triu_indices(len(Z), 1)
-    pairs = (sample_weight[first] * sample_weight[second])[apart]
-    order = np.argsort(D[apart])
-    below = np.cumsum(pairs[order])
-    middle = np.searchsorted(below, below[-1] / 2, "left"), np.searchsorted(below, below[-1] / 2, "right")
-    return float(D[apart][order[list(middle)]].mean())
+    pair_weights = (sample_weight[first] * sample_weight[second])[positive]
+    order = np.argsort(distances)
+    cumulative = np.cumsum(pair_weights[order])
+    lower = np.searchsorted(cumulative, cumulative[-1] / 2, "left")
+    upper = np.searchsorted(cumulative, cumulative[-1] / 2, "right")
+    return float(distances[order[[lower, upper]]].mean())
 
 
 def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> RfmMetric:
-    """Return the metric in which each feature has a standard deviation of one; features that do not vary count zero."""
+    """Return the metric in which each feature has a standard deviation of one; constant features have weight zero."""
     largest = np.abs(X).max(axis=0, initial=0.0)
-    unit = np.where(largest > 0, largest, 1.0)  # in which squares neither overflow nor vanish
+    unit = np.where(largest > 0, largest, 1.0)  # avoids overflow and underflow of squares
     spread = unit * np.sqrt(mean_over(np.square((X - mean_over(X, w)) / unit), w))
     varies = spread > 1e-12 * largest
     return RfmMetric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
 
 
 def components_of(X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS) -> RfmMetric:
-    """Return the metric of the directions in which rows vary most, features in the units that they come in."""
-    unit = np.abs(X).max(initial=0.0) or 1.0  # in which squares neither overflow nor vanish
+    """Return the metric of the first principal components of the unscaled features."""
+    unit = np.abs(X).max(initial=0.0) or 1.0  # avoids overflow and underflow of squares
     Z = (X - mean_over(X, w)) / unit
-    _, spreads, directions = np.linalg.svd(Z if w is None else Z * np.sqrt(w)[:, None], full_matrices=False)
-    kept = np.square(spreads) > LEAST * np.square(spreads[0])
-    return RfmMetric(directions[kept][:most].T / unit, "principal components")
+    if w is not None:
+        Z = Z * np.sqrt(w)[:, None]
+    _, singular_values, directions = np.linalg.svd(Z, full_matrices=False)
+    relevant = np.square(singular_values) > LEAST * np.square(singular_values[0])
+    return RfmMetric(directions[relevant][:most].T / unit, "principal components")
 
 
 def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> RfmMetric:
-    """Return the metric to begin with: features as they are where they are scaled, but for those that do not vary."""
+    """Return the initial metric: scaled features keep their units, others get unit deviation."""
     spread = spread_of(X, w)
-    return RfmMetric((spread.map > 0).astype(np.float64), "units") if scaled else spread
+    if not scaled:
+        return spread
+    return RfmMetric((spread.map > 0).astype(np.float64), "units")
 
 
 def learned_metrics(
@@ -206,11 +223,11 @@ def learned_metrics(
     start: RfmMetric | None = None,
     near: float | None = None,
 ) -> Iterator[Round]:
-    r"""Give the metrics after each round: of the gradients of a ridge regression in the metric of the round before.
+    r"""Yield the metrics of each round, from the gradients of a ridge regression in the previous metric.
 
     .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
 
-    or its diagonal, scaled so that its trace is that of the metric to begin with.
+    or its diagonal, scaled to the trace of the initial metric.
 
     Parameters
     ----------
@@ -219,76 +236,93 @@ def learned_metrics(
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     kinds : sequence of {"diagonal", "full"}
-        Whether features are weighted, or mapped by a matrix; each kind goes its own way from round to round.
+        Weights of the features, or a matrix that maps them. Each kind has its own sequence of metrics.
     rounds : int
-        How many there are after the metric to begin with, which comes first.
+        Number of rounds after the initial metric, which is round 0.
     rank : int
-        Most new features of a full metric.
+        Largest number of features to which a full metric maps.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows; by default each counts once. Not modified.
+        Weights of the rows; by default one. Not modified.
     start : RfmMetric, optional
-        Of weights, to begin with; by default features in units of their standard deviation.
+        Initial weights of the features; by default one over their standard deviations.
     near : float, optional
-        A ridge that is known to be close to the best of the first regression.
+        Ridge close to the best one of the first regression.
 
     Notes
     -----
-    Gradients are taken where the row itself was left out of the regression, so that a row does not speak for features
-    by which it tells itself apart. The first regression serves all kinds. Where features outnumber rows, outer products
-    are kept in the span of the rows. A kind and round takes O(m^3 + m^2 d + m^2 q min(m, d)), a full metric that is
-    learned in another one of all features a further O(min(m, d)^3).
+    The gradient at a row is that of the regression without the row. Otherwise, features that merely identify rows would
+    get large weights. All kinds share the first regression. With more features than rows, outer products are formed in
+    the span of the rows. A round takes O(m^3 + m^2 d + m^2 q min(m, d)) per kind; a full metric learned in a full
+    metric takes another O(min(m, d)^3).
 
     References
     ----------
     Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Mechanism for feature learning in neural networks and
     backpropagation-free machine learning models, Science 383:1461-1467.
     """
-    start = spread_of(X, sample_weight) if start is None else start
+    if start is None:
+        start = spread_of(X, sample_weight)
     yield Round(0, (start,))
     varying = start.map > 0
     Z = X[:, varying] * start.map[varying]
-    maps, ridge = [np.ones(Z.shape[1])], near
+    maps = [np.ones(Z.shape[1])]
+    ridge = near
     for number in range(1, rounds + 1):
-        products = []
+        outer_products = []
         for A in maps:
-            in_span, basis = Z * A if A.ndim == 1 else Z @ A, None
-            if in_span.shape[1] > len(Z):  # of more features than rows, in an orthonormal basis of the rows' span
-                basis, coordinates = np.linalg.qr(in_span.T)
-                in_span = coordinates.T
-            M, ridge = gradient_outer_product(in_span, Y, sample_weight, ridge)
-            products.append((A if basis is None else A[:, None] * basis if A.ndim == 1 else A @ basis, M))
-        products = products * len(kinds) if number == 1 else products
-        maps, metrics = [], []
-        for kind, (B, M) in zip(kinds, products, strict=True):
+            B, M, ridge = _factored_outer_product(Z, A, Y, sample_weight, ridge)
+            outer_products.append((B, M))
+        if number == 1:
+            outer_products = outer_products * len(kinds)
+        maps = []
+        metrics = []
+        for kind, (B, M) in zip(kinds, outer_products, strict=True):
             A = _root(B, M, rank) if kind == "full" else np.sqrt(_diagonal(B, M))
             A *= np.sqrt(len(A) / np.square(A).sum())
-            mapped = np.zeros((len(start.map), *A.shape[1:]))
-            mapped[varying] = (start.map[varying] * A.T).T
             maps.append(A)
-            metrics.append(RfmMetric(mapped, f"{kind} metric {number}"))
+            map_of_all_features = np.zeros((len(start.map), *A.shape[1:]))
+            map_of_all_features[varying] = (start.map[varying] * A.T).T
+            metrics.append(RfmMetric(map_of_all_features, f"{kind} metric {number}"))
         yield Round(number, tuple(metrics), ridge)
 
 
-def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
-    """Return A of shape (d, r) whose product ``A A^T`` is ``B M B^T``, but for directions that hardly count.
+def _factored_outer_product(
+    Z: np.ndarray, A: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None, near: float | None
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return B and M with the outer product ``B M B^T`` of gradients in the metric ``A A^T``, and the ridge."""
+    mapped = Z * A if A.ndim == 1 else Z @ A
+    if mapped.shape[1] <= len(Z):
+        M, ridge = gradient_outer_product(mapped, Y, sample_weight, near)
+        return A, M, ridge
+    # With more features than rows, M is in an orthonormal basis of the span of the rows.
+    basis, coordinates = np.linalg.qr(mapped.T)
+    M, ridge = gradient_outer_product(coordinates.T, Y, sample_weight, near)
+    B = A[:, None] * basis if A.ndim == 1 else A @ basis
+    return B, M, ridge
 
-    B holds one weight per feature, or is a matrix; in the latter case no matrix of d by d is formed.
+
+def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
+    """Return A of shape (d, r) with ``A A^T`` equal to ``B M B^T`` up to small eigenvalues.
+
+    B is a matrix or one weight per feature. For a matrix, no d by d matrix is formed.
     """
     if B.ndim == 1:
-        basis, M = None, B[:, None] * M * B
-    else:
-        basis, R = np.linalg.qr(B)
-        M = R @ M @ R.T
+        return _root_of_matrix(B[:, None] * M * B, rank)
+    basis, R = np.linalg.qr(B)
+    return np.asarray(basis @ _root_of_matrix(R @ M @ R.T, rank))
+
+
+def _root_of_matrix(M: np.ndarray, rank: int) -> np.ndarray:
+    """Return A of at most `rank` columns with ``A A^T`` equal to M up to small eigenvalues."""
     eigenvalues, directions = np.linalg.eigh(M)
-    kept = np.flatnonzero(eigenvalues > LEAST * eigenvalues[-1])[-rank:]
-    A = directions[:, kept] * eigenvalues[kept] ** 0.5
-    return np.asarray(A if basis is None else basis @ A)
+    relevant = np.flatnonzero(eigenvalues > LEAST * eigenvalues[-1])[-rank:]
+    return np.asarray(directions[:, relevant] * eigenvalues[relevant] ** 0.5)
 
 
 def _diagonal(B: np.ndarray, M: np.ndarray) -> np.ndarray:
-    """Return the diagonal of ``B M B^T``, B being one weight per feature or a matrix."""
+    """Return the diagonal of ``B M B^T``, where B is a matrix or one weight per feature."""
     diagonal = B * np.diag(M) * B if B.ndim == 1 else np.einsum("jk,jk->j", B @ M, B)
-    return np.asarray(np.maximum(diagonal, 0.0))  # rounding may leave less
+    return np.asarray(np.maximum(diagonal, 0.0))  # rounding may make it negative
 
 
 def gradient_outer_product(
@@ -296,8 +330,8 @@ def gradient_outer_product(
 ) -> tuple[np.ndarray, float]:
     """Return the average outer product of the gradients of a ridge regression on Gaussians and Euclidean Laplacians.
 
-    The base kernels have equal weights and traces, the ridge is chosen by leave-one-out, and the gradient at each row
-    is that of the regression without this row.
+    The base kernels have equal weights and traces. The ridge is selected by leave-one-out. The gradient at each row is
+    that of the regression without this row.
 
     Parameters
     ----------
@@ -306,16 +340,16 @@ def gradient_outer_product(
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows; by default each counts once. Not modified.
+        Weights of the rows; by default one. Not modified.
     near : float, optional
-        A ridge that is known to be close to the best.
+        Ridge close to the best one.
 
     Returns
     -------
     M : ndarray of shape (r, r)
-        Symmetric, positive semi-definite, of trace one.
+        Outer product: symmetric, positive semi-definite, of trace one.
     ridge : float
-        The one that was chosen.
+        Selected ridge.
 
     Raises
     ------
@@ -324,7 +358,7 @@ def gradient_outer_product(
     """
     K, slopes = radial_kernel(Z, sample_weight)
     fit = LeaveOneOut(K, Y, sample_weight).best(ridges_of(K, sample_weight), near)
-    del K  # as slopes and eigenvectors are, all pairs of rows
+    del K  # frees a matrix of all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
         gradients *= np.sqrt(fit.sample_weight)[:, None]
@@ -336,22 +370,20 @@ def gradient_outer_product(
 
 
 def ridges_of(K: np.ndarray, w: np.ndarray | None = None) -> list[float]:
-    """Return the ridges to choose among for a centered Gram matrix of weighted rows."""
+    """Return the grid of ridges for a centered Gram matrix of weighted rows."""
     trace = float(np.trace(K) if w is None else np.diag(K) @ w)
     return [ridge * trace for ridge in RIDGES]
 
 
 def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return a centered sum of Gaussians and Euclidean Laplacians, and the derivative of the sum by squared distance.
-
-    Of weighted rows, where there are weights.
+    """Return a centered sum of Gaussians and Euclidean Laplacians, and its derivative by the squared distance.
 
     Returns
     -------
     K : ndarray of shape (m, m)
-        Of about mean diagonal one.
+        Centered sum, with a mean diagonal of about one.
     slopes : ndarray of shape (m, m)
-        Zero where two rows are equal: there the gradient of a Gaussian is zero, and a Laplacian has none.
+        Derivative; zero for equal rows, where Gaussians have gradient zero and Laplacians have no gradient.
     """
     family, units = _radial_family(Z, w)
     gaussians, laplacians = family.families
@@ -367,7 +399,7 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
 
 
 def _radial_family(Z: np.ndarray, w: np.ndarray | None) -> tuple[FamilyUnion, np.ndarray]:
-    """Return the base kernels of `radial_kernel`, and what each is weighted by."""
+    """Return the base kernels of `radial_kernel` and their weights."""
     median = median_distance(Z, "sqeuclidean", w)
     gaussians = GaussianFamily([factor / median for factor in GAUSSIANS])
     laplacians = LaplacianFamily([factor / np.sqrt(median) for factor in LAPLACIANS], 2)
@@ -377,26 +409,27 @@ def _radial_family(Z: np.ndarray, w: np.ndarray | None) -> tuple[FamilyUnion, np
 
 
 def unit_weights(family: KernelFamily, X: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Return one over the centered mean diagonal of each base kernel, shape (p,), on at most `UNIT_ROWS` rows.
+    """Return weights that give base kernels a centered mean diagonal of one, on at most `UNIT_ROWS` rows.
 
-    Of kernels that are one where rows are equal; one for a kernel that is constant.
+    The diagonals of the base kernels must be one. A constant kernel has weight one.
     """
     step = -(-len(X) // UNIT_ROWS)
-    some, weights = X[::step], None if w is None else w[::step]
-    scales = np.array([1.0 - grand_mean(K, weights) for K in family.tile(some, some)])
-    return np.divide(1.0, scales, out=np.ones(len(scales)), where=scales > 0)
+    rows = X[::step]
+    row_weights = None if w is None else w[::step]
+    mean_diagonals = np.array([1.0 - grand_mean(K, row_weights) for K in family.tile(rows, rows)])
+    return np.divide(1.0, mean_diagonals, out=np.ones(len(mean_diagonals)), where=mean_diagonals > 0)
 
 
 def summed(family: KernelFamily, weights: np.ndarray, A: np.ndarray, B: np.ndarray, shift: float = 1.0) -> np.ndarray:
-    """Return a weighted sum of base kernels less a number between rows, shape (a, b).
+    """Return the weighted sum of ``k(x, z) - shift`` over base kernels k, shape (a, b).
 
-    Less one, kernels that are nearly one keep all digits of what centering leaves of them.
+    The shift of one preserves the precision of kernels near one, which are centered later.
     """
     return Combination(family, weights, np.full(len(weights), shift)).matrix(A, B, symmetric=A is B)
 
 
 def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Iterator[np.ndarray]:
-    r"""Give, for each output, the gradients at the training rows of the regressions without the row.
+    r"""Yield, for each output, the gradients at the training rows of the regressions without the row.
 
     .. math:: \nabla f^{(-i)}(z_i) = 2 \sum_j s_{ij} \alpha_j (z_i - z_j) - 2 \, r_i \sum_j s_{ij} G_{ij} (z_i - z_j)
 
@@ -409,7 +442,7 @@ def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Itera
     slopes : ndarray of shape (m, m)
         Derivative of the kernel by the squared distance of each pair.
     fit : LeftOut
-        The regression, with what it is without each row.
+        Ridge regression, with its leave-one-out residuals.
 
     Returns
     -------
@@ -417,40 +450,31 @@ def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Itera
 
     Notes
     -----
-    Without row i the coefficient of row j is ``alpha_j - G_ij alpha_i / G_ii``, and that quotient is the residual: one
-    product of all pairs more than gradients of the whole regression take serves all outputs.
+    Without row i, the coefficient of row j is ``alpha_j - G_ij alpha_i / G_ii``, where the last quotient is the
+    residual. All outputs therefore share one more product over all pairs of rows.
     """
     with_ones = np.column_stack([Z, np.ones(len(Z))])
-
-    def differences(products: np.ndarray) -> np.ndarray:
-        """Return the sums over j of weights_ij (z_i - z_j), of the products of the weights with Z and ones."""
-        return np.asarray(products[:, -1:] * Z - products[:, :-1])
-
-    own = differences((slopes * fit.inverse) @ with_ones)
+    corrections = _sums_of_differences((slopes * fit.inverse) @ with_ones, Z)
     for alpha, residuals in zip(fit.alpha.T, fit.residuals.T, strict=True):
-        yield 2.0 * (differences(slopes @ (alpha[:, None] * with_ones)) - residuals[:, None] * own)
+        of_regression = _sums_of_differences(slopes @ (alpha[:, None] * with_ones), Z)
+        yield 2.0 * (of_regression - residuals[:, None] * corrections)
 
 
-EQUAL = 64.0
-"""Bandwidth of a categorical kernel that is one where levels are equal and zero, to rounding, elsewhere."""
-
-COMBINED_KERNELS = ("both", "gaussian", "laplacian", "wide")
-"""Kinds of base kernels to choose among where they are taken in several metrics."""
-
-TINY = np.finfo(np.float64).tiny
-"""Smallest sigma."""
+def _sums_of_differences(products: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Return the sums over j of ``w_ij (z_i - z_j)`` from the products of the weights w with Z and a column of ones."""
+    return np.asarray(products[:, -1:] * Z - products[:, :-1])
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """Base kernels to take.
+    """Selected base kernels.
 
     Attributes
     ----------
     rounds : tuple of int
-        Whose metrics they are in; those of round 0 and `UNSUPERVISED` are not learned.
+        Numbers of the rounds whose metrics are used. Round 0 and `UNSUPERVISED` are not learned.
     kind : str
-        One of `KINDS`.
+        Kind of the base kernels, one of `KINDS`.
     """
 
     rounds: tuple[int, ...]
@@ -458,86 +482,104 @@ class KernelChoice:
 
     @property
     def supervised(self) -> bool:
-        """Whether a target has shaped the metrics."""
+        """Whether the metrics depend on the target."""
         return max(self.rounds) > 0
 
     def metrics(self, rounds: Iterable[Round]) -> list[RfmMetric]:
-        """Return the metrics that are taken of some rounds."""
-        return [metric for one in rounds if one.number in self.rounds for metric in one.metrics]
+        """Return the metrics of the selected rounds."""
+        metrics: list[RfmMetric] = []
+        for candidate in rounds:
+            if candidate.number in self.rounds:
+                metrics.extend(candidate.metrics)
+        return metrics
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Distinct rows with their targets, and weights where they have any."""
+    """Distinct rows X with their targets Y, and weights w or None."""
 
     X: np.ndarray
     Y: np.ndarray
     w: np.ndarray | None
 
     def halves(self, seed: int) -> list[Examples]:
-        """Return two halves of much the same targets, whatever the order of the rows."""
-        first, _ = distinct_rows(np.column_stack([self.X, self.Y]))
-        drawn = first[np.random.default_rng(seed).permutation(len(first))]
-        by_target = drawn[np.lexsort(self.Y[drawn].T)]
-        parts = by_target[::2], by_target[1::2]
-        return [Examples(self.X[rows], self.Y[rows], None if self.w is None else self.w[rows]) for rows in parts]
+        """Return two random halves with similar targets, independent of the order of the rows."""
+        in_fixed_order, _ = distinct_rows(np.column_stack([self.X, self.Y]))
+        shuffled = in_fixed_order[np.random.default_rng(seed).permutation(len(in_fixed_order))]
+        by_target = shuffled[np.lexsort(self.Y[shuffled].T)]
+        return [self._take(by_target[::2]), self._take(by_target[1::2])]
+
+    def _take(self, rows: np.ndarray) -> Examples:
+        """Return the examples at the given positions."""
+        w = None if self.w is None else self.w[rows]
+        return Examples(self.X[rows], self.Y[rows], w)
 
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Which columns hold codes of levels, what these are called, and which others take part in metrics."""
+    """Positions and names of the columns with codes of categories, and positions of the other columns."""
 
     codes: np.ndarray
     others: np.ndarray
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, d: int, given: Sequence[int], names: Sequence[str] = ()) -> FeatureColumns:
-        """Return which of d columns hold codes; ValueError where no other is left, or names are not those of codes."""
-        codes = np.asarray(given, dtype=np.intp)
+    def of(cls, d: int, code_positions: Sequence[int], names: Sequence[str] = ()) -> FeatureColumns:
+        """Return the columns of d features, or raise ValueError for wrong positions or names of codes."""
+        codes = np.asarray(code_positions, dtype=np.intp)
         others = np.setdiff1d(np.arange(d), codes)
         if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
-            raise ValueError(f"codes must be some of the {d} columns of X and not all of them, got {given!r:.60}.")
+            raise ValueError(
+                f"codes must be some of the {d} columns of X and not all of them, got {code_positions!r:.60}."
+            )
         if names and len(names) != len(codes):
             raise ValueError(f"code_names must have one entry per code, got {len(names)} for {len(codes)}.")
-        return cls(codes, others, tuple(names or (f"column {code}" for code in codes.tolist())))
+        if not names:
+            names = [f"column {code}" for code in codes.tolist()]
+        return cls(codes, others, tuple(names))
 
     def union(self, metrics: Sequence[RfmMetric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
-        """Return base kernels of a kind in some metrics, then one a code, and the sigma of each for every column."""
+        """Return the base kernels in all metrics, one more per code, and their sigma for every column of X."""
         X = examples.X
-        found = [metric.base_kernels(X[:, self.others], examples.w, KINDS[kind]) for metric in metrics]
-        families: list[KernelFamily] = [family for family, _ in found]
-        sigmas = np.vstack([sigma for _, sigma in found])
+        families: list[KernelFamily] = []
+        sigmas_of_metrics = []
+        for metric in metrics:
+            family, sigma = metric.base_kernels(X[:, self.others], examples.w, KINDS[kind])
+            families.append(family)
+            sigmas_of_metrics.append(sigma)
+        sigmas = np.vstack(sigmas_of_metrics)
         if not len(self.codes):
             return FamilyUnion(families), sigmas
+        n_codes = len(self.codes)
         columns = [self.others] * len(metrics) + [np.array([code]) for code in self.codes]
-        views = [*[None] * len(metrics), *self.names]
-        union = FamilyUnion([*families, *[CategoricalFamily([EQUAL])] * len(self.codes)], columns, views)
-        whole = np.full((len(sigmas) + len(self.codes), X.shape[1]), np.inf)
-        whole[: len(sigmas), self.others] = sigmas
-        spread = np.maximum(X[:, self.codes].std(axis=0), TINY)  # any difference
-        whole[np.arange(len(sigmas), len(whole)), self.codes] = spread
-        return union, whole
+        names = [*[None] * len(metrics), *self.names]
+        union = FamilyUnion([*families, *[CategoricalFamily([CATEGORY_GAMMA])] * n_codes], columns, names)
+        sigmas_of_columns = np.full((len(sigmas) + n_codes, X.shape[1]), np.inf)
+        sigmas_of_columns[: len(sigmas), self.others] = sigmas
+        # Codes have no scale; their standard deviation is a positive number.
+        spread = np.maximum(X[:, self.codes].std(axis=0), np.finfo(np.float64).tiny)
+        sigmas_of_columns[np.arange(len(sigmas), len(sigmas_of_columns)), self.codes] = spread
+        return union, sigmas_of_columns
 
 
 class SplitHalf:
-    """One of two splits: rows that train metrics and ridge regressions, and the others, which test them.
+    """Training rows for metrics and ridge regressions, and test rows for their errors.
 
     Parameters
     ----------
     train, test : Examples
-        Of different rows.
+        Disjoint rows.
     columns : FeatureColumns
-        Of both.
+        Columns of both.
     rounds : iterator of Round
-        Those that the training rows give, from round 0 on, after principal components where these are to choose.
+        Rounds on the training rows: principal components if needed, then from round 0 on.
 
     Attributes
     ----------
     rounds : dict of int to Round
-        Those that were learned.
+        Rounds that were learned.
     alignments : list of float
-        Centered alignment of the kernel of each of these with the target on the test rows.
+        Centered alignment of the kernel of each round with the target, on the test rows.
     """
 
     def __init__(self, train: Examples, test: Examples, columns: FeatureColumns, rounds: Iterator[Round]) -> None:
@@ -546,37 +588,41 @@ class SplitHalf:
         self.columns = columns
         self.rounds: dict[int, Round] = {}
         self.alignments: list[float] = []
-        self._unlearned_rounds = rounds
-        self._last_ridges: dict[str, int] = {}  # positions among the ridges, by kind of base kernels
-        self._sums: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = {}  # by round and kind, of many choices
+        self._next_rounds = rounds
+        self._best_ridges: dict[str, int] = {}  # by kind, for the previous choice
+        self._kernels_of_rounds: dict[tuple[int, str], _SplitKernel] = {}
 
     def learn(self, number: int) -> None:
-        """Learn rounds up to a number."""
+        """Learn rounds up to the given number."""
         while number not in self.rounds:
-            learned = next(self._unlearned_rounds)
+            learned = next(self._next_rounds)
             self.rounds[learned.number] = learned
             if learned.number != UNSUPERVISED:
-                others = self.test.X[:, self.columns.others]
-                self.alignments.append(learned.alignment(others, self.test.Y, self.test.w))
+                X = self.test.X[:, self.columns.others]
+                self.alignments.append(learned.alignment(X, self.test.Y, self.test.w))
 
     def errors(self, choices: Sequence[KernelChoice]) -> np.ndarray:
-        """Return the weighted sums of squared test errors, of equal weights, by choice.
+        """Return the weighted sum of squared test errors of each choice, with equally weighted base kernels.
 
-        Each choice has the ridge with the least error on these rows, searched from that of the choice before of its
+        Each choice uses its best ridge on the test rows. The search starts from that of the previous choice of its
         kind.
         """
         errors = []
         for choice in choices:
-            sums = [self._sums_of_round(number, choice.kind) for number in choice.rounds]
+            kernels = [self._kernel_of_round(number, choice.kind) for number in choice.rounds]
             if len(self.columns.codes):
-                sums.append(self._sums_of_codes)
-            K = np.sum([among for among, _ in sums], axis=0)
-            cross = np.sum([between for _, between in sums], axis=0)
-            regressions = HalfRegressions(K, cross, self.train, self.test)
-            best = least_along(regressions.error, len(regressions.ridges), self._last_ridges.get(choice.kind))
-            self._last_ridges[choice.kind] = best
-            errors.append(regressions.error(best))
+                kernels.append(self._kernel_of_codes)
+            K = np.sum([kernel.among_train for kernel in kernels], axis=0)
+            cross = np.sum([kernel.test_to_train for kernel in kernels], axis=0)
+            errors.append(self._lowest_error(K, cross, choice.kind))
         return np.array(errors)
+
+    def _lowest_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
+        """Return the error of the ridge regression with the best ridge, by one Cholesky factor per ridge."""
+        error_at = cache(_RidgeErrors(K, cross, self.train, self.test).at)
+        position = least_along(error_at, len(RIDGES), self._best_ridges.get(kind))
+        self._best_ridges[kind] = position
+        return error_at(position)
 
     def products(self, choice: KernelChoice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a of base kernels of unit trace on the rows that were not used to learn their metrics."""
@@ -585,44 +631,56 @@ class SplitHalf:
         family, _ = self.columns.union(choice.metrics(self.rounds.values()), self.test, choice.kind)
         rows = np.empty((family.n_kernels, len(X) ** 2))
         for k, K in enumerate(family.tile(X, X)):
-            trace = 1.0 - grand_mean(K, w)
-            rows[k] = weighted_by_roots(center_gram(K / (trace or 1.0), w), w).ravel()
-        centered = self.test.Y - mean_over(self.test.Y, w)
+            of_unit_trace = K / (1.0 - grand_mean(K, w) or 1.0)
+            rows[k] = weighted_by_roots(center_gram(of_unit_trace, w), w).ravel()
+        Y = self.test.Y - mean_over(self.test.Y, w)
         if w is not None:
-            centered = centered * np.sqrt(w)[:, None]
-        return rows @ rows.T, rows @ (centered @ centered.T).ravel()
+            Y = Y * np.sqrt(w)[:, None]
+        return rows @ rows.T, rows @ (Y @ Y.T).ravel()
 
-    def _sums_of_round(self, number: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of base kernels of unit trace among training rows, and between test and training rows."""
-        if (number, kind) not in self._sums:
+    def _kernel_of_round(self, number: int, kind: str) -> _SplitKernel:
+        """Return the sum of the base kernels of unit trace in the metrics of a round."""
+        if (number, kind) not in self._kernels_of_rounds:
             X = self.train.X[:, self.columns.others]
-            w = self.train.w
             metrics = self.rounds[number].metrics
-            family = FamilyUnion([metric.base_kernels(X, w, KINDS[kind])[0] for metric in metrics])
-            units = unit_weights(family, X, w)
-            others = self.test.X[:, self.columns.others]
-            self._sums[number, kind] = summed(family, units, X, X), summed(family, units, others, X)
-        return self._sums[number, kind]
+            families = [metric.base_kernels(X, self.train.w, KINDS[kind])[0] for metric in metrics]
+            kernel = self._summed(FamilyUnion(families), self.columns.others)
+            self._kernels_of_rounds[number, kind] = kernel
+        return self._kernels_of_rounds[number, kind]
 
     @cached_property
-    def _sums_of_codes(self) -> tuple[np.ndarray, np.ndarray]:
+    def _kernel_of_codes(self) -> _SplitKernel:
+        """Sum of the base kernels of the codes, of unit trace."""
         codes = self.columns.codes
-        family = FamilyUnion([CategoricalFamily([EQUAL])] * len(codes), codes[:, None].tolist())
-        units = unit_weights(family, self.train.X, self.train.w)
-        return summed(family, units, self.train.X, self.train.X), summed(family, units, self.test.X, self.train.X)
+        family = FamilyUnion([CategoricalFamily([CATEGORY_GAMMA])] * len(codes), codes[:, None].tolist())
+        return self._summed(family, None)
+
+    def _summed(self, family: FamilyUnion, columns: np.ndarray | None) -> _SplitKernel:
+        """Return the sum of base kernels of unit trace on the given columns of X, by default all."""
+        X = self.train.X
+        X_test = self.test.X
+        if columns is not None:
+            X = X[:, columns]
+            X_test = X_test[:, columns]
+        weights = unit_weights(family, X, self.train.w)
+        return _SplitKernel(summed(family, weights, X, X), summed(family, weights, X_test, X))
 
 
-class HalfRegressions:
-    """Ridge regressions on one kernel that are fitted on training rows and compared on test rows.
+class _SplitKernel(NamedTuple):
+    """Kernel among the training rows, and between test and training rows."""
+
+    among_train: np.ndarray
+    test_to_train: np.ndarray
+
+
+class _RidgeErrors:
+    """Test errors of ridge regressions with one kernel and each ridge of the grid.
 
     Parameters
     ----------
-    K : ndarray of shape (m, m)
-        The kernel among training rows, not centered.
-    cross : ndarray of shape (n, m)
-        The kernel between test rows and training rows.
+    K, cross : ndarray
+        Kernel among the training rows, and between test and training rows.
     train, test : Examples
-        Targets and weights of the m and n rows.
     """
 
     def __init__(self, K: np.ndarray, cross: np.ndarray, train: Examples, test: Examples) -> None:
@@ -630,26 +688,19 @@ class HalfRegressions:
         self.cross = cross
         self.train = train
         self.test = test
-        centered = center_gram(K, train.w)
-        self.ridges = ridges_of(centered, train.w)
-        self._rooted = weighted_by_roots(centered, train.w)
-        self._roots = np.ones((len(K), 1))
-        if train.w is not None:
-            self._roots = np.sqrt(train.w)[:, None]
-        self._rooted_target = self._roots * (train.Y - mean_over(train.Y, train.w))
-        self._errors: dict[int, float] = {}
+        w = train.w
+        centered = center_gram(K, w)
+        self.ridges = ridges_of(centered, w)
+        self.weighted_gram = weighted_by_roots(centered, w)
+        self.roots = np.ones((len(K), 1)) if w is None else np.sqrt(w)[:, None]
+        self.Y = self.roots * (train.Y - mean_over(train.Y, w))
 
-    def error(self, position: int) -> float:
-        """Return the weighted sum of squared test errors with a ridge; one Cholesky factor per ridge."""
-        if position not in self._errors:
-            self._errors[position] = self._error_with(self.ridges[position])
-        return self._errors[position]
-
-    def _error_with(self, ridge: float) -> float:
-        factor = cholesky(self._rooted.copy(), ridge)
+    def at(self, position: int) -> float:
+        """Return the weighted sum of squared test errors with the ridge at this position of the grid."""
+        factor = cholesky(self.weighted_gram.copy(), self.ridges[position])
         if factor is None:
             return np.inf
-        alpha = self._roots * cho_solve(factor, self._rooted_target, check_finite=False)
+        alpha = self.roots * cho_solve(factor, self.Y, check_finite=False)
         intercept = mean_over(self.train.Y - self.K @ alpha, self.train.w)
         squared = np.square(self.test.Y - self.cross @ alpha - intercept).sum(axis=1)
         if self.test.w is None:

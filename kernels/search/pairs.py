@@ -1,6 +1,6 @@
-"""Kernels over all pairs of rows as functions of their bandwidths: one for all features, or one per feature.
+"""Kernels over all pairs of rows as functions of one bandwidth, or of one bandwidth per feature.
 
-Pairs are those above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ...
+Pairs are ordered as above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ...
 """
 
 from __future__ import annotations
@@ -20,47 +20,24 @@ from ..families.products import DirichletFamily
 from ..parameters import require_one_of
 
 BINS = 1024
-"""Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""
-
-DECADES = 3.0
-"""A bandwidth is searched this many decades below and above the median distance."""
+"""Number of bins of distances; the error of a kernel value on bins is below 1e-4."""
 
 CURVATURE_WIDTH = 1e-3
-"""Of the difference quotient of a curvature, in log sigma."""
+"""Step in log sigma of the difference quotient for a curvature."""
 
-POLISHED = 3
-"""Best candidates of a search that a local optimizer starts from."""
-
-NEWTON_STEPS = 20
-"""Of a search from the best point on bins; two or three are usual."""
-
-CANDIDATES = 96
-"""Bandwidths that are compared in each search."""
-
-MOST_FREQUENCIES = 600
-"""Frequencies that are compared in each search, a quarter of a main lobe apart."""
-
+BLOCK_ROWS = 64
+"""Number of rows per block of pairs."""
 
 Kind = Literal["gaussian", "laplacian", "dirichlet"]
 
 
-BLOCK_ROWS = 64
-"""Rows whose pairs with all later rows are formed at once."""
-
-NARROWEST, WIDEST = 1e-3, 1e4
-"""Least and largest bandwidth, in standard deviations of its feature."""
-
-ISOTROPIC = (0.25, 4.0)
-"""Bandwidths of all features alike that the range of each holds, in units of the median distance."""
-
-
 def require_kind(kind: str) -> None:
-    """Raise ValueError if there is no such kind of base kernels."""
+    """Raise ValueError for an unknown kind of base kernels."""
     require_one_of("kind", kind, get_args(Kind))
 
 
 def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:
-    """Return the base kernels of a kind at each u, U of shape (p, 1), as a finite family."""
+    """Return the base kernels with log bandwidths U, shape (p, 1), as a finite family."""
     sigma = np.exp(U[:, 0])
     if kind == "gaussian":
         return GaussianFamily((1 / sigma**2).tolist())
@@ -70,9 +47,9 @@ def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:
 
 
 class RadialPairs:
-    r"""Kernels over all pairs of m rows that are a function of one distance, and of :math:`u = \log \sigma`.
+    r"""Kernels over all pairs of m rows as functions of the distance and of :math:`u = \log \sigma`.
 
-    Gaussian or Laplacian kernels of one bandwidth, or Dirichlet kernels of one frequency on one feature:
+    Gaussian or Laplacian kernels with one bandwidth, or Dirichlet kernels with one frequency on one feature:
 
     .. math:: e^{-\lVert x - z \rVert_2^2 / \sigma^2}, \qquad e^{-\lVert x - z \rVert_1 / \sigma}, \qquad
               1 + 2 \cos(\sigma |x - z|)
@@ -81,14 +58,16 @@ class RadialPairs:
     ----------
     kind : {"gaussian", "laplacian", "dirichlet"}
     X : ndarray or CSR matrix of shape (m, d)
-        Rows; sparse ones for Gaussians alone. Not modified.
+        Rows; sparse rows only for Gaussians. Not modified.
 
     Attributes
     ----------
     D : ndarray of shape (m (m - 1) / 2,)
         Distances above the diagonal, squared for Gaussians.
-    bins, centers : ndarray
-        The bin of each pair, and the mean distance of each bin: of equal ratio, of equal width for frequencies.
+    bins : ndarray of int of shape (m (m - 1) / 2,)
+        Bin of each distance. Bins are spaced logarithmically, or linearly for Dirichlet kernels.
+    centers : ndarray of shape (BINS,)
+        Mean distance in each bin.
 
     Notes
     -----
@@ -100,46 +79,58 @@ class RadialPairs:
     """
 
     def __init__(self, kind: Kind, X: Rows) -> None:
-        self.kind, self.D = kind, _distances(kind, X)
+        self.kind = kind
+        self.D = _distances(kind, X)
         largest = max(float(self.D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
-        linear = kind == "dirichlet"
-        # What is closer than any bandwidth resolves shares the first bin.
-        least = largest * 1e-9
-        scale = BINS / largest if linear else (BINS - 1) / np.log(largest / least)
-        with np.errstate(divide="ignore"):
-            bins = self.D * scale if linear else 1 + np.floor(np.log(self.D / least) * scale)
+        if kind == "dirichlet":
+            bins = self.D * (BINS / largest)
+        else:
+            # Pairs that are too close for any bandwidth share the first bin.
+            smallest = largest * 1e-9
+            bins_per_unit = (BINS - 1) / np.log(largest / smallest)
+            with np.errstate(divide="ignore"):
+                bins = 1 + np.floor(np.log(self.D / smallest) * bins_per_unit)
         self.bins = np.clip(bins, 0, BINS - 1).astype(np.int32)
         counts = np.bincount(self.bins, minlength=BINS)
         self.centers = np.bincount(self.bins, self.D, BINS) / np.maximum(counts, 1)
 
     @cached_property
     def candidates(self) -> np.ndarray:
-        """Points u over the range that is searched: log-spaced bandwidths, or equally spaced frequencies, shape (n,).
+        """Grid of u for the search: log-spaced bandwidths, or equally spaced frequencies, shape (n,).
 
-        Bandwidths are around the median distance of about 1,000 pairs.
+        Bandwidths are three decades around the median distance of about 4,000 pairs. Frequencies are a quarter of a
+        main lobe apart.
 
         Raises
         ------
         ValueError
             All distances are zero.
         """
-        some = self.D[:: max(1, len(self.D) // 4096)]
-        some = some[some > 0] if (some > 0).any() else self.D[self.D > 0]
-        if not len(some):
+        distances = self.D[:: max(1, len(self.D) // 4096)]
+        if not (distances > 0).any():
+            distances = self.D
+        distances = distances[distances > 0]
+        if not len(distances):
             raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
         if self.kind == "dirichlet":
+            n_frequencies = 600
             lobe = np.pi / self.D.max()
-            low, high = np.log(lobe / 4), np.log(MOST_FREQUENCIES * lobe / 4)
-            return np.asarray(np.log(np.linspace(np.exp(low), np.exp(high), MOST_FREQUENCIES)))
-        center, width = np.log(np.median(some)) / (2 if self.kind == "gaussian" else 1), DECADES * np.log(10)
-        return np.linspace(center - width, center + width, CANDIDATES)
+            low = np.log(lobe / 4)
+            high = np.log(n_frequencies * lobe / 4)
+            return np.asarray(np.log(np.linspace(np.exp(low), np.exp(high), n_frequencies)))
+        center = np.log(np.median(distances))
+        if self.kind == "gaussian":
+            center /= 2
+        three_decades = 3.0 * np.log(10)
+        return np.linspace(center - three_decades, center + three_decades, 96)
 
     def rate(self, u: np.ndarray | float) -> np.ndarray:
-        """Return sigma^-2, 1 / sigma or sigma."""
-        return np.asarray(np.exp({"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}[self.kind] * np.asarray(u)))
+        """Return the factor of the distances: sigma^-2, 1 / sigma or sigma."""
+        exponents = {"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}
+        return np.asarray(np.exp(exponents[self.kind] * np.asarray(u)))
 
     def _of_scaled(self, scaled: np.ndarray) -> np.ndarray:
-        """Return the kernel for distances times the rate, written over them."""
+        """Return the kernel for distances times the rate, in place."""
         if self.kind == "dirichlet":
             np.cos(scaled, out=scaled)
             scaled *= 2
@@ -151,17 +142,17 @@ class RadialPairs:
 
     @property
     def diagonal(self) -> float:
-        """The kernel of a row with itself."""
+        """Value of the kernel of a row with itself."""
         return 3.0 if self.kind == "dirichlet" else 1.0
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
-        """Return the kernel matrix; one exponential or cosine a pair."""
+        """Return the kernel matrix."""
         K = np.asarray(squareform(self._of_scaled(self.D * self.rate(u[0])), checks=False))
         np.fill_diagonal(K, self.diagonal)
         return K
 
     def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the product with P, symmetric, and its derivative; one exponential per pair."""
+        """Return the product of the kernel with a symmetric matrix P, and its derivative by u."""
         value, slope = self._sums(float(u[0]), squareform(P, checks=False))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
 
@@ -172,10 +163,11 @@ class RadialPairs:
         if self.kind == "dirichlet":
             return float(p @ K), -2 * float(p @ (scaled * np.sin(scaled)))
         scaled *= K
-        return float(p @ K), (2 if self.kind == "gaussian" else 1) * float(p @ scaled)
+        degree = 2 if self.kind == "gaussian" else 1
+        return float(p @ K), degree * float(p @ scaled)
 
     def binned(self, P: np.ndarray) -> np.ndarray:
-        """Return the sum of P over the pairs of each bin, both triangles, shape (BINS,)."""
+        """Return the sum of a symmetric matrix P over the pairs of each bin, shape (BINS,)."""
         return 2 * np.bincount(self.bins, squareform(P, checks=False), BINS)
 
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -183,35 +175,53 @@ class RadialPairs:
         return np.asarray(self._of_scaled(self.centers * self.rate(u[:, None])) @ weights)
 
     def steepest(self, P: np.ndarray, settled: float) -> float:
-        """Return the u of the largest product with P, symmetric and centered, up to about the square of `settled`.
+        """Return the u with the largest product with P, symmetric and centered, to about the square of `settled`.
 
-        The best of the candidates on bins, and what they lead to there, begin a search by Newton's method with exact
-        slopes. Its first curvature is that on bins, later ones follow from two slopes.
+        Candidates are compared on bins. Newton's method with exact derivatives then refines the best one.
         """
-        weights, starts, best = self.binned(P), self.candidates, (0.0, -np.inf)
-        for peak in peaks(self.values_on_bins(starts, weights)):
-            ends = starts[max(peak - 1, 0)], starts[min(peak + 1, len(starts) - 1)]
-            found = minimize_scalar(
+        weights = self.binned(P)
+        u = self._best_on_bins(weights)
+        low, high = self.candidates[0], self.candidates[-1]
+        p = squareform(P, checks=False)
+        curvature = self._curvature_on_bins(u, weights)
+        previous_u = u
+        previous_slope = 0.0
+        for _ in range(20):  # two or three steps are usual
+            slope = 2 * self._sums(u, p)[1]
+            if u != previous_u:
+                curvature = (slope - previous_slope) / (u - previous_u)
+            if not curvature < 0:
+                break
+            previous_u = u
+            previous_slope = slope
+            u = float(np.clip(u - slope / curvature, low, high))
+            if abs(u - previous_u) <= settled:
+                break
+        return u
+
+    def _best_on_bins(self, weights: np.ndarray) -> float:
+        """Return the u with the largest product on bins, by searches around the best candidates."""
+        candidates = self.candidates
+        best_u = 0.0
+        best_value = -np.inf
+        for peak in peaks(self.values_on_bins(candidates, weights)):
+            left = candidates[max(peak - 1, 0)]
+            right = candidates[min(peak + 1, len(candidates) - 1)]
+            result = minimize_scalar(
                 lambda u: -float(self.values_on_bins(np.array([u]), weights)[0]),
-                bounds=ends,
+                bounds=(left, right),
                 method="bounded",
                 options={"xatol": 1e-3},
             )
-            if -found.fun > best[1]:
-                best = (float(found.x), -float(found.fun))
-        u, p, before = best[0], squareform(P, checks=False), (best[0], 0.0)
-        around = self.values_on_bins(u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
-        curvature = float(around[0] - 2 * around[1] + around[2]) / CURVATURE_WIDTH**2
-        for _ in range(NEWTON_STEPS):
-            slope = 2 * self._sums(u, p)[1]
-            if u != before[0]:
-                curvature = (slope - before[1]) / (u - before[0])
-            if not curvature < 0:
-                break
-            before, u = (u, slope), float(np.clip(u - slope / curvature, starts[0], starts[-1]))
-            if abs(u - before[0]) <= settled:
-                break
-        return u
+            if -result.fun > best_value:
+                best_u = float(result.x)
+                best_value = -float(result.fun)
+        return best_u
+
+    def _curvature_on_bins(self, u: float, weights: np.ndarray) -> float:
+        """Return the second difference quotient of the product on bins."""
+        below, at, above = self.values_on_bins(u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
+        return float(below - 2 * at + above) / CURVATURE_WIDTH**2
 
 
 def _distances(kind: Kind, X: Rows) -> np.ndarray:
@@ -228,21 +238,22 @@ def _distances(kind: Kind, X: Rows) -> np.ndarray:
 
 
 def peaks(values: np.ndarray) -> np.ndarray:
-    """Return the positions of the highest local maxima along a line of candidates, the highest first."""
+    """Return the positions of the three highest local maxima, the highest first."""
     padded = np.concatenate([[-np.inf], values, [-np.inf]])
-    found = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
-    return np.asarray(found[np.argsort(-values[found], kind="stable")][:POLISHED])
+    maxima = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
+    descending = np.argsort(-values[maxima], kind="stable")
+    return np.asarray(maxima[descending][:3])
 
 
 class FeaturePairs:
-    r"""Gaussians over all pairs of m rows with one bandwidth per feature, as functions of :math:`u = \log \sigma`.
+    r"""Gaussian kernels over all pairs of m rows as functions of :math:`u = \log \sigma`, one bandwidth per feature.
 
     .. math:: \kappa(x, z) = e^{-\sum_k (x_k - z_k)^2 / \sigma_k^2}
 
     Parameters
     ----------
     X : ndarray of shape (m, d)
-        Dense rows. Not modified; a copy less its mean is kept, in which a constant feature is zero.
+        Dense rows. Not modified; a centered copy is stored.
 
     Raises
     ------
@@ -251,7 +262,7 @@ class FeaturePairs:
 
     Notes
     -----
-    Moving all rows alike changes nothing, and a constant feature has derivative zero.
+    The kernels are invariant to translation, and the derivative for a constant feature is zero.
 
     References
     ----------
@@ -267,26 +278,32 @@ class FeaturePairs:
             )
         X = np.asarray(X, dtype=np.float64)
         self.X = np.ascontiguousarray(X - X.mean(axis=0))
-        self.X[:, np.ptp(X, axis=0) == 0] = 0.0  # the mean of equal values may differ from them by rounding
+        self.X[:, np.ptp(X, axis=0) == 0] = 0.0  # removes rounding errors of the mean
 
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The range of u for each feature, from its spread; a constant feature has the widest of the others."""
+        """Lower and upper bound of u for each feature.
+
+        Bandwidths are between 1e-3 and 1e4 standard deviations of the feature. All ranges contain 1/4 to 4 times the
+        median distance. Constant features have the widest range.
+        """
         extent = np.ptp(self.X, axis=0)
         varies = extent > 0
         if not varies.any():
             raise ValueError(f"all {len(self.X)} rows are equal, so no kernel varies; give features that vary.")
-        D = pdist(self.X / extent.max(), "euclidean")
-        narrow, wide = np.array(ISOTROPIC) * extent.max() * np.median(D[D > 0])
-        extent = extent[varies]
-        spread = extent * np.std(self.X[:, varies] / extent, axis=0)
-        low, high = NARROWEST * spread, WIDEST * spread
-        lows, highs = np.full(len(varies), low.min()), np.full(len(varies), high.max())
-        lows[varies], highs[varies] = low, high
-        return np.log(np.minimum(lows, narrow)), np.log(np.maximum(highs, wide))
+        distances = pdist(self.X / extent.max(), "euclidean")
+        isotropic = np.array([0.25, 4.0]) * extent.max() * np.median(distances[distances > 0])
+        standard_deviations = extent[varies] * np.std(self.X[:, varies] / extent[varies], axis=0)
+        narrowest = 1e-3 * standard_deviations
+        widest = 1e4 * standard_deviations
+        low = np.full(len(varies), narrowest.min())
+        low[varies] = narrowest
+        high = np.full(len(varies), widest.max())
+        high[varies] = widest
+        return np.log(np.minimum(low, isotropic[0])), np.log(np.maximum(high, isotropic[1]))
 
     def matrix(self, u: np.ndarray) -> np.ndarray:
-        """Return the kernel matrix, freshly allocated; one product of m^2 d flops and one exponential per pair."""
+        """Return the kernel matrix, newly allocated."""
         Z = self.X * np.exp(-u)
         K = np.asarray(Z @ Z.T)
         norms = np.diagonal(K).copy()
@@ -306,15 +323,17 @@ class FeaturePairs:
         .. math:: 2 \sum_{ij} W_{ij} (z_{ik} - z_{jk})^2
                   = 4 \Bigl( \sum_i z_{ik}^2 (W \mathbf{1})_i - z_{\cdot k}^\top W z_{\cdot k} \Bigr)
 
-        two matrix products for all features. A row with itself is left out of W: both terms would hold it, and at small
-        bandwidths little else. The upper triangle is formed in blocks of rows, in O(`BLOCK_ROWS` m) memory.
+        two matrix products for all features. W has a zero diagonal, as with small bandwidths both terms would otherwise
+        cancel. The upper triangle is formed in blocks of rows, in O(`BLOCK_ROWS` m) memory.
         """
         Z = self.X * np.exp(-u)
         squares = Z * Z
         norms = squares.sum(axis=1)
         twice = 2.0 * Z
         m, d = Z.shape
-        gradient, row_sums, column_sums = np.zeros(d), np.empty(m), np.zeros(m)
+        gradient = np.zeros(d)
+        row_sums = np.empty(m)
+        column_sums = np.zeros(m)
         for start in range(0, m, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, m)
             n = stop - start
@@ -332,20 +351,20 @@ class FeaturePairs:
         return 2.0 * float(row_sums.sum()) + float(np.trace(P)), 4.0 * gradient
 
     def shrunk(self, u: np.ndarray, P: np.ndarray, shrinkage: float) -> tuple[float, np.ndarray]:
-        """Return what `value_and_gradient` does, less shrinkage times the squared deviations of sigma from its mean."""
+        """Return `value_and_gradient` minus shrinkage times the squared deviations of sigma from its mean."""
         value, gradient = self.value_and_gradient(u, P)
         sigma = np.exp(u)
-        away = sigma - sigma.mean()
-        # The mean moves too, but its part of the derivative sums to zero.
-        return value - shrinkage * float(away @ away), gradient - 2 * shrinkage * away * sigma
+        deviations = sigma - sigma.mean()
+        # The derivative of the mean has no effect, as the deviations sum to zero.
+        return value - shrinkage * float(deviations @ deviations), gradient - 2 * shrinkage * deviations * sigma
 
     def steepest(self, P: np.ndarray, start: np.ndarray, shrinkage: float) -> np.ndarray:
-        """Return the u of the largest `shrunk` product with P that an ascent from `start` leads to."""
+        """Return the local maximum of `shrunk` that an ascent from `start` reaches."""
         low, high = self.bounds
         start = np.clip(start, low, high)
-        # The unit of the objective does not matter to where it is largest, but it does to when an optimizer stops.
+        # The tolerances of the optimizer need an objective of about one.
         unit = max(abs(self.shrunk(start, P, shrinkage)[0]), np.finfo(float).tiny)
-        found = minimize(
+        result = minimize(
             lambda u: tuple(-part / unit for part in self.shrunk(u, P, shrinkage)),
             start,
             jac=True,
@@ -353,10 +372,10 @@ class FeaturePairs:
             bounds=list(zip(low, high, strict=True)),
             options={"ftol": 1e-10, "gtol": 1e-8, "maxiter": 200},
         )
-        return np.asarray(found.x)
+        return np.asarray(result.x)
 
 
 def scaled_gaussians(U: np.ndarray) -> ScaledFamily:
-    """Return the base kernels at each row u of U, shape (p, d), each named after the range of its bandwidths."""
+    """Return Gaussians with the log bandwidths U, shape (p, d), with names that show the range of bandwidths."""
     names = [f"gaussian(sigma {readable_range(sigma)})" for sigma in np.exp(U)]
     return ScaledFamily(GaussianFamily([1.0]), np.exp(-U), names)
