@@ -1,4 +1,4 @@
-"""Families composed of others: side by side, and of features that a map makes of the rows."""
+"""Families composed of others: unions, and base kernels of mapped or rescaled features."""
 
 from __future__ import annotations
 
@@ -27,45 +27,49 @@ from .base import (
 )
 
 KNOTS = 129
-"""Most values of a feature at which its normal scores are kept; between two they are interpolated."""
+"""Largest number of values per feature with a stored normal score; others are interpolated."""
 
 ORDINARY = 200
-"""Exponents of two up to which products of kernels are formed of their values as they are."""
+"""Largest exponent of two of kernel values that are multiplied without division by a power of two."""
 
 RowMap: TypeAlias = Callable[[Rows], Rows]
-"""New features of rows, of their dtype; ValueError for other rows than these."""
+"""Function that maps rows to new features of the same dtype, or raises ValueError for the wrong number of features."""
 
 
 class ComposedFamily(KernelFamily):
-    """Base kernels of several families, one after the other, each of features that are made of the rows.
+    """Base of families that concatenate the base kernels of other families, each on mapped rows.
 
-    A subclass says by `parts` what the families are and how their features are made.
+    Subclasses implement `parts`.
     """
 
     maps_once: ClassVar[bool] = True
-    """Whether new features of all rows are worth their memory, where there is one part."""
+    """Whether to map all rows once and store them, if there is one part."""
 
     @abstractmethod
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
-        """Return the families, each with what makes its features of rows."""
+        """Return the families and the maps of their rows."""
 
     @abstractmethod
     def _of(self, families: Sequence[KernelFamily]) -> Self:
-        """Return the same features with other families."""
+        """Return the family with the same maps and other families."""
 
     def check_rows(self, X: Rows) -> None:
-        for family, of in self.parts():
-            family.check_rows(of(X))
+        for family, map_rows in self.parts():
+            family.check_rows(map_rows(X))
 
     @cached_property
     def _ends(self) -> list[int]:
-        """Where the kernels of each part end."""
+        """End position of the kernels of each part."""
         return list(accumulate(family.n_kernels for family, _ in self.parts()))
 
     def _split(self, shift: np.ndarray) -> list[tuple[KernelFamily, RowMap, np.ndarray]]:
-        """Return the parts, each with its part of what there is one of a kernel."""
-        both = zip(self.parts(), [0, *self._ends], self._ends, strict=False)
-        return [(family, of, shift[start:end]) for (family, of), start, end in both]
+        """Return the parts with the entries of `shift` for their kernels."""
+        split = []
+        start = 0
+        for (family, map_rows), end in zip(self.parts(), self._ends, strict=True):
+            split.append((family, map_rows, shift[start:end]))
+            start = end
+        return split
 
     @property
     def n_kernels(self) -> int:
@@ -79,27 +83,38 @@ class ComposedFamily(KernelFamily):
         return seeded_tile(ComposedFamily, self, A, B, shift)
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        return TilePlan.joined([family.plan(part) for family, _, part in self._split(shift)])
+        return TilePlan.joined([family.plan(part_shift) for family, _, part_shift in self._split(shift)])
 
     def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
-        found = []
-        for family, of, part in self._split(shift):
-            found += family.operands(of(A), part, None if center is None else of(center[None])[0], dtype)
-        return found
+        operands = []
+        for family, map_rows, part_shift in self._split(shift):
+            mapped_center = None if center is None else map_rows(center[None])[0]
+            operands += family.operands(map_rows(A), part_shift, mapped_center, dtype)
+        return operands
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        before = [family for family, _ in self.parts()]
-        found = [family.completed_grid() for family in before]
-        starts = accumulate((family.n_kernels for family, _ in found), initial=0)
-        at = np.concatenate([start + own for start, (_, own) in zip(starts, found, strict=False)])
-        changed = any(family is not one for (family, _), one in zip(found, before, strict=True))
-        return self._of([family for family, _ in found]) if changed else self, at
+        completed_families: list[KernelFamily] = []
+        positions = []
+        start = 0
+        changed = False
+        for family, _ in self.parts():
+            completed, positions_in_part = family.completed_grid()
+            completed_families.append(completed)
+            positions.append(start + positions_in_part)
+            start += completed.n_kernels
+            changed = changed or completed is not family
+        family_of_all = self._of(completed_families) if changed else self
+        return family_of_all, np.concatenate(positions)
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        (family, of), *others = self.parts()
-        if others or not (self.maps_once or family.mapped_once(of(X[:0]))[0] is not family):
+        parts = self.parts()
+        if len(parts) > 1:
             return self, X
-        return family.mapped_once(of(X))
+        family, map_rows = parts[0]
+        maps_inside = family.mapped_once(map_rows(X[:0]))[0] is not family
+        if self.maps_once or maps_inside:
+            return family.mapped_once(map_rows(X))
+        return self, X
 
     @property
     def translation_invariant(self) -> bool:
@@ -114,20 +129,20 @@ class ComposedFamily(KernelFamily):
         return all(family.takes_sparse for family, _ in self.parts())
 
     def diag(self, A: Rows) -> np.ndarray:
-        return np.concatenate([family.diag(of(A)) for family, of in self.parts()])
+        return np.concatenate([family.diag(map_rows(A)) for family, map_rows in self.parts()])
 
 
 class FamilyUnion(ComposedFamily):
-    """Several families side by side, each on all features or on columns of its own.
+    """Union of several families, each on all features or on its own columns.
 
     Parameters
     ----------
     families : sequence of KernelFamily
-        At least one.
+        Families of base kernels, at least one.
     columns : sequence of (sequence of int or None), optional
-        For each family, the feature columns that it sees (a view of the data); None means all of them.
+        Positions of the feature columns of each family (a view of the data); None for all columns.
     views : sequence of (str or None), optional
-        What to call each family's columns in the names of its kernels; by default their positions.
+        Names of the views, used in the names of the kernels; by default the positions of the columns.
 
     Raises
     ------
@@ -147,15 +162,21 @@ class FamilyUnion(ComposedFamily):
         self.families = tuple(entries_of("families", families, "families of base kernels"))
         for position, family in enumerate(self.families):
             require_base_kernels(f"families[{position}]", family)
-        given = [None] * len(self.families) if columns is None else entries_of("columns", columns, "lists of positions")
+        if columns is None:
+            column_lists = [None] * len(self.families)
+        else:
+            column_lists = entries_of("columns", columns, "lists of positions")
         if not self.families:
             raise ValueError("families must hold at least one kernel family, got an empty list.")
-        if len(given) != len(self.families):
-            raise ValueError(f"columns must have one entry per family, got {len(given)} for {len(self.families)}.")
-        self.columns = tuple(_checked_columns(view) for view in given)
-        self.views = (
-            tuple(entries_of("views", views, "names")) if views is not None else tuple(map(_positions, self.columns))
-        )
+        if len(column_lists) != len(self.families):
+            raise ValueError(
+                f"columns must have one entry per family, got {len(column_lists)} for {len(self.families)}."
+            )
+        self.columns = tuple(_checked_columns(positions) for positions in column_lists)
+        if views is None:
+            self.views = self._default_views()
+        else:
+            self.views = tuple(entries_of("views", views, "names"))
         if len(self.views) != len(self.families):
             raise ValueError(f"views must have one entry per family, got {len(self.views)} for {len(self.families)}.")
 
@@ -164,8 +185,11 @@ class FamilyUnion(ComposedFamily):
         return {
             "families": self.families,
             "columns": columns if any(view is not None for view in columns) else None,
-            "views": None if self.views == tuple(map(_positions, self.columns)) else self.views,
+            "views": None if self.views == self._default_views() else self.views,
         }
+
+    def _default_views(self) -> tuple[str | None, ...]:
+        return tuple(_name_of_columns(columns) for columns in self.columns)
 
     def _resolved(self) -> dict[str, Any]:
         return {"families": self.families, "columns": self.columns, "views": self.views}
@@ -180,67 +204,77 @@ class FamilyUnion(ComposedFamily):
         super().check_rows(X)
 
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
-        return [(one, partial(_view, columns)) for one, columns in zip(self.families, self.columns, strict=True)]
+        pairs = zip(self.families, self.columns, strict=True)
+        return [(family, partial(_take_columns, columns)) for family, columns in pairs]
 
     def _of(self, families: Sequence[KernelFamily]) -> Self:
         return self._with(families=families)
 
     @property
     def names(self) -> tuple[str, ...]:
-        names = [
-            name if view is None else f"{name} on {view}"
-            for family, view in zip(self.families, self.views, strict=True)
-            for name in family.names
-        ]
+        names = []
+        for family, view in zip(self.families, self.views, strict=True):
+            suffix = "" if view is None else f" on {view}"
+            names += [f"{name}{suffix}" for name in family.names]
         return distinct(names)
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
-        of_families = zip(self.families, self.views, strict=True)
-        return tuple(view or inner for family, view in of_families for inner in family.kernel_views)
+        views: list[str | None] = []
+        for family, view in zip(self.families, self.views, strict=True):
+            views += [view or inner_view for inner_view in family.kernel_views]
+        return tuple(views)
 
     def subset(self, kernels: Sequence[int]) -> FamilyUnion:
-        owner = [(f, k) for f, family in enumerate(self.families) for k in range(family.n_kernels)]
-        by_family = groupby((owner[position] for position in kernels), key=itemgetter(0))
-        runs = [(f, [k for _, k in run]) for f, run in by_family]
-        families = [self.families[f].subset(ks) for f, ks in runs]
-        return FamilyUnion(families, [self.columns[f] for f, _ in runs], [self.views[f] for f, _ in runs])
+        # Position of the family, and position of the kernel in it, of each kernel of the union.
+        places = [(f, k) for f, family in enumerate(self.families) for k in range(family.n_kernels)]
+        families = []
+        columns = []
+        views = []
+        for f, run in groupby((places[position] for position in kernels), key=itemgetter(0)):
+            families.append(self.families[f].subset([k for _, k in run]))
+            columns.append(self.columns[f])
+            views.append(self.views[f])
+        return FamilyUnion(families, columns, views)
 
 
-def _checked_columns(view: Any) -> np.ndarray | None:
-    """Return the positions of the features that a family sees; None for all of them."""
-    if view is None:
+def _checked_columns(positions: Any) -> np.ndarray | None:
+    """Return the positions of the feature columns as integers; None for all columns."""
+    if positions is None:
         return None
-    columns = np.asarray(view)
+    columns = np.asarray(positions)
     if columns.ndim != 1 or (len(columns) and columns.dtype.kind not in "iu"):
         raise ValueError(
-            f"columns must hold for each family None or positions of features, such as [0, 2], got {view!r:.60}."
+            f"columns must hold for each family None or positions of features, such as [0, 2], got {positions!r:.60}."
         )
     return columns.astype(np.intp)
 
 
-def _view(columns: np.ndarray | None, A: Rows) -> Rows:
+def _take_columns(columns: np.ndarray | None, A: Rows) -> Rows:
     return A if columns is None else A[:, columns]
 
 
-def _positions(columns: np.ndarray | None) -> str | None:
+def _name_of_columns(columns: np.ndarray | None) -> str | None:
+    """Return the default name of a view, or None for all columns."""
     if columns is None:
         return None
-    shown = ", ".join(map(str, columns[:4])) + (f", ... ({len(columns)})" if len(columns) > 4 else "")
-    return f"columns {shown}"
+    first_positions = ", ".join(map(str, columns[:4]))
+    if len(columns) > 4:
+        return f"columns {first_positions}, ... ({len(columns)})"
+    return f"columns {first_positions}"
 
 
 class MappedFamily(ComposedFamily):
-    """Base of families whose base kernels are those of another one, `base`, of new features of the rows.
+    """Base of families that evaluate the base kernels of `base` on mapped rows.
 
-    A subclass has `mapped`, and says what moving all rows leaves as it is.
+    Subclasses implement `mapped` and override `translation_invariant` and `translates` if needed.
     """
 
     base: KernelFamily
 
     @abstractmethod
     def mapped(self, A: Rows) -> Rows:
-        """Return the new features of rows, new and of the dtype of `A`; ValueError for other rows than these."""
+        """Return the mapped rows, with the dtype of `A`, or raise ValueError for the wrong number of features."""
 
     def parts(self) -> Sequence[tuple[KernelFamily, RowMap]]:
         return [(self.base, self.mapped)]
@@ -257,7 +291,7 @@ class MappedFamily(ComposedFamily):
 
 
 class MetricFamily(MappedFamily):
-    r"""Base kernels in a metric of their own: of features that are weighted, or mapped by a matrix.
+    r"""Base kernels in a metric: on features that are weighted, or mapped by a matrix.
 
     .. math:: K_k(x, x') = K^0_k(A^\top x, \, A^\top x'), \qquad
               \lVert A^\top (x - x') \rVert^2 = (x - x')^\top A A^\top (x - x')
@@ -265,12 +299,11 @@ class MetricFamily(MappedFamily):
     Parameters
     ----------
     base : KernelFamily
-        p base kernels :math:`K^0_k`.
+        The p base kernels :math:`K^0_k`.
     map : ndarray of shape (d,) or (d, r)
-        A, finite: one weight per feature, zero for a feature that is left out, or what each of r new features takes of
-        the d given ones. Not modified.
+        Finite weights of the d features, or a finite matrix A that maps them to r new features. Not modified.
     label : str, default "metric"
-        What the metric is called in the names of the kernels.
+        Name of the metric in the names of the kernels.
 
     Raises
     ------
@@ -305,11 +338,13 @@ class MetricFamily(MappedFamily):
         return tuple(f"{name} in {self.label}" for name in self.base.names)
 
     def mapped(self, A: Rows) -> Rows:
-        """Return the rows in the metric, new and of the dtype of `A`."""
+        """Return the mapped rows, with the dtype of `A`."""
         if A.shape[1] != len(self.map):
             raise ValueError(f"X must have the {len(self.map)} features that the metric is for, got {A.shape[1]}.")
         map_ = self.map.astype(A.dtype, copy=False)
-        return np.asarray(A @ map_) if map_.ndim == 2 else scaled_columns(A, map_)
+        if map_.ndim == 1:
+            return scaled_columns(A, map_)
+        return np.asarray(A @ map_)
 
 
 class ScaledFamily(ComposedFamily):
@@ -322,10 +357,9 @@ class ScaledFamily(ComposedFamily):
     base : KernelFamily
         A family of exactly one kernel K.
     scales : ndarray of shape (p, d)
-        :math:`s_k`, what kernel k multiplies each feature with, in units of one over the feature (where K is without
-        units); each positive and finite. Not modified.
+        Factors :math:`s_k` of the features for each kernel; positive and finite. Not modified.
     names : sequence of str, optional
-        One name per kernel; names that appear again are numbered. By default the range of the scales.
+        One name per kernel; repeated names are numbered. By default the range of the scales.
 
     Raises
     ------
@@ -358,26 +392,28 @@ class ScaledFamily(ComposedFamily):
             raise ValueError(f"scales must be a matrix, kernels by features, got shape {self.scales.shape}.")
         wrong = ~((self.scales > 0) & np.isfinite(self.scales))
         if wrong.any():
-            k, c = np.argwhere(wrong)[0]
+            kernel, feature = np.argwhere(wrong)[0]
             raise ValueError(
-                f"scales must be positive and finite, got {self.scales[k, c]:g} for feature {c} of kernel {k}; leave a "
-                "feature out by choosing columns."
+                f"scales must be positive and finite, got {self.scales[kernel, feature]:g} for feature {feature} of "
+                f"kernel {kernel}; leave a feature out by choosing columns."
             )
-        names = self._ranges() if names is None else entries_of("names", names, "names")
+        if names is None:
+            names = self._default_names()
+        else:
+            names = entries_of("names", names, "names")
         if len(names) != len(self.scales):
             raise ValueError(f"names must have one entry per kernel, got {len(names)} for {len(self.scales)}.")
         self._names = distinct(names)
 
     def _parameters(self) -> dict[str, Any]:
-        given = self._names != distinct(self._ranges())
-        return {"base": self.base, "scales": self.scales, "names": self._names if given else None}
+        has_default_names = self._names == distinct(self._default_names())
+        return {"base": self.base, "scales": self.scales, "names": None if has_default_names else self._names}
 
     def _resolved(self) -> dict[str, Any]:
         return {"base": self.base, "scales": self.scales, "names": self._names}
 
-    def _ranges(self) -> list[str]:
-        """Return the names by default."""
-        return [f"{self.base.names[0]} scaled {readable_range(s)}" for s in self.scales]
+    def _default_names(self) -> list[str]:
+        return [f"{self.base.names[0]} scaled {readable_range(scale)}" for scale in self.scales]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -393,7 +429,7 @@ class ScaledFamily(ComposedFamily):
         return self._with(scales=self.scales[list(kernels)], names=[self._names[k] for k in kernels])
 
     def _scaled(self, k: int, A: Rows) -> Rows:
-        """Return the rows as kernel k sees them, new and of the dtype of `A`."""
+        """Return the rescaled rows for kernel k, with the dtype of `A`."""
         d = self.scales.shape[1]
         if A.shape[1] != d:
             raise ValueError(f"X must have the {d} features that the kernels have scales for, got {A.shape[1]}.")
@@ -401,7 +437,7 @@ class ScaledFamily(ComposedFamily):
 
 
 def scaled_columns(A: Rows, scale: np.ndarray) -> Rows:
-    """Return new rows whose columns are multiplied by `scale`; sparse ones stay so, with the same entries."""
+    """Return a copy of the rows with columns multiplied by `scale`; sparse rows keep their structure."""
     if not sparse.issparse(A):
         return A * scale
     scaled = A.copy()
@@ -410,27 +446,30 @@ def scaled_columns(A: Rows, scale: np.ndarray) -> Rows:
 
 
 def readable_range(values: np.ndarray) -> str:
-    """Return the least and the largest of some values with three digits: ``0.3..4.1``, or one where both read alike."""
-    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
-    return low if low == high else f"{low}..{high}"
+    """Return the range of values with three digits, such as ``0.3..4.1``, or one number if both ends are equal."""
+    low = f"{values.min():.3g}"
+    high = f"{values.max():.3g}"
+    if low == high:
+        return low
+    return f"{low}..{high}"
 
 
 class NormalScoresFamily(MappedFamily):
-    r"""Base kernels of features next to their normal scores, so that rows are apart by value and by rank.
+    r"""Base kernels on the features and their normal scores, so that rows differ by value and by rank.
 
     .. math:: K_k(x, x') = K^0_k \bigl( (x, s(x)), \, (x', s(x')) \bigr), \qquad
               s_j(x) = \Phi^{-1} \bigl( \hat F_j(x_j) \bigr)
 
-    with :math:`\hat F_j` the distribution of the feature, half of those that are equal counted, and :math:`\Phi` the
-    normal one.
+    with the distribution function :math:`\hat F_j` of the feature, in which equal values count half, and the normal
+    distribution function :math:`\Phi`.
 
     Parameters
     ----------
     base : KernelFamily
-        p base kernels :math:`K^0_k` of the d features, followed by the scores of those that have some.
+        The p base kernels :math:`K^0_k` of the d features, followed by their scores.
     knots : sequence of (ndarray of shape (n, 2) or None)
-        For each feature values, ascending, and their scores, n of at least 2, as `normal_scores` returns them; None for
-        one without.
+        Ascending values of each feature and their scores, n of at least 2, as returned by `normal_scores`; None for a
+        feature without score.
 
     Raises
     ------
@@ -439,8 +478,8 @@ class NormalScoresFamily(MappedFamily):
 
     Notes
     -----
-    Beyond the first and the last knot a score stays as it is: values further out are distinguished by the
-    feature itself. A tile costs that of the base kernels, and an interpolation per score and row. Rows must be dense.
+    Scores are constant beyond the first and the last knot; values there are distinguished by the feature itself. A tile
+    takes an interpolation per score and row. Rows must be dense.
 
     References
     ----------
@@ -455,79 +494,91 @@ class NormalScoresFamily(MappedFamily):
     def __init__(self, base: KernelFamily, knots: Sequence[Any]) -> None:
         require_base_kernels("base", base)
         self.base = base
-        pairs = entries_of("knots", knots, "arrays of values and their scores, or None")
-        self.knots = tuple(None if one is None else as_numbers("knots", one) for one in pairs)
-        for j, one in enumerate(self.knots):
-            fits = one is None or (one.ndim == 2 and one.shape[1] == 2 and len(one) > 1 and np.isfinite(one).all())
-            if not fits or (one is not None and not (np.diff(one[:, 0]) > 0).all()):
+        entries = entries_of("knots", knots, "arrays of values and their scores, or None")
+        self.knots = tuple(None if entry is None else as_numbers("knots", entry) for entry in entries)
+        for j, feature_knots in enumerate(self.knots):
+            if feature_knots is not None and not _are_knots(feature_knots):
                 raise ValueError(
                     "knots must hold for each feature None, or two and more ascending values with their scores, not so "
                     f"for feature {j}; take those of normal_scores."
                 )
 
     def mapped(self, A: Rows) -> Rows:
-        """Return the features, and then the scores of those that have some."""
+        """Return the features followed by the scores."""
         if A.shape[1] != len(self.knots):
             raise ValueError(f"X must have the {len(self.knots)} features that there are knots for, got {A.shape[1]}.")
         return scores_beside(A, self.knots)
 
 
+def _are_knots(array: np.ndarray) -> bool:
+    """Return whether an array holds at least two ascending finite values and their finite scores."""
+    if array.ndim != 2 or array.shape[1] != 2 or len(array) < 2:
+        return False
+    return bool(np.isfinite(array).all() and (np.diff(array[:, 0]) > 0).all())
+
+
 def normal_scores(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
-    """Return the values of each feature with their normal scores, at most `KNOTS` of equal distance in rank.
+    """Return values of each feature with their normal scores, at most `KNOTS` at equal distances in rank.
 
     Parameters
     ----------
     X : ndarray of shape (m, d)
         Rows. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows; by default each counts once. Not modified.
+        Weights of the rows; by default one. Not modified.
 
     Returns
     -------
     knots : tuple of (ndarray of shape (n, 2) or None)
-        One per feature; None for one of at most two values, whose scores tell nothing more.
+        One entry per feature; None for a feature with at most two values, whose scores would be redundant.
     """
     w = np.ones(len(X)) if sample_weight is None else sample_weight
     return tuple(_knots(column, w) for column in X.T)
 
 
 def scores_beside(A: np.ndarray, knots: Sequence[np.ndarray | None]) -> np.ndarray:
-    """Return rows of features, followed by the scores of those that have knots; new, of the dtype of `A`."""
-    d, held = len(knots), [(j, one) for j, one in enumerate(knots) if one is not None]
-    mapped = np.empty((A.shape[0], d + len(held)), dtype=A.dtype)
+    """Return the rows of features, followed by the scores of features with knots, with the dtype of `A`."""
+    d = len(knots)
+    scored = [j for j, feature_knots in enumerate(knots) if feature_knots is not None]
+    mapped = np.empty((A.shape[0], d + len(scored)), dtype=A.dtype)
     mapped[:, :d] = A
-    for place, (j, one) in enumerate(held, start=d):
-        mapped[:, place] = np.interp(A[:, j], one[:, 0], one[:, 1])
+    for position, j in enumerate(scored, start=d):
+        values, scores = np.asarray(knots[j]).T
+        mapped[:, position] = np.interp(A[:, j], values, scores)
     return mapped
 
 
 def _knots(column: np.ndarray, w: np.ndarray) -> np.ndarray | None:
-    values, at = np.unique(column, return_inverse=True)
+    """Return values of one feature and their scores, or None for at most two values."""
+    values, positions = np.unique(column, return_inverse=True)
     if len(values) <= 2:
         return None
-    counts = np.bincount(at, w)
+    counts = np.bincount(positions, w)
     below = (np.cumsum(counts) - counts / 2) / counts.sum()
     above = (np.cumsum(counts[::-1])[::-1] - counts / 2) / counts.sum()
-    scores = np.where(below < above, ndtri(below), -ndtri(above))  # shares near one have lost their digits
+    scores = np.where(below < above, ndtri(below), -ndtri(above))  # precise in both tails
     if len(values) > KNOTS:
-        kept = np.unique(np.searchsorted(below, np.linspace(below[0], below[-1], KNOTS)).clip(max=len(values) - 1))
-        values, scores = values[kept], scores[kept]
+        nearest = np.searchsorted(below, np.linspace(below[0], below[-1], KNOTS)).clip(max=len(values) - 1)
+        selected = np.unique(nearest)
+        values = values[selected]
+        scores = scores[selected]
     return np.column_stack([values, scores])
 
 
 class DividedFamily(KernelFamily):
-    """Base kernels of extreme values divided by powers of two, so that squares of them neither overflow nor vanish.
+    """Base kernels divided by powers of two, so that squares of extreme values neither overflow nor underflow.
 
     Parameters
     ----------
     family : KernelFamily
-        p base kernels.
+        The p base kernels.
     divisors : ndarray of shape (p,)
-        Powers of two, by which division is exact.
+        Powers of two, as division by them is exact.
     """
 
     def __init__(self, family: KernelFamily, divisors: np.ndarray) -> None:
-        self.family, self.divisors = family, divisors
+        self.family = family
+        self.divisors = divisors
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -561,7 +612,9 @@ class DividedFamily(KernelFamily):
 
 
 def divisors_for(sizes: np.ndarray) -> np.ndarray | None:
-    """Return the power of two next to each size beyond `ORDINARY`, and one for others; None where there is none."""
-    exponents = np.frexp(sizes)[1]
+    """Return the nearest power of two of each extreme size, and one for others; None if no size is extreme."""
+    _, exponents = np.frexp(sizes)
     exponents[np.abs(exponents) <= ORDINARY] = 0
-    return np.ldexp(1.0, exponents) if exponents.any() else None
+    if not exponents.any():
+        return None
+    return np.ldexp(1.0, exponents)
