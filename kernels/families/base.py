@@ -15,21 +15,21 @@ from ..compiled.distances import Metric, distances, exponentiate
 from ..parameters import Parameterized, content
 
 Rows: TypeAlias = Any
-"""Rows of a data set: an ndarray or a CSR matrix of float64, which share no type to name here."""
+"""Rows of a data set: an ndarray or a CSR matrix of float64."""
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """How the kernels of a tile follow from its seeds.
+    """Plan to compute the kernels of a tile from its seeds.
 
     Attributes
     ----------
     order : ndarray of int of shape (p, 2)
-        Pairs (kernel, seed), in an order in which `half` comes first; the seed is -1 for a kernel made by doubling.
+        Pairs (kernel, seed) in the order of computation; the seed is -1 for a kernel computed from another by doubling.
     half : ndarray of int of shape (p,)
-        For a kernel made by doubling, the kernel E it comes from, as ``E (E + 2)``.
+        For a kernel computed by doubling, the position of the kernel E in ``E (E + 2)``; it is computed before.
     offset : ndarray of shape (p,)
-        Constant added to each kernel at the end.
+        Constant to add to each kernel at the end.
     """
 
     order: np.ndarray
@@ -38,7 +38,7 @@ class TilePlan:
 
     @classmethod
     def identity(cls, p: int) -> TilePlan:
-        """Return the plan in which every kernel is its own seed."""
+        """Return the plan in which each kernel equals its seed."""
         return cls(np.repeat(np.arange(p), 2).reshape(p, 2), np.full(p, -1), np.zeros(p))
 
     @property
@@ -48,27 +48,30 @@ class TilePlan:
 
     @classmethod
     def joined(cls, plans: Sequence[TilePlan]) -> TilePlan:
-        """Return the plan of several families side by side, their seeds one after the other."""
-        orders, halves, kernels, seeds = [], [], 0, 0
+        """Return the plan of several families whose kernels and seeds are concatenated."""
+        orders = []
+        halves = []
+        n_kernels = 0
+        n_seeds = 0
         for plan in plans:
-            orders.append(np.where(plan.order < 0, -1, plan.order + np.array([kernels, seeds])))
-            halves.append(np.where(plan.half < 0, -1, plan.half + kernels))
-            kernels += len(plan.half)
-            seeds += plan.n_seeds
+            orders.append(np.where(plan.order < 0, -1, plan.order + np.array([n_kernels, n_seeds])))
+            halves.append(np.where(plan.half < 0, -1, plan.half + n_kernels))
+            n_kernels += len(plan.half)
+            n_seeds += plan.n_seeds
         return cls(np.concatenate(orders), np.concatenate(halves), np.concatenate([plan.offset for plan in plans]))
 
 
 FINITE_BLOCK = 1 << 20
-"""Values that are checked at once."""
+"""Number of values that are checked at once."""
 
 FAR = 2.0**22
-"""Largest squared norm of a row, times gamma, whose distances are taken in expanded form: it loses 1e-9 there."""
+"""Largest squared norm of a row, times gamma, for distances by inner products; their error is then 1e-9."""
 
 ROUNDING = 8
-"""Share of two rows' squared lengths, in units of rounding, that their squared distance may be wrong by."""
+"""Error of a squared distance, in units of the machine epsilon times the squared norms of both rows."""
 
 KINDS: dict[str, type[KernelFamily]] = {}
-"""Families that files can name, by kind."""
+"""Families that can be saved, by kind."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,8 @@ class PlainRows:
     def n_seeds(self) -> int:
         return self.family.n_kernels
 
-    def __getitem__(self, some: slice) -> PlainRows:
-        return PlainRows(self.rows[some], self.family, self.shift)
+    def __getitem__(self, rows: slice) -> PlainRows:
+        return PlainRows(self.rows[rows], self.family, self.shift)
 
     def fill(self, left: PlainRows, out: np.ndarray) -> None:
         out[...] = self.family.tile(left.rows, self.rows, self.shift)
@@ -99,20 +102,20 @@ class PlainRows:
 
 @dataclass(frozen=True)
 class ExpandedRows:
-    """Rows whose distances follow from their inner products.
+    """Rows whose distances are computed from inner products.
 
     Attributes
     ----------
     rows : ndarray or CSR matrix of shape (a, d)
-        Dense ones less a row that those of both sides are moved by, which changes no distance and shortens them.
+        Rows; dense rows are translated, which preserves distances and reduces their norms.
     norms : ndarray of shape (a,)
-        Squared.
+        Squared norms.
     augmented : ndarray of shape (a, d + 2) or None
         Dense rows with a one and their norm, so that one matrix product gives distances.
     metric : {"squared", "euclidean", "cityblock"}
-        The last one of sparse rows alone.
+        Distance; "cityblock" only for sparse rows.
     gammas : tuple of float
-        Of the exponentials that are taken of distances.
+        Parameters of the exponentials of distances.
     """
 
     rows: Rows
@@ -125,9 +128,12 @@ class ExpandedRows:
     def of(
         cls, A: Rows, center: np.ndarray | None, metric: Metric, gammas: Sequence[float] = (), dtype: Any = None
     ) -> Self:
-        """Return rows in a precision; sparse ones are not moved."""
-        rows = A if center is None or sparse.issparse(A) else A - center
-        rows = rows.astype(rows.dtype if dtype is None else dtype, copy=False)
+        """Return the rows with norms, in the precision `dtype`; dense rows are translated by `center`."""
+        rows = A
+        if center is not None and not sparse.issparse(A):
+            rows = A - center
+        if dtype is not None:
+            rows = rows.astype(dtype, copy=False)
         norms = squared_norms(rows)
         augmented = None if sparse.issparse(A) else np.column_stack([rows, np.ones_like(norms), norms])
         return cls(rows, norms, augmented, metric, tuple(gammas))
@@ -136,29 +142,26 @@ class ExpandedRows:
     def n_seeds(self) -> int:
         return len(self.gammas)
 
-    def __getitem__(self, some: slice) -> ExpandedRows:
-        augmented = None if self.augmented is None else self.augmented[some]
-        return ExpandedRows(self.rows[some], self.norms[some], augmented, self.metric, self.gammas)
+    def __getitem__(self, rows: slice) -> ExpandedRows:
+        augmented = None if self.augmented is None else self.augmented[rows]
+        return ExpandedRows(self.rows[rows], self.norms[rows], augmented, self.metric, self.gammas)
 
     def fill(self, left: ExpandedRows, out: np.ndarray) -> None:
         exponentiate(self.distances(left), self.gammas, out)
 
     def distances(self, left: ExpandedRows) -> np.ndarray:
-        """Return the distances of other rows from these, shape (a, b): exact zeros where ``left is self``."""
-        A, B, steepest = left.rows, self.rows, max(self.gammas, default=0.0) if self.metric == "squared" else 0.0
-        far = max(left.norms.max(initial=0.0), self.norms.max(initial=0.0)) * steepest > FAR
-        if far or self.metric == "cityblock":
-            if sparse.issparse(A):  # from differences of the features that there are: exact zeros for equal rows
-                used = np.union1d(A.indices, B.indices)
-                A, B = A[:, used].toarray(), B[:, used].toarray()
-            return distances(A, B, self.metric)
+        """Return the distances of the rows of `left` from these rows, shape (a, b), with zeros if ``left is self``."""
+        if self.metric == "cityblock" or self._is_far_from(left):
+            return self._distances_by_differences(left)
+        A = left.rows
+        B = self.rows
         if self.augmented is None:
             D = np.asarray(inner_products(A, B) * -2.0, dtype=B.dtype)
             D += left.norms[:, None]
             D += self.norms
         else:
             D = np.column_stack([-2.0 * A, left.norms, np.ones_like(left.norms)]) @ self.augmented.T
-        if D.min(initial=0.0) < 0:  # rare, and a sixth of the cost of clipping
+        if D.min(initial=0.0) < 0:  # rare, and the test takes a sixth of the time for clipping
             np.maximum(D, 0.0, out=D)
         if left is self:
             np.fill_diagonal(D, 0.0)
@@ -168,52 +171,67 @@ class ExpandedRows:
             np.sqrt(D, out=D)
         return D
 
+    def _is_far_from(self, left: ExpandedRows) -> bool:
+        """Return whether norms are too large for squared distances by inner products."""
+        if self.metric != "squared":
+            return False
+        largest_norm = max(left.norms.max(initial=0.0), self.norms.max(initial=0.0))
+        return bool(largest_norm * max(self.gammas, default=0.0) > FAR)
+
+    def _distances_by_differences(self, left: ExpandedRows) -> np.ndarray:
+        """Return the distances from differences of features, which are exactly zero for equal rows."""
+        A = left.rows
+        B = self.rows
+        if sparse.issparse(A):
+            used_columns = np.union1d(A.indices, B.indices)
+            A = A[:, used_columns].toarray()
+            B = B[:, used_columns].toarray()
+        return distances(A, B, self.metric)
+
 
 class KernelFamily(Parameterized, ABC):
-    """A set of p base kernels that are computed together, one tile of pairs of rows at a time.
+    """Set of p base kernels that are computed together, one tile of pairs of rows at a time.
 
     Notes
     -----
-    A family is a value: nothing here changes one, its deep copy is the family itself, and two of one class with the
-    same parameters are equal. Its class keeps what `__init__` takes under the same names; `get_params` and
-    `set_params`, and with them a search over ``family__gammas``, follow. Models with a class
-    that has a `kind` of its own can be saved, and loaded once the class is imported.
+    Families are immutable: a deep copy is the family itself, and two families of one class with equal parameters are
+    equal. Attributes have the names of the parameters of `__init__`, so that `get_params`, `set_params` and a search
+    over ``family__gammas`` work. A class with its own `kind` can be saved and loaded; a custom class must be imported
+    before.
 
-    A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
-    quantities do not change when a constant is added to a kernel, so a caller may request ``K - shift``:
-    a family that knows how to form that difference without cancellation (Gaussians, by ``expm1``) does.
+    A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered quantities do not
+    change if a constant is added to a kernel. Callers may therefore request ``K - shift``, which some families compute
+    without cancellation (Gaussians, by ``expm1``).
 
-    A class needs `names`, `tile`, `diag` and `subset`. The engine takes tiles from `operands` and `plan`, which by
-    default call `tile`; where a class has a `tile` and no `operands`, those of the classes above do not count.
+    Subclasses implement `names`, `tile`, `diag` and `subset`. The engine computes tiles by `operands` and `plan`, which
+    call `tile` by default. If a class overrides `tile` but not `operands`, these defaults replace inherited ones.
     """
 
     kind: ClassVar[str]
-    """Name of the class in files."""
+    """Name of the class in saved files."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in vars(cls) and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__:
-            KINDS[cls.kind] = cls  # also where a class is defined again
-        first = {
-            name: next(n for n, one in enumerate(cls.__mro__) if name in vars(one)) for name in ("tile", "operands")
-        }
-        if first["tile"] < first["operands"]:
-            cls.plan, cls.operands = KernelFamily.plan, KernelFamily.operands  # type: ignore[method-assign]
+            KINDS[cls.kind] = cls  # replaces the class if a module defines it again
+        if _place_of_definition(cls, "tile") < _place_of_definition(cls, "operands"):
+            cls.plan = KernelFamily.plan  # type: ignore[method-assign]
+            cls.operands = KernelFamily.operands  # type: ignore[method-assign]
 
     def _resolved(self) -> dict[str, Any]:
-        """Return the parameters with what was left to defaults filled in."""
+        """Return the parameters with all defaults resolved."""
         return self._parameters()
 
     def _with(self, **changes: Any) -> Self:
-        """Return the family with some parameters replaced."""
+        """Return the family with changed parameters."""
         return type(self)(**{**self._parameters(), **changes})
 
     def _values(self) -> Hashable:
         return content(self._resolved())
 
     def _brief(self, value: Any) -> str:
-        if isinstance(value, float) and "^" in (power := readable(value)):
-            return power.replace("^", "**")
+        if isinstance(value, float) and "^" in readable(value):
+            return readable(value).replace("^", "**")
         return super()._brief(value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -231,12 +249,12 @@ class KernelFamily(Parameterized, ABC):
 
     @property
     def n_seeds(self) -> int:
-        """Number of matrices that a tile is made of."""
+        """Number of matrices from which a tile is computed."""
         return self.plan(np.zeros(self.n_kernels)).n_seeds
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
-        """What the columns are called that each base kernel sees; None where it sees all."""
+        """Name of the view of each base kernel; None for a kernel on all columns."""
         return (None,) * self.n_kernels
 
     @abstractmethod
@@ -257,11 +275,11 @@ class KernelFamily(Parameterized, ABC):
         """
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        """Return how the p kernels, less `shift`, follow from the seeds; by default each is its own seed."""
+        """Return the plan to compute the p kernels minus `shift` from the seeds; by default they are equal."""
         return TilePlan.identity(self.n_kernels)
 
     def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
-        """Return rows as one side of tiles, whose seeds the operands of the other side fill.
+        """Return the rows prepared as one side of tiles.
 
         Parameters
         ----------
@@ -270,40 +288,41 @@ class KernelFamily(Parameterized, ABC):
         shift : ndarray of shape (p,)
             Constant that is subtracted from each kernel.
         center : ndarray of shape (d,), optional
-            A row that both sides may be moved by where that changes no kernel.
+            Row to subtract from both sides if the kernels are invariant to translation.
         dtype : dtype, optional
             Precision of the seeds; by default that of the rows.
 
         Returns
         -------
         operands : list
-            In the order of the seeds in `plan`. Each has `n_seeds`; a slice of it is that of some rows; and
+            Operands in the order of the seeds in `plan`. Each has `n_seeds` and can be sliced by rows.
             ``right.fill(left, out)`` writes the seeds between two of them into `out`, shape (n_seeds, a, b).
         """
-        return [PlainRows(A.astype(A.dtype if dtype is None else dtype, copy=False), self, shift)]
+        rows = A if dtype is None else A.astype(dtype, copy=False)
+        return [PlainRows(rows, self, shift)]
 
     def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
-        """Return these base kernels among others, with which they take fewer exponentials, and where they stand.
+        """Return a family with additional kernels that saves exponentials, and the positions of the kernels in it.
 
-        By default there are no others.
+        By default, there are no additional kernels.
         """
         return self, np.arange(self.n_kernels)
 
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        """Return the same base kernels as ones of new features, and these of some rows, so that tiles map none again.
+        """Return the base kernels without a map of rows, and the mapped rows, so that tiles do not repeat the map.
 
-        By default the features are the same.
+        By default, there is no map.
         """
         return self, X
 
     @property
     def translation_invariant(self) -> bool:
-        """Whether moving all rows alike leaves the kernels as they are."""
+        """Whether the kernels are invariant to translation of all rows."""
         return False
 
     @property
     def translates(self) -> bool:
-        """Whether moving all rows alike leaves the centered kernels as they are."""
+        """Whether the centered kernels are invariant to translation of all rows."""
         return self.translation_invariant
 
     @property
@@ -316,7 +335,7 @@ class KernelFamily(Parameterized, ABC):
         """Return ``K_k(A_i, A_i)``, shape (p, a)."""
 
     def check_rows(self, X: Rows) -> None:
-        """Raise ValueError if the base kernels cannot be learned from some of the training rows `X`."""
+        """Raise ValueError if training rows are not valid for the base kernels."""
         return
 
     @abstractmethod
@@ -324,52 +343,65 @@ class KernelFamily(Parameterized, ABC):
         """Return the family of the base kernels at the given positions, in that order."""
 
 
+def _place_of_definition(cls: type, name: str) -> int:
+    """Return the position of the class that defines the attribute in the method resolution order."""
+    return next(position for position, base in enumerate(cls.__mro__) if name in vars(base))
+
+
 def sides_of_tile(
     operands: Callable[..., list[Any]], A: Rows, B: Rows, shift: np.ndarray
 ) -> tuple[list[Any], list[Any]]:
-    """Return the operands of both sides, moved by the mean of the right one; one list twice where ``A is B``."""
+    """Return the operands of both sides, translated by the mean of `B`; the same list twice if ``A is B``."""
     center = mean_row(B)
     right = operands(B, shift, center)
-    return right if A is B else operands(A, shift, center), right
+    if A is B:
+        return right, right
+    return operands(A, shift, center), right
 
 
 def n_mapped(family: KernelFamily, d: int) -> int:
-    """Return of how many features distances or products are taken, for rows of d features that are `mapped_once`."""
+    """Return the number of features after mapping, for rows of d features that are `mapped_once`."""
     operands = family.operands(np.zeros((1, d)), np.zeros(family.n_kernels))
-    return max(int(one.rows.shape[1]) for one in operands)
+    return max(int(operand.rows.shape[1]) for operand in operands)
 
 
 def fill_seeds(left: Sequence[Any], right: Sequence[Any], out: np.ndarray) -> None:
     """Write the seeds of a tile into `out`, shape (n_seeds, a, b), from the operands of its sides."""
-    stop = 0
+    start = 0
     for A, B in zip(left, right, strict=True):
-        start, stop = stop, stop + B.n_seeds
+        stop = start + B.n_seeds
         B.fill(A, out[start:stop])
+        start = stop
 
 
 def seeded_tile(kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any) -> np.ndarray:
-    """Return a tile as the plan and the operands of a class make it, for a family of that class or one below."""
-    shift = np.zeros(family.n_kernels) if shift is None else shift
+    """Return a tile of a family, computed by the plan and the operands of `kind`, one of its base classes."""
+    if shift is None:
+        shift = np.zeros(family.n_kernels)
     plan = kind.plan(family, shift)
     K = np.empty((family.n_kernels, A.shape[0], B.shape[0]), dtype=A.dtype)
     seeds = np.empty((plan.n_seeds, *K.shape[1:]), dtype=A.dtype)
-    fill_seeds(*sides_of_tile(partial(kind.operands, family), A, B, shift), seeds)
+    left, right = sides_of_tile(partial(kind.operands, family), A, B, shift)
+    fill_seeds(left, right, seeds)
     for k, seed in plan.order:
-        half = K[plan.half[k]]
-        K[k] = seeds[seed] if seed >= 0 else half * (half + 2)
+        if seed >= 0:
+            K[k] = seeds[seed]
+        else:
+            half = K[plan.half[k]]
+            K[k] = half * (half + 2)
     K += plan.offset[:, None, None]
     return K
 
 
-def less(K: np.ndarray, shift: np.ndarray | None) -> np.ndarray:
-    """Return a tile less a constant per kernel, in place."""
+def subtract_shift(K: np.ndarray, shift: np.ndarray | None) -> np.ndarray:
+    """Subtract a constant from each kernel of a tile, in place."""
     if shift is not None:
         K -= shift[:, None, None]
     return K
 
 
 def require_base_kernels(name: str, family: object) -> None:
-    """Raise ValueError for a parameter that is no family of base kernels."""
+    """Raise ValueError unless the parameter is a family of base kernels."""
     if not isinstance(family, KernelFamily):
         raise ValueError(
             f"{name} must be a family of base kernels, such as GaussianFamily([0.1, 1.0]), got {family!r:.60}."
@@ -377,44 +409,53 @@ def require_base_kernels(name: str, family: object) -> None:
 
 
 def readable(value: float) -> str:
-    """Return a number as text, large and small powers of two as such."""
+    """Return a number as text, with powers of two above 2 or below 1/2 in the form 2^k."""
     mantissa, exponent = np.frexp(value)
-    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{value:.12g}"
+    if mantissa == 0.5 and abs(exponent - 1) > 1:
+        return f"2^{exponent - 1}"
+    return f"{value:.12g}"
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, numbered from the second on where one appears again."""
-    taken, found = set(names), list[str]()
-    seen: dict[str, int] = {}
+    """Return distinct names, with numbers appended to repeated ones."""
+    used_names = set(names)
+    occurrences: dict[str, int] = {}
+    distinct_names = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        new = name
-        if seen[name] > 1:
-            while (new := f"{name} ({seen[name]})") in taken:
-                seen[name] += 1
-            taken.add(new)
-        found.append(new)
-    return tuple(found)
+        occurrences[name] = occurrences.get(name, 0) + 1
+        new_name = name
+        if occurrences[name] > 1:
+            new_name = f"{name} ({occurrences[name]})"
+            while new_name in used_names:
+                occurrences[name] += 1
+                new_name = f"{name} ({occurrences[name]})"
+            used_names.add(new_name)
+        distinct_names.append(new_name)
+    return tuple(distinct_names)
 
 
 def as_rows(X: Rows) -> Rows:
-    """Return rows as a float64 array or CSR matrix, without a copy where they are one.
+    """Return rows as a float64 array or CSR matrix, without a copy if possible.
 
     Raises
     ------
     ValueError
         X is not two-dimensional, or an entry is NaN or infinite.
     """
-    rows = X.tocsr().astype(np.float64, copy=False) if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
+    if sparse.issparse(X):
+        rows = X.tocsr().astype(np.float64, copy=False)
+        values = rows.data
+    else:
+        rows = values = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2:
         raise ValueError(f"X must be two-dimensional, rows by features, got shape {rows.shape}; try X.reshape(-1, 1).")
-    if not all_finite(rows.data if sparse.issparse(rows) else rows):
+    if not all_finite(values):
         raise ValueError("X must be finite, got NaN or infinity; impute or drop those rows.")
     return rows
 
 
 def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each distinct row first appears, and which distinct row each row is.
+    """Return the first position of each distinct row, and the number of the distinct row of each row.
 
     Parameters
     ----------
@@ -424,7 +465,7 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     first : ndarray of int of shape (n,)
-        In an order that depends on the values of the distinct rows alone.
+        First positions, in an order that only depends on the values of the distinct rows.
     which : ndarray of int of shape (m,)
         Positions in `first`.
     """
@@ -444,7 +485,7 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
 def distinct_examples(
     X: Rows, Y: np.ndarray, w: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return where each different row first appears, which it is of each row, and the mean target and weight of copies.
+    """Return the distinct rows, with the mean target and the total weight of their copies.
 
     Parameters
     ----------
@@ -453,17 +494,18 @@ def distinct_examples(
     Y : ndarray of shape (m, q)
         Not modified.
     w : ndarray of shape (m,) or None
-        Weights of the rows; None where each counts once.
+        Weights of the rows; None if all are one.
 
     Returns
     -------
     first : ndarray of int of shape (n,)
-        All rows in their order where each counts once and none has a copy.
+        First position of each distinct row; all rows in order if there are neither copies nor weights.
     which : ndarray of int of shape (m,)
-        Positions in `first`.
+        Position in `first` of each row.
     means : ndarray of shape (n, q)
-        A squared loss of copies is that of their mean, but for a constant.
+        Mean targets. The squared loss of copies equals the loss of their mean, up to a constant.
     weights : ndarray of shape (n,) or None
+        Total weights; None if there are neither copies nor weights.
     """
     first, which = distinct_rows(X)
     if w is None and len(first) == len(Y):
@@ -474,24 +516,28 @@ def distinct_examples(
 
 
 def drawn_rows(m: int, most: int, seed: int) -> np.ndarray:
-    """Return the rows that a choice is made on, ascending: all m, or so many of them drawn at random."""
-    return np.arange(m) if m <= most else np.sort(np.random.default_rng(seed).choice(m, most, replace=False))
+    """Return the positions of all m rows, or of at most `most` rows drawn at random, ascending."""
+    if m <= most:
+        return np.arange(m)
+    return np.sort(np.random.default_rng(seed).choice(m, most, replace=False))
 
 
 def all_finite(values: Any) -> bool:
-    """Return whether all values are finite; a block at a time, so that nothing of the size of `values` is formed."""
+    """Return whether all values are finite, without an array of the size of `values`."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))
     return all(np.isfinite(values[start : start + step]).all() for start in range(0, len(values), step))
 
 
 def move(X: Rows, origin: np.ndarray) -> Rows:
-    """Return rows less `origin`; the rows themselves where it is zero, as it is for sparse rows."""
+    """Subtract `origin` from all rows; return the same object if it is zero, as for sparse rows."""
     return X - origin if origin.any() else X
 
 
 def mean_row(X: Rows) -> np.ndarray:
-    """Return the mean of some rows, shape (d,); zeros without any."""
-    return np.asarray(X.mean(axis=0)).ravel() if X.shape[0] else np.zeros(X.shape[1])
+    """Return the mean of the rows, shape (d,); zeros if there are none."""
+    if not X.shape[0]:
+        return np.zeros(X.shape[1])
+    return np.asarray(X.mean(axis=0)).ravel()
 
 
 def squared_distances(A: Rows, B: Rows) -> np.ndarray:
@@ -507,17 +553,17 @@ def squared_distances(A: Rows, B: Rows) -> np.ndarray:
     Returns
     -------
     D : ndarray of shape (a, b)
-        Not negative.
+        Squared distances, not negative.
 
     Notes
     -----
-    ``2 a b d`` flops in one matrix product, in which the norms of dense rows ride along as two more columns. The
-    expanded form loses about ``eps * ||x||^2``; dense rows are therefore first moved by the mean of `B`, which changes
-    no distance and shortens the rows.
+    ``2 a b d`` flops in one matrix product, with the norms of dense rows as two more columns. The error is about
+    ``eps * ||x||^2``. Dense rows are therefore translated by the mean of `B`, which reduces their norms.
     """
     center = mean_row(B)
     right = ExpandedRows.of(B, center, "squared")
-    return right.distances(right if A is B else ExpandedRows.of(A, center, "squared"))
+    left = right if A is B else ExpandedRows.of(A, center, "squared")
+    return right.distances(left)
 
 
 def inner_products(A: Rows, B: Rows) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Exponentials of distances, over a set of bandwidths: Gaussian, Laplacian and categorical kernels."""
+"""Exponentials of distances: Gaussian, Laplacian and categorical kernels with several bandwidths."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..parameters import positive_numbers
 from .base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
 
 DOUBLINGS = 4
-"""Most doublings that take less time than an exponential."""
+"""Largest number of doublings that is faster than an exponential."""
 
 FEW_FEATURES = 64
-"""Most features whose squared differences are added pair by pair; of more, a product of matrices is faster."""
+"""Largest number of features for which sums of differences are faster than matrix products."""
 
 
 class ExponentialFamily(KernelFamily):
-    r"""Kernels ``exp(-gamma D(x, x'))`` over bandwidths gamma, for a distance D that shifting all rows does not change.
+    r"""Base of kernels ``exp(-gamma D(x, x'))`` for a translation-invariant distance D and several values of gamma.
 
     Notes
     -----
-    A subclass names the distance. The seeds of a tile are :math:`E_\gamma = e^{-\gamma D} - 1` for each bandwidth whose
-    half is not among the others; the rest follows by doubling, two flops a value:
+    Subclasses name the distance. The seeds of a tile are :math:`E_\gamma = e^{-\gamma D} - 1` for each gamma whose half
+    is not in the family. The other kernels follow by doubling, with two flops per value:
 
     .. math:: E(2 \gamma) = E(\gamma) \, (E(\gamma) + 2)
 
-    Stable: the error of one step is multiplied by ``2 K <= 2`` while E itself doubles where K is near one.
+    Doubling is stable: the error of a step is multiplied by ``2 K <= 2``, while E doubles if K is near one.
     """
 
     distance: Metric
@@ -52,44 +52,56 @@ class ExponentialFamily(KernelFamily):
 
     @cached_property
     def _doubling(self) -> tuple[np.ndarray, np.ndarray, tuple[float, ...]]:
-        """Order and halves of a plan, and the bandwidths that need an exponential of their own, ascending."""
-        position = {gamma: k for k, gamma in enumerate(self.gammas)}
+        """Order and halves of a plan, and the ascending gammas that need an exponential."""
+        position_of_gamma = {gamma: k for k, gamma in enumerate(self.gammas)}
+        half = np.array([position_of_gamma.get(gamma / 2, -1) for gamma in self.gammas])
         ascending = sorted(range(self.n_kernels), key=self.gammas.__getitem__)
-        half = np.array([position.get(gamma / 2, -1) for gamma in self.gammas])
-        seed = {k: s for s, k in enumerate(k for k in ascending if half[k] < 0)}
-        order = np.array([(k, seed.get(k, -1)) for k in ascending])
-        return order, half, tuple(self.gammas[k] for k in seed)
+        order = []
+        seed_gammas: list[float] = []
+        for k in ascending:
+            if half[k] >= 0:
+                order.append((k, -1))
+            else:
+                order.append((k, len(seed_gammas)))
+                seed_gammas.append(self.gammas[k])
+        return np.array(order), half, tuple(seed_gammas)
 
     def plan(self, shift: np.ndarray) -> TilePlan:
         order, half, _ = self._doubling
         return TilePlan(order, half, 1.0 - shift)
 
     def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
-        dtype, gammas, weights = A.dtype if dtype is None else dtype, self._doubling[2], self._weights_of(A)
+        if dtype is None:
+            dtype = A.dtype
+        _, _, gammas = self._doubling
+        weights = self._weights_of(A)
         by_products = self.distance in ("squared", "euclidean") and A.shape[1] > FEW_FEATURES
         if by_products or sparse.issparse(A):
             return [ExpandedRows.of(A, center, self.distance, gammas, dtype)]
         if A.dtype != dtype and center is not None and self.distance != "differing":
-            A = A - center  # which keeps the digits that a lower precision has
+            A = A - center  # before rounding to a lower precision
         return [Differences(np.asarray(A, dtype=dtype), self.distance, gammas, weights)]
 
     def _weights_of(self, A: Rows) -> np.ndarray | None:
-        """Return the weights of the columns of some rows, if they have any."""
+        """Return the weights of the columns, or None."""
         return None
 
     def completed_grid(self) -> tuple[Self, np.ndarray]:
-        """Return a grid in which bandwidths that are a few doublings apart have those between them.
+        """Return a family with the values between gammas that are a few doublings apart.
 
-        A class with a `subset` of its own, whose making may take more than bandwidths, stays as it is.
+        A class that overrides `subset` may depend on more than gammas and is returned unchanged.
         """
-        others: set[float] = set()
+        positions = np.arange(self.n_kernels)
+        if type(self).subset is not ExponentialFamily.subset:
+            return self, positions
+        between: set[float] = set()
         for gamma in self.gammas:
             halves = [gamma / 2**n for n in range(1, DOUBLINGS + 1)]
-            apart = next((n for n, other in enumerate(halves) if other in self.gammas), 0)
-            others |= set(halves[:apart])
-        known = type(self).subset is ExponentialFamily.subset
-        grid = self._with(gammas=[*self.gammas, *sorted(others)]) if others and known else self
-        return grid, np.arange(self.n_kernels)
+            n_between = next((n for n, half in enumerate(halves) if half in self.gammas), 0)
+            between.update(halves[:n_between])
+        if not between:
+            return self, positions
+        return self._with(gammas=[*self.gammas, *sorted(between)]), positions
 
     def diag(self, A: Rows) -> np.ndarray:
         return np.ones((self.n_kernels, A.shape[0]))
@@ -99,27 +111,26 @@ class ExponentialFamily(KernelFamily):
 
 
 class GaussianFamily(ExponentialFamily):
-    r"""Gaussian (RBF) kernels: rows are similar where they are near, at one length scale per bandwidth.
+    r"""Gaussian (RBF) kernels with several bandwidths.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert^2)
 
     Parameters
     ----------
     gammas : sequence of float
-        Bandwidths, in units of one over the squared distance; each positive and finite. Order is kept.
+        Values of gamma in units of one over the squared distance, positive and finite.
 
     Raises
     ------
     ValueError
-        No bandwidth is given, or one is not positive and finite.
+        `gammas` is empty, or a value is not positive and finite.
 
     Notes
     -----
-    One product and one exponential per pair serve a whole power-of-two grid. With ``E = K - 1``, doubling the
-    bandwidth squares the kernel, ``E(2 gamma) = E(gamma) (E(gamma) + 2)``; a bandwidth whose half is not in
-    the set gets an exponential of its own. The recurrence starts at ``expm1`` and is stable: the error of one
-    step is multiplied by ``2 K <= 2`` while E itself doubles where K is near one, so each value keeps an
-    absolute error of a few units of rounding, and a relative one where the kernel is nearly constant.
+    A whole power-of-two grid takes one product and one exponential per pair. With ``E = K - 1``, doubling gamma squares
+    the kernel, ``E(2 gamma) = E(gamma) (E(gamma) + 2)``. A gamma whose half is not in the family takes another
+    exponential. The recurrence starts with ``expm1``. Each value has an absolute error of a few units of rounding, and
+    a relative one if the kernel is nearly constant.
 
     References
     ----------
@@ -131,30 +142,29 @@ class GaussianFamily(ExponentialFamily):
 
 
 class LaplacianFamily(ExponentialFamily):
-    r"""Laplacian kernels: like Gaussians, but of distances that are not squared, for kinks and outliers.
+    r"""Laplacian kernels with several bandwidths; less smooth than Gaussians and more robust to outliers.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert_p), \qquad p \in \{1, 2\}
 
     Parameters
     ----------
     gammas : sequence of float
-        Bandwidths, in units of one over the distance; each positive and finite. Order is kept.
+        Values of gamma in units of one over the distance, positive and finite.
     norm : {1, 2}, default 1
-        p: the sum of absolute differences, whose kernel is a product over features, or the Euclidean distance, whose
-        kernel does not change when features are rotated (the Matern kernel of smoothness one half).
+        Norm of the distance. With 1, the kernel is a product over features. With 2, it is invariant to rotations (the
+        Matern kernel with smoothness one half).
 
     Raises
     ------
     ValueError
-        No bandwidth is given, or one is not positive and finite, or the norm is another one.
+        `gammas` is empty, a value is not positive and finite, or the norm is not 1 or 2.
 
     Notes
     -----
-    Of the sum of absolute differences a pair costs ``3 d`` flops for its distance, more than a Gaussian's,
-    whose distances are a matrix product, as those of `norm` 2 are. One exponential serves a whole power-of-two grid.
-    Values are formed as ``K - 1``, so that a nearly constant kernel loses no precision under a shift. Euclidean
-    distances below the rounding of that product, about 1e-8 of the rows' lengths, count as zero. Of sparse rows the
-    columns that a tile uses are filled for `norm` 1.
+    A distance takes ``3 d`` flops with norm 1; with norm 2, distances are a matrix product as for Gaussians. A whole
+    power-of-two grid takes one exponential per pair. Values are computed as ``K - 1``, which preserves the precision of
+    nearly constant kernels. Euclidean distances below about 1e-8 of the norms of the rows are set to zero. With norm 1,
+    the columns of sparse rows that a tile uses are converted to dense.
 
     References
     ----------
@@ -172,33 +182,35 @@ class LaplacianFamily(ExponentialFamily):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name.replace(")", ", norm=2)") if self.norm == 2 else name for name in super().names)
+        names = super().names
+        if self.norm == 1:
+            return names
+        return tuple(name.replace(")", ", norm=2)") for name in names)
 
 
 class CategoricalFamily(ExponentialFamily):
-    r"""Categorical kernels: similarity decreases with the number of columns whose levels differ.
+    r"""Categorical kernels: similarity decreases with the number of columns whose categories differ.
 
     .. math:: K_\gamma(x, x') = \exp \Bigl( -\gamma \sum_j w_j \, [x_j \neq x'_j] \Bigr)
 
     Parameters
     ----------
     gammas : sequence of float
-        Bandwidths, in units of one over a differing column of weight one; each positive and finite. Order is kept. Of
-        one column and a large one, such as 64, the kernel is one where levels are equal, and zero elsewhere.
+        Values of gamma, positive and finite. With a large value, such as 64, the kernel is one if all categories are
+        equal and numerically zero otherwise.
     weights : sequence of float, optional
-        w, one per column, positive and finite; one each by default.
+        Positive finite weight w of each column; by default one.
 
     Raises
     ------
     ValueError
-        No bandwidth is given, or a bandwidth or weight is not positive and finite; in use, another number of columns.
+        `gammas` is empty, or a gamma or weight is not positive and finite; in use, the number of columns is wrong.
 
     Notes
     -----
-    Columns hold codes, any number for a level: only whether two are equal counts, so a level that no
-    training row had is different from all. On columns of ones and zeros, one per level, a Gaussian of half the gamma is
-    the same kernel; here a pair of rows costs one comparison per column, however many levels there are. Positive
-    definite as a product of ``exp(-gamma w) + (1 - exp(-gamma w)) [x_j = x'_j]``.
+    Columns hold one number per category. A category that is not in the training rows differs from all others. The
+    kernel equals a Gaussian with half the gamma on one-hot encoded columns, but a pair of rows takes one comparison per
+    column. Positive definite as a product of ``exp(-gamma w) + (1 - exp(-gamma w)) [x_j = x'_j]``.
     """
 
     kind = "categorical"
@@ -210,6 +222,8 @@ class CategoricalFamily(ExponentialFamily):
         self.weights = None if weights is None else positive_numbers("weights", weights)
 
     def _weights_of(self, A: Rows) -> np.ndarray | None:
-        if self.weights is not None and len(self.weights) != A.shape[1]:
+        if self.weights is None:
+            return None
+        if len(self.weights) != A.shape[1]:
             raise ValueError(f"X must have the {len(self.weights)} columns that have a weight, got {A.shape[1]}.")
-        return None if self.weights is None else np.asarray(self.weights)
+        return np.asarray(self.weights)

@@ -14,10 +14,10 @@ from ..parameters import entries_of
 from .base import KernelFamily, Rows, distinct, less
 
 CONSTANT = -1
-"""Column of the feature that is one on every row."""
+"""Position of the constant feature in `columns`."""
 
 COMBINED_ROWS = 512
-"""Rows of the result that `combine` forms at once from sparse rows."""
+"""Number of rows of the result that `combine` computes at once for sparse rows."""
 
 
 class FeatureFamily(KernelFamily):
@@ -25,28 +25,28 @@ class FeatureFamily(KernelFamily):
 
     .. math:: K_k(x, x') = x_k \, x'_k, \qquad K_k = v_k v_k^\top
 
-    with :math:`v_k` the k-th column of the data: thousands of n-grams are thousands of base kernels.
+    with :math:`v_k` the k-th column of the data.
 
     Parameters
     ----------
     features : int or sequence of str
-        Number of the features, or the name of each; names are distinct.
+        Number of the features, or their distinct names.
     columns : sequence of int, optional
-        Column of the data that each feature is; by default the first feature is the first column and so on. -1 is a
-        feature that is one on every row, for base kernels that are not centered.
+        Column of the data for each feature; by default in order. -1 is a constant feature of ones, for base kernels
+        that are not centered.
 
     Raises
     ------
     ValueError
-        No feature is given, a name is given twice, or `columns` has another length.
+        There are no features, a name is repeated, or `columns` has a different length.
 
     Notes
     -----
-    `gram_statistics` takes the statistics of this family from the features themselves, without any tile, and a learned
-    kernel is one product of weighted features. In a union with other families it is evaluated by tiles like those, at
-    a cost that grows with the square of the number of features: for hundreds at most.
+    Statistics of this family are computed from the features without any tile, and a learned kernel is one product of
+    weighted features. In a union with other families, it is evaluated by tiles, at a cost quadratic in the number of
+    features; use at most hundreds.
 
-    A feature that is constant on the training rows gets weight zero; n-grams that only other rows hold are normal.
+    A feature that is constant on the training rows gets weight zero.
 
     References
     ----------
@@ -57,12 +57,15 @@ class FeatureFamily(KernelFamily):
 
     def __init__(self, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> None:
         self._names = _names_of(features)
-        self.columns = np.arange(len(self._names)) if columns is None else np.asarray(columns, dtype=np.intp)
+        if columns is None:
+            self.columns = np.arange(len(self._names))
+        else:
+            self.columns = np.asarray(columns, dtype=np.intp)
         if not self._names:
             raise ValueError("features must name at least one feature, got none.")
         if len(set(self._names)) < len(self._names):
-            twice = Counter(self._names).most_common(1)[0][0]
-            raise ValueError(f"features must have distinct names, got {twice!r} more than once.")
+            repeated_name, _ = Counter(self._names).most_common(1)[0]
+            raise ValueError(f"features must have distinct names, got {repeated_name!r} more than once.")
         if len(self.columns) != len(self._names):
             raise ValueError(
                 f"columns must have one entry per feature, got {len(self.columns)} for {len(self._names)} features."
@@ -80,7 +83,7 @@ class FeatureFamily(KernelFamily):
 
     @classmethod
     def with_constant(cls, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> Self:
-        """Return the features, and after them one that is one on every row; see `ConstantFamily`."""
+        """Return the family of the features and a constant feature of ones at the end; see `ConstantFamily`."""
         family = cls(features, columns)
         return cls(distinct([*family.names, "constant"]), [*family.columns.tolist(), CONSTANT])
 
@@ -89,16 +92,16 @@ class FeatureFamily(KernelFamily):
         return self._names
 
     def origins(self, origin: np.ndarray) -> np.ndarray:
-        """Return what each feature is moved by where rows are moved by `origin`, shape (p,)."""
+        """Return the translation of each feature if rows are translated by `origin`, shape (p,)."""
         return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
-        """Return the columns of the rows that the features are, shape (a, p), dense or CSR as `A` is.
+        """Return the features of the rows, shape (a, p), dense or CSR as `A` is.
 
         Raises
         ------
         ValueError
-            A feature lies beyond the columns of `A`.
+            `A` has too few columns.
         """
         last = int(self.columns.max())
         if last >= A.shape[1] or self.columns.min() < CONSTANT:
@@ -111,23 +114,26 @@ class FeatureFamily(KernelFamily):
         if self.columns.min() != CONSTANT:
             return A[:, self.columns]
         if sparse.issparse(A):
-            wide = sparse.hstack([A, np.ones((A.shape[0], 1), dtype=A.dtype)], format="csr")
-            return wide[:, np.where(self.columns == CONSTANT, A.shape[1], self.columns)]
-        taken = A[:, self.columns]
-        taken[:, self.columns == CONSTANT] = 1.0
-        return taken
+            with_ones = sparse.hstack([A, np.ones((A.shape[0], 1), dtype=A.dtype)], format="csr")
+            return with_ones[:, np.where(self.columns == CONSTANT, A.shape[1], self.columns)]
+        features = A[:, self.columns]
+        features[:, self.columns == CONSTANT] = 1.0
+        return features
 
-    def _columns_of(self, A: Rows) -> np.ndarray:
+    def _dense_features(self, A: Rows) -> np.ndarray:
         """Return the features of the rows as a dense array, shape (p, a)."""
-        taken = self.take(A)
-        return np.asarray(taken.toarray() if sparse.issparse(taken) else taken).T
+        features = self.take(A)
+        if sparse.issparse(features):
+            features = features.toarray()
+        return np.asarray(features).T
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        V = self._columns_of(A)
-        return less(V[:, :, None] * (V if A is B else self._columns_of(B))[:, None, :], shift)
+        left = self._dense_features(A)
+        right = left if A is B else self._dense_features(B)
+        return subtract_shift(left[:, :, None] * right[:, None, :], shift)
 
     def diag(self, A: Rows) -> np.ndarray:
-        return self._columns_of(A) ** 2
+        return self._dense_features(A) ** 2
 
     def subset(self, kernels: Sequence[int]) -> FeatureFamily:
         return FeatureFamily([self._names[k] for k in kernels], self.columns[list(kernels)])
@@ -138,29 +144,29 @@ class FeatureFamily(KernelFamily):
         Parameters
         ----------
         coefficients : ndarray of shape (p,)
-            One per feature.
+            Coefficients of the features.
         A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
             Rows; not modified.
 
         Notes
         -----
-        ``2 a b p`` flops, for sparse rows only where both have the feature; memory is that of the result.
+        ``2 a b p`` flops, or fewer for sparse rows. Memory is that of the result.
         """
-        same = A is B
-        A = self.take(A)
-        B = A if same else self.take(B)
-        if not sparse.issparse(A):
-            return np.asarray((A * coefficients) @ B.T)
-        K = np.empty((A.shape[0], B.shape[0]))
-        weighted = A.multiply(coefficients[None, :]).tocsr()
-        right = B.T.tocsr()
-        for i in range(0, A.shape[0], COMBINED_ROWS):
-            K[i : i + COMBINED_ROWS] = (weighted[i : i + COMBINED_ROWS] @ right).toarray()
+        left = self.take(A)
+        right = left if A is B else self.take(B)
+        if not sparse.issparse(left):
+            return np.asarray((left * coefficients) @ right.T)
+        K = np.empty((left.shape[0], right.shape[0]))
+        weighted = left.multiply(coefficients[None, :]).tocsr()
+        transposed = right.T.tocsr()
+        for start in range(0, left.shape[0], COMBINED_ROWS):
+            rows = slice(start, start + COMBINED_ROWS)
+            K[rows] = (weighted[rows] @ transposed).toarray()
         return K
 
 
 def _names_of(features: Any) -> tuple[str, ...]:
-    """Return the name of each feature, of which the number, the names or the only name is given."""
+    """Return the names of the features, from their number, their names or a single name."""
     if isinstance(features, int | np.integer):
         return _numbered(features)
     if isinstance(features, str):

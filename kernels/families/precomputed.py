@@ -13,10 +13,10 @@ from ..centering import as_gram_matrices, as_numbers
 from .base import KernelFamily, Rows
 
 SAMPLE = 32
-"""Rows of the sample on which the matrices must be symmetric."""
+"""Number of rows for the test of symmetry."""
 
 Positions: TypeAlias = "slice | np.ndarray"
-"""Some rows or columns: a slice where they are contiguous and ascending, which reads a mapped file once, in order."""
+"""Positions of rows or columns; contiguous ones as a slice, which reads a mapped file in order."""
 
 
 class PrecomputedFamily(KernelFamily):
@@ -59,20 +59,29 @@ class PrecomputedFamily(KernelFamily):
         kernels: Sequence[int] | np.ndarray | None = None,
     ) -> None:
         self.matrices = _as_arrays(matrices)
-        self._n = n = _common_size([matrix.shape for matrix in self.matrices])
+        self._n = _common_size([matrix.shape for matrix in self.matrices])
         p = len(self.matrices)
-        self._names = tuple(f"matrix {k}" for k in range(p)) if names is None else tuple(names)
+        if names is None:
+            names = [f"matrix {k}" for k in range(p)]
+        self._names = tuple(names)
         if len(self._names) != p:
             raise ValueError(f"names must have one entry per matrix, got {len(self._names)} for {p}.")
-        self.kernels = np.arange(p) if kernels is None else np.asarray(kernels, dtype=np.intp)
+        if kernels is None:
+            kernels = np.arange(p)
+        self.kernels = np.asarray(kernels, dtype=np.intp)
         if not len(self.kernels) or not ((self.kernels >= 0) & (self.kernels < p)).all():
             raise ValueError(f"kernels must be positions from 0 to {p - 1}, at least one, got {self.kernels.tolist()}.")
-        X = self.X[np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.intp))]
+        self._require_symmetry()
+
+    def _require_symmetry(self) -> None:
+        """Raise ValueError if a matrix is not symmetric on a sample of rows."""
+        X = self.X[np.unique(np.linspace(0, self._n - 1, SAMPLE).astype(np.intp))]
         K = self.tile(X, X)
         tolerance = np.sqrt(max(np.finfo(matrix.dtype).eps for matrix in self.matrices))
-        apart = np.abs(K - K.transpose(0, 2, 1)).max(axis=(1, 2)) > tolerance * np.abs(K).max(axis=(1, 2))
-        if apart.any():
-            name = self.names[int(apart.argmax())]
+        differences = np.abs(K - K.transpose(0, 2, 1)).max(axis=(1, 2))
+        asymmetric = differences > tolerance * np.abs(K).max(axis=(1, 2))
+        if asymmetric.any():
+            name = self.names[int(asymmetric.argmax())]
             raise ValueError(f"matrix {name!r} is not symmetric; a kernel's matrix is, for example (K + K.T) / 2.")
 
     def _parameters(self) -> dict[str, Any]:
@@ -90,12 +99,12 @@ class PrecomputedFamily(KernelFamily):
 
     @property
     def n_rows(self) -> int:
-        """n, the number of rows of the data set that the matrices are of."""
+        """Number n of rows of the data set."""
         return self._n
 
     @property
     def X(self) -> np.ndarray:
-        """The positions of all rows, shape (n, 1)."""
+        """Positions of all rows, shape (n, 1)."""
         return np.arange(self._n, dtype=np.float64)[:, None]
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
@@ -117,15 +126,17 @@ class PrecomputedFamily(KernelFamily):
         ValueError
             A position is not a row of the matrices, or an entry that is read is NaN or infinite.
         """
-        rows = _span(self._positions(A))
-        columns = rows if A is B else _span(self._positions(B))
+        rows = _as_slice(self._positions(A))
+        columns = rows if A is B else _as_slice(self._positions(B))
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))
         for k, kernel in enumerate(self.kernels):
-            of = self.matrices[kernel]  # no other entries of it are read
+            matrix = self.matrices[kernel]  # may be a mapped file, so slices come first
             if isinstance(rows, slice):
-                K[k] = of[rows][:, columns]
+                K[k] = matrix[rows][:, columns]
+            elif isinstance(columns, slice):
+                K[k] = matrix[:, columns][rows]
             else:
-                K[k] = of[:, columns][rows] if isinstance(columns, slice) else of[np.ix_(rows, columns)]
+                K[k] = matrix[np.ix_(rows, columns)]
         self._require_finite(K)
         if shift is not None:
             K -= shift[:, None, None]
@@ -141,9 +152,9 @@ class PrecomputedFamily(KernelFamily):
         return K
 
     def subset(self, kernels: Sequence[int]) -> PrecomputedFamily:
-        part = copy(self)
-        part.kernels = self.kernels[list(kernels)]
-        return part
+        family = copy(self)
+        family.kernels = self.kernels[list(kernels)]
+        return family
 
     def _positions(self, A: Rows) -> np.ndarray:
         """Return positions as integers, shape (a,)."""
@@ -151,39 +162,40 @@ class PrecomputedFamily(KernelFamily):
             raise ValueError(
                 f"X must be a column of row positions, shape (m, 1), as the kernels are matrices; got shape {A.shape}."
             )
-        given = np.asarray(A)[:, 0]
+        positions = np.asarray(A)[:, 0]
         # NaN and infinity fail the comparisons.
-        wrong = ~((given >= 0) & (given < self._n) & (given == np.floor(given)))
+        wrong = ~((positions >= 0) & (positions < self._n) & (positions == np.floor(positions)))
         if wrong.any():
             raise ValueError(
-                f"X must hold row positions, whole numbers from 0 to {self._n - 1}, got {given[wrong][0]:g}; matrices "
-                "have no values for rows outside them."
+                f"X must hold row positions, whole numbers from 0 to {self._n - 1}, got {positions[wrong][0]:g}; "
+                "matrices have no values for rows outside them."
             )
-        return given.astype(np.intp)
+        return positions.astype(np.intp)
 
     def _require_finite(self, K: np.ndarray) -> None:
         if not np.isfinite(K).all():
-            bad = next(k for k, values in enumerate(K) if not np.isfinite(values).all())
-            raise ValueError(f"matrix {self.names[bad]!r} holds NaN or infinity; correct it or leave it out.")
+            first = next(k for k, values in enumerate(K) if not np.isfinite(values).all())
+            raise ValueError(f"matrix {self.names[first]!r} holds NaN or infinity; correct it or leave it out.")
 
 
-def _as_arrays(given: Any) -> Any:
-    """Return matrices as arrays of float32 or float64; the same object where they are such arrays."""
-    ndim = len(getattr(given, "shape", (0, 0, 0)))
-    if ndim != 3:
-        raise ValueError(
-            "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n), got one of shape "
-            f"{given.shape}; put a single matrix into a list."
-        )
-    if hasattr(given, "shape"):
-        return as_numbers(given, "matrices")
-    matrices = list(given)
-    arrays = as_gram_matrices((f"matrix {k}", matrix) for k, matrix in enumerate(matrices))
-    return given if all(array is matrix for array, matrix in zip(arrays, matrices, strict=True)) else arrays
+def _as_arrays(matrices: Any) -> Any:
+    """Return the matrices as arrays of float32 or float64; the same object if they are."""
+    if hasattr(matrices, "shape"):
+        if len(matrices.shape) != 3:
+            raise ValueError(
+                "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n), got one of shape "
+                f"{matrices.shape}; put a single matrix into a list."
+            )
+        return as_numbers(matrices, "matrices")
+    entries = list(matrices)
+    arrays = as_gram_matrices((f"matrix {k}", matrix) for k, matrix in enumerate(entries))
+    if all(array is matrix for array, matrix in zip(arrays, entries, strict=True)):
+        return matrices
+    return arrays
 
 
 def _common_size(shapes: Sequence[tuple[int, ...]]) -> int:
-    """Return n for matrices that all have the shape (n, n)."""
+    """Return n, or raise ValueError unless all matrices have the shape (n, n)."""
     expected = "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n)"
     if not shapes or not all(shapes[0]):
         raise ValueError(f"{expected}, got none; give at least one matrix, of at least one row.")
@@ -195,8 +207,8 @@ def _common_size(shapes: Sequence[tuple[int, ...]]) -> int:
     return n
 
 
-def _span(positions: np.ndarray) -> Positions:
-    """Return ascending, contiguous positions as a slice, and others as they are."""
+def _as_slice(positions: np.ndarray) -> Positions:
+    """Return ascending contiguous positions as a slice, other positions unchanged."""
     if len(positions) and (np.diff(positions) == 1).all():
         return slice(int(positions[0]), int(positions[-1]) + 1)
     return positions

@@ -1,4 +1,4 @@
-"""Kernels of inner products: linear, cosine, polynomial and Dirichlet ones, the constant, and products of kernels."""
+"""Constant, linear, cosine, polynomial and Dirichlet kernels, and products of kernels."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .base import (
     KernelFamily,
     Rows,
     inner_products,
-    less,
     mean_row,
     require_base_kernels,
     squared_norms,
+    subtract_shift,
 )
 from .composed import FamilyUnion
 
@@ -28,7 +28,7 @@ LARGEST_EXPONENT = 700.0
 
 
 class SingleFamily(KernelFamily):
-    """A family of one kernel, which has no parameters."""
+    """Base of families of one kernel without parameters."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -41,13 +41,12 @@ class SingleFamily(KernelFamily):
 
 
 class ConstantFamily(SingleFamily):
-    """The kernel that is one for every pair of rows, a family of one: K(x, x') = 1.
+    """Constant kernel: K(x, x') = 1.
 
     Notes
     -----
-    Among base kernels that are not centered it acts as an intercept, but is penalized and weighted like any other base
-    kernel. Once centered it is zero, and refused. Of rank one, next to thousands of features, it is
-    one more of them: `FeatureFamily.with_constant`.
+    Among base kernels that are not centered, it acts as an intercept that is penalized and weighted. Centered, it is
+    zero and raises an error. For thousands of features, use `FeatureFamily.with_constant` instead.
 
     References
     ----------
@@ -59,14 +58,14 @@ class ConstantFamily(SingleFamily):
     translation_invariant = True
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        return less(np.ones((1, A.shape[0], B.shape[0]), dtype=A.dtype), shift)
+        return subtract_shift(np.ones((1, A.shape[0], B.shape[0]), dtype=A.dtype), shift)
 
     def diag(self, A: Rows) -> np.ndarray:
         return np.ones((1, A.shape[0]))
 
 
 class LinearFamily(SingleFamily):
-    r"""The linear kernel, a family of one, for what is a weighted sum of the features: :math:`K(x, x') = x \cdot x'`.
+    r"""Linear kernel: :math:`K(x, x') = x \cdot x'`.
 
     Notes
     -----
@@ -77,21 +76,21 @@ class LinearFamily(SingleFamily):
     translates = True
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        return less(inner_products(A, B)[None], shift)
+        return subtract_shift(inner_products(A, B)[None], shift)
 
     def diag(self, A: Rows) -> np.ndarray:
         return squared_norms(A)[None]
 
 
 class CosineFamily(SingleFamily):
-    r"""The cosine of the angle between two rows, a family of one: what counts is direction, not length, as of texts.
+    r"""Cosine kernel: the cosine of the angle between two rows, for example of texts.
 
     .. math:: K(x, x') = \frac{x \cdot x'}{\lVert x \rVert \, \lVert x' \rVert}
 
     Notes
     -----
-    The linear kernel of rows of length one, at its cost. A zero row has no direction: its kernel with every row is
-    zero, with itself too. Training rows must have a direction.
+    It equals the linear kernel on rows of length one. The kernel of a zero row with any row is zero. Training rows must
+    not be zero.
 
     References
     ----------
@@ -101,19 +100,24 @@ class CosineFamily(SingleFamily):
     kind = "cosine"
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        unit = _unit_rows(A)
-        return less(inner_products(unit, unit if A is B else _unit_rows(B))[None], shift)
+        left = _unit_rows(A)
+        right = left if A is B else _unit_rows(B)
+        return subtract_shift(inner_products(left, right)[None], shift)
 
     def diag(self, A: Rows) -> np.ndarray:
         return (_sizes(A) > 0).astype(np.float64)[None]
 
     def check_rows(self, X: Rows) -> None:
-        if len(zero := np.flatnonzero(_sizes(X) == 0)):
-            shown = ", ".join(map(str, zero[:5])) + (f", ... ({len(zero)} rows)" if len(zero) > 5 else "")
-            raise ValueError(
-                f"each row must have a direction for the cosine kernel, got only zeros in row {shown} of the "
-                f"{X.shape[0]} given; leave such rows out or use the linear kernel."
-            )
+        zero_rows = np.flatnonzero(_sizes(X) == 0)
+        if not len(zero_rows):
+            return
+        positions = ", ".join(map(str, zero_rows[:5]))
+        if len(zero_rows) > 5:
+            positions += f", ... ({len(zero_rows)} rows)"
+        raise ValueError(
+            f"each row must have a direction for the cosine kernel, got only zeros in row {positions} of the "
+            f"{X.shape[0]} given; leave such rows out or use the linear kernel."
+        )
 
 
 def _sizes(A: Rows) -> np.ndarray:
@@ -124,13 +128,14 @@ def _sizes(A: Rows) -> np.ndarray:
 
 
 def _unit_rows(A: Rows) -> Rows:
-    """Return the rows scaled to length one, zero rows as they are."""
-    # By the largest value first, so that no square overflows or vanishes.
+    """Return the rows scaled to length one; zero rows are unchanged."""
+    # Dividing by the largest value first avoids overflow and underflow of squares.
     A = _divided(A, _sizes(A))
     return _divided(A, np.sqrt(squared_norms(A)))
 
 
 def _divided(A: Rows, lengths: np.ndarray) -> Rows:
+    """Return the rows divided by their lengths, if positive."""
     lengths = np.where(lengths > 0, lengths, 1.0)
     if not sparse.issparse(A):
         return A / lengths[:, None]
@@ -140,27 +145,27 @@ def _divided(A: Rows, lengths: np.ndarray) -> Rows:
 
 
 class PolynomialFamily(KernelFamily):
-    r"""Polynomial kernels, one per degree: products of up to so many features.
+    r"""Polynomial kernels with several degrees.
 
     .. math:: K_r(x, x') = (\gamma \, x \cdot x' + c)^r
 
     Parameters
     ----------
     degrees : sequence of int
-        Degrees r, each at least 1. Order is kept.
+        Degrees r, each at least 1.
     gamma : float, default 1
         Scale of the inner product, positive.
     coef0 : float, default 1
-        The constant c, not negative: a negative one does not give a positive semi-definite kernel.
+        Constant c, not negative; the kernel would otherwise not be positive semi-definite.
 
     Raises
     ------
     ValueError
-        No degree is given, or a parameter is outside its range.
+        `degrees` is empty, or a parameter is out of its range.
 
     Notes
     -----
-    One product per pair serves all degrees; unlike a radial kernel it does change when features are moved.
+    All degrees share one product per pair. The kernels are not invariant to translation.
     """
 
     kind = "polynomial"
@@ -186,7 +191,7 @@ class PolynomialFamily(KernelFamily):
         return np.stack([base**r for r in self.degrees])
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        return less(self._powers(inner_products(A, B)), shift)
+        return subtract_shift(self._powers(inner_products(A, B)), shift)
 
     def diag(self, A: Rows) -> np.ndarray:
         return self._powers(squared_norms(A))
@@ -204,32 +209,31 @@ def _is_degree(value: Any) -> bool:
 
 
 class DirichletFamily(KernelFamily):
-    r"""Dirichlet (periodic) kernels, one per frequency: for targets that repeat along a feature.
+    r"""Dirichlet kernels with several frequencies, for targets that are periodic in a feature.
 
     .. math:: K_\sigma(x, x') = \prod_{c=1}^{d} \Bigl( 1 + 2 \sum_{j=1}^{n} \cos\bigl(j \sigma (x_c - x'_c)\bigr) \Bigr)
 
     Parameters
     ----------
     frequencies : sequence of float
-        Frequencies, in radians a unit of the features; each positive and finite. Order is kept.
+        Frequencies in radians per unit of the features, positive and finite.
     degree : int, default 1
-        n, the number of harmonics, at least 1.
+        Number n of harmonics, at least 1.
 
     Raises
     ------
     ValueError
-        No frequency is given, or a parameter is outside its range.
+        `frequencies` is empty, or a parameter is out of its range.
 
     Notes
     -----
-    The paper writes :math:`1 + 2 \cos(\sigma \lVert x - x' \rVert)` and uses it on one feature, where this
-    is the same. As a function of the distance it is positive semi-definite in one dimension only: the cosine of a
-    distance in the plane has a Fourier transform of both signs. One factor per feature is positive semi-definite (a sum
-    of cosines with positive coefficients), and so is the product of the factors.
+    The paper writes :math:`1 + 2 \cos(\sigma \lVert x - x' \rVert)` and uses one feature, for which both are equal. As
+    a function of the distance, the kernel is positive semi-definite only in one dimension. The factor of each feature,
+    a sum of cosines with positive coefficients, and the product of the factors are positive semi-definite.
 
-    A factor is a product of the rows' sines and cosines, ``4 n + 2`` flops a pair, feature and frequency; no cosine of
-    a pair is formed. Values lie within ``(2 n + 1)^d``, and `tile` refuses rows of so many features that this is not
-    finite. Rows are first moved by a mean, which changes no difference; the angle still loses ``eps * sigma * |x_c|``.
+    A factor is a product of sines and cosines of the rows, with ``4 n + 2`` flops per pair, feature and frequency.
+    Values are within ``(2 n + 1)^d``; `tile` raises an error on overflow. Rows are translated by a mean; the error
+    of the angle is ``eps * sigma * |x_c|``.
 
     References
     ----------
@@ -251,22 +255,24 @@ class DirichletFamily(KernelFamily):
         return tuple(f"dirichlet(frequency={sigma:.12g}, degree={self.degree})" for sigma in self.frequencies)
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        same = A is B
         self._require_finite_values(A.shape[1])
-        B = B.toarray() if sparse.issparse(B) else B
-        mean = mean_row(B)
-        B = B - mean
-        A = B if same else (A.toarray() if sparse.issparse(A) else A) - mean
-        K = np.ones((self.n_kernels, len(A), len(B)), dtype=A.dtype)
+        dense_B = B.toarray() if sparse.issparse(B) else B
+        mean = mean_row(dense_B)
+        right_rows = dense_B - mean
+        if A is B:
+            left_rows = right_rows
+        else:
+            left_rows = (A.toarray() if sparse.issparse(A) else A) - mean
+        K = np.ones((self.n_kernels, len(left_rows), len(right_rows)), dtype=left_rows.dtype)
         for k, sigma in enumerate(self.frequencies):
-            left = self._waves(sigma * A)
-            right = left if same else self._waves(sigma * B)
-            for c in range(A.shape[1]):
-                K[k] *= left[c] @ right[c].T
-        return less(K, shift)
+            left = self._waves(sigma * left_rows)
+            right = left if A is B else self._waves(sigma * right_rows)
+            for feature in range(A.shape[1]):
+                K[k] *= left[feature] @ right[feature].T
+        return subtract_shift(K, shift)
 
     def _waves(self, angles: np.ndarray) -> np.ndarray:
-        """Return the features whose inner products are the factors, shape (d, a, 2 n + 1)."""
+        """Return the sines and cosines whose inner products are the factors, shape (d, a, 2 n + 1)."""
         waves = [np.ones(angles.T.shape, dtype=angles.dtype)]
         for j in range(1, self.degree + 1):
             waves += [math.sqrt(2.0) * np.cos(j * angles.T), math.sqrt(2.0) * np.sin(j * angles.T)]
@@ -281,25 +287,25 @@ class DirichletFamily(KernelFamily):
 
     def _require_finite_values(self, d: int) -> None:
         base = 2 * self.degree + 1
-        most = int(LARGEST_EXPONENT / np.log(base))
-        if d > most:
+        largest_d = int(LARGEST_EXPONENT / np.log(base))
+        if d > largest_d:
             raise ValueError(
-                f"a Dirichlet kernel of degree {self.degree} must see at most {most} features, or its values, up to "
-                f"{base}^d, overflow; got {d}: give it fewer columns."
+                f"a Dirichlet kernel of degree {self.degree} must see at most {largest_d} features, or its values, up "
+                f"to {base}^d, overflow; got {d}: give it fewer columns."
             )
 
 
 class ProductFamily(KernelFamily):
-    r"""Products of base kernels, one per row of exponents: for targets that depend on several views of a row at once.
+    r"""Products of powers of base kernels, for targets that depend on several views jointly.
 
     .. math:: K_j(x, x') = \prod_{k=1}^{p} K^0_k(x, x')^{e_{jk}}
 
     Parameters
     ----------
     base : KernelFamily
-        p base kernels :math:`K^0_k`.
+        The p base kernels :math:`K^0_k`.
     powers : sequence of sequence of int, of shape (n, p)
-        The exponents :math:`e_{jk}`, not negative; at least one of each row is positive.
+        Exponents :math:`e_{jk}`, not negative, with a positive one in each row.
 
     Raises
     ------
@@ -308,8 +314,8 @@ class ProductFamily(KernelFamily):
 
     Notes
     -----
-    Products of positive semi-definite kernels are positive semi-definite. A tile costs that of the base kernels, and
-    one multiplication per pair, factor and product. Base kernels are multiplied as they are, without centering.
+    Products of positive semi-definite kernels are positive semi-definite. Base kernels are multiplied without
+    centering. A tile takes one multiplication per pair, factor and product.
 
     References
     ----------
@@ -334,29 +340,35 @@ class ProductFamily(KernelFamily):
 
     @classmethod
     def monomials(cls, base: KernelFamily, degree: int, *, lower: bool = False) -> Self:
-        """Return all products of `degree` base kernels, with repetition, and with `lower` those of fewer, too."""
-        counts = [
-            np.bincount(chosen, minlength=base.n_kernels)
-            for d in range(1 if lower else degree, degree + 1)
-            for chosen in combinations_with_replacement(range(base.n_kernels), d)
-        ]
-        return cls(base, np.array(counts, dtype=np.intp).reshape(-1, base.n_kernels))
+        """Return all products of `degree` base kernels with repetition, or of at most `degree` if `lower` is true."""
+        p = base.n_kernels
+        lowest_degree = 1 if lower else degree
+        powers = []
+        for n_factors in range(lowest_degree, degree + 1):
+            for factors in combinations_with_replacement(range(p), n_factors):
+                powers.append(np.bincount(factors, minlength=p))
+        return cls(base, np.array(powers, dtype=np.intp).reshape(-1, p))
 
     @classmethod
     def of(cls, *families: KernelFamily) -> Self:
         """Return all products of one base kernel from each family."""
         starts = np.cumsum([0, *(family.n_kernels for family in families)])
-        ranges = [range(start, end) for start, end in pairwise(starts)]
-        chosen = [np.bincount(factors, minlength=starts[-1]) for factors in product(*ranges)]
-        return cls(FamilyUnion(families), np.array(chosen))
+        positions_by_family = [range(start, end) for start, end in pairwise(starts)]
+        powers = [np.bincount(factors, minlength=starts[-1]) for factors in product(*positions_by_family)]
+        return cls(FamilyUnion(families), np.array(powers))
 
     @property
     def names(self) -> tuple[str, ...]:
-        def named(row: Sequence[int]) -> str:
-            factors = zip(self.base.names, row, strict=True)
-            return " * ".join(name + (f"^{power}" if power > 1 else "") for name, power in factors if power)
+        return tuple(self._name_of_product(row) for row in self.powers)
 
-        return tuple(map(named, self.powers))
+    def _name_of_product(self, powers: Sequence[int]) -> str:
+        factors = []
+        for name, power in zip(self.base.names, powers, strict=True):
+            if power == 1:
+                factors.append(name)
+            elif power > 1:
+                factors.append(f"{name}^{power}")
+        return " * ".join(factors)
 
     @property
     def translation_invariant(self) -> bool:
@@ -370,11 +382,15 @@ class ProductFamily(KernelFamily):
         return self.base.takes_sparse
 
     def _products(self, K: np.ndarray) -> np.ndarray:
-        factors = [[K[k] for k, power in enumerate(row) for _ in range(power)] for row in self.powers]
-        return np.stack([math.prod(of[1:], start=of[0]) for of in factors])
+        """Return the products of the values K of the base kernels."""
+        products = []
+        for row in self.powers:
+            first, *others = [K[k] for k, power in enumerate(row) for _ in range(power)]
+            products.append(math.prod(others, start=first))
+        return np.stack(products)
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        return less(self._products(self.base.tile(A, B)), shift)
+        return subtract_shift(self._products(self.base.tile(A, B)), shift)
 
     def diag(self, A: Rows) -> np.ndarray:
         return self._products(self.base.diag(A))
