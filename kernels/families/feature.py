@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from ..parameters import entries_of
-from .base import KernelFamily, Rows, distinct, less
+from .base import KernelFamily, Rows, distinct, subtract_shift
 
 CONSTANT = -1
 """Position of the constant feature in `columns`."""

@@ -1,4 +1,4 @@
-"""How one column of a table becomes features: a number, an indicator a level, or the parts of a date."""
+"""Encodings of one column of a table as features: numbers, categories and dates."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from .quantities import MOST_DIGITS, POINT, Written
 from .summary import ColumnSummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
-"""Levels of a category that have a feature each, the most frequent ones; all levels of one with more share a code."""
+"""Largest number of features of a category; with more levels, the most frequent have indicators and all have a code."""
 
 
 class Cells(NamedTuple):
-    """Some cells of a column.
+    """Unusual cells of a column.
 
     Attributes
     ----------
     kinds : str
-        What the others hold.
+        Kind of the other values of the column, or the unit to which these are converted.
     rows : int
+        Number of cells.
     row : int
-        Of the first of them; the first row is row 0.
+        Row of the first cell, from 0.
     value : str
-        The text of that cell.
+        Text of the first cell.
     """
 
     kinds: str
@@ -42,18 +43,18 @@ class Cells(NamedTuple):
 
 @dataclass
 class EncodingReport:
-    """What was met in the columns of some rows.
+    """Unusual values found while encoding rows.
 
     Attributes
     ----------
     gaps, levels : Counter
-        Rows with a missing value, and with a level that no training row had, by column; only columns with some.
+        Number of rows with a missing value, and with a new level, by column.
     unread : dict of str to Cells
-        Values that are taken as missing, as they are none of the kind that the column holds.
+        Values of the wrong kind, which are treated as missing.
     limits : dict of str to Cells
-        Limits of detection, which are treated as the number that they name.
+        Detection limits, which are treated as numbers.
     converted : dict of str to Cells
-        Numbers in other units than most of the column, which are converted.
+        Numbers that are converted from another unit.
     first : int
         Number of the first row of the next block.
     """
@@ -75,16 +76,16 @@ class EncodingReport:
         )
 
     def add(self, name: str, gaps: int, levels: int) -> None:
-        """Count what one column of some rows holds."""
+        """Count missing values and new levels of a column."""
         self.gaps += Counter({name: gaps})
         self.levels += Counter({name: levels})
 
     def note_unread(self, column: reading.Column, kinds: str, rows: np.ndarray) -> None:
-        """Take note of values of a column that are not of its kind; `rows` says which, shape (n,)."""
+        """Record values of the wrong kind, in the rows where `rows` is true, shape (n,)."""
         self._note(self.unread, column, kinds, rows)
 
     def note_numbers(self, column: reading.Column, written: Written, numbers: reading.Numbers) -> None:
-        """Take note of values of a column that are no numbers, limits of detection, or numbers in other units."""
+        """Record values of a column that are not numbers, detection limits, and converted numbers."""
         self._note(self.unread, column, "numbers", np.isnan(numbers.values) & ~column.gaps)
         self._note(self.limits, column, "the limit", numbers.is_limit)
         if written.unit:
@@ -99,27 +100,24 @@ class EncodingReport:
 
     def sentences(self) -> list[str]:
         """Return a sentence per column about its unreadable cells, detection limits and converted numbers."""
-        unread = [_sentence(name, f"{cells.kinds}, but", cells, "missing") for name, cells in self.unread.items()]
-        limits = [_sentence(name, "the limit", cells, "the number") for name, cells in self.limits.items()]
-        converted = [
-            f"column {name!r} holds {_shown(cells)}; converted to {cells.kinds}"
-            for name, cells in self.converted.items()
-        ]
-        return [*unread, *limits, *converted]
+        sentences = []
+        for name, cells in self.unread.items():
+            sentences.append(f"column {name!r} holds {cells.kinds}, but {_example(cells)}; taken as missing")
+        for name, cells in self.limits.items():
+            sentences.append(f"column {name!r} holds the limit {_example(cells)}; taken as the number")
+        for name, cells in self.converted.items():
+            sentences.append(f"column {name!r} holds {_example(cells)}; converted to {cells.kinds}")
+        return sentences
 
 
-def _sentence(name: str, holds: str, cells: Cells, taken: str) -> str:
-    return f"column {name!r} holds {holds} {_shown(cells)}; taken as {taken}"
-
-
-def _shown(cells: Cells) -> str:
-    """Return the value and the row of the first of some cells, and the number of the others."""
+def _example(cells: Cells) -> str:
+    """Return a phrase with the first cell and the number of the others."""
     others = f" and {cells.rows - 1:,} more rows" if cells.rows > 1 else ""
     return f"{cells.value!r} in row {cells.row:,} (from 0){others}"
 
 
 def _joined(earlier: Mapping[str, Cells], later: Mapping[str, Cells]) -> dict[str, Cells]:
-    """Return the cells of two blocks by column, of which the first one is shown."""
+    """Return the cells of two blocks by column, with the first cell of the earlier block."""
     joined = dict(earlier)
     for name, cells in later.items():
         first = joined.get(name)
@@ -128,17 +126,17 @@ def _joined(earlier: Mapping[str, Cells], later: Mapping[str, Cells]) -> dict[st
 
 
 View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]
-"""Kinds of features: magnitudes, indicators of levels, dates, of missing values, codes of many levels."""
+"""Kinds of features: numbers, indicators of levels, dates, indicators of missing values, codes of levels."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ColumnEncoding(Value):
-    """What was found out about a column on the training rows, and how its values become features.
+    """Encoding of the values of a column as features, fitted to the training rows.
 
     Attributes
     ----------
     name : str
-        Of the column.
+        Name of the column.
     """
 
     name: str
@@ -153,56 +151,61 @@ class ColumnEncoding(Value):
 
     @property
     def is_number(self) -> bool:
-        """Whether values are numbers, and not texts."""
+        """Whether values are numbers in the standard notation."""
         return False
 
     @property
     def gap_place(self) -> int | None:
-        """Position of the feature that says where values are missing; None where no training row had gaps."""
-        return next((place for place, (_, view) in enumerate(self.features) if view == "gaps"), None)
+        """Position of the indicator of missing values; None if the training rows had none."""
+        for position, (_, view) in enumerate(self.features):
+            if view == "gaps":
+                return position
+        return None
 
     @property
     def has_gaps(self) -> bool:
-        """Whether training rows had gaps."""
+        """Whether training rows had missing values."""
         return self.gap_place is not None
 
     @property
     @abstractmethod
     def assumed(self) -> str:
-        """How missing values are imputed, in a few words."""
+        """Short description of the imputed value."""
 
     @property
     def is_coded(self) -> bool:
-        """Whether levels are encoded by a code, alone or next to indicators."""
+        """Whether one of the features is a code of levels."""
         return any(view == "codes" for _, view in self.features)
 
     @abstractmethod
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return the same features with what fills gaps, and their units, from the values of some rows alone."""
+        """Return an encoding with the same features, with imputed value and scales fitted to other rows."""
 
     @abstractmethod
     def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
-        """Write the features of a column into `out`, shape (n, features), and take note of what was met.
+        """Write the features of a column into `out`, shape (n, features), and record unusual values.
 
         Raises
         ------
         ValueError
-            No value is of this kind, or a number is infinite.
+            No value is of the kind of the column, or a number is infinite.
         """
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        """Return whether each value is missing, or none of this kind, shape (n,)."""
+        """Return whether each value is missing or of the wrong kind, shape (n,)."""
         return column.gaps
 
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
-        """Return values that become some features, shape (n, features); missing values are imputed."""
+        """Return values with the given features, shape (n, features); missing values are imputed."""
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
-        """Return features as trees take them, which need no indicators: a gap is NaN, and a level a number."""
-        values = np.array(Z[:, :-1] if self.features[-1][1] == "gaps" else Z)
-        if values.shape[1] < Z.shape[1]:
-            values[Z[:, -1] > 0] = np.nan
+        """Return features for decision trees, without indicators: NaN for missing values, a number for a level."""
+        _, last_view = self.features[-1]
+        if last_view != "gaps":
+            return np.array(Z)
+        values = np.array(Z[:, :-1])
+        values[Z[:, -1] > 0] = np.nan
         return values
 
     @abstractmethod
@@ -210,39 +213,40 @@ class ColumnEncoding(Value):
         """Return the column type in a few words."""
 
     def _require_some(self, column: reading.Column, expected: str, missing: np.ndarray, report: EncodingReport) -> None:
-        """Raise ValueError if a column has values, and none of them is of this kind."""
+        """Raise ValueError if a column has values, but none of the expected kind."""
         present = ~column.gaps
         unread = missing & present
         if not unread.any() or unread.sum() < present.sum():
             return
         row = int(unread.argmax())
-        found = "lists, records or bytes"
-        if column.kind != "other":
-            value = str(column.values[row])[:40]
-            found = f"{column.kind} such as {value!r} in row {report.first + row:,} (the first is row 0)"
+        if column.kind == "other":
+            values = "lists, records or bytes"
+        else:
+            example = str(column.values[row])[:40]
+            values = f"{column.kind} such as {example!r} in row {report.first + row:,} (the first is row 0)"
         raise ValueError(
-            f"column {self.name!r} must hold {expected}, as the training rows did, got {found}; convert it."
+            f"column {self.name!r} must hold {expected}, as the training rows did, got {values}; convert it."
         )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberColumn(ColumnEncoding):
-    """A number, or the place of an ordered level, and whether it is missing.
+    """Encoding of numbers, or of ordered levels by their position.
 
     Attributes
     ----------
     fill : float
-        What replaces a missing value: the median of the training rows.
+        Imputed value: the median of the training rows.
     gaps : bool
-        Whether training rows had gaps, so that a feature says where.
+        Whether training rows had missing values, so that there is an indicator.
     low, spread : float
-        A feature is (number - low) / spread.
+        Scaling of the feature, (number - low) / spread.
     levels : tuple of str
-        Of an ordered category, from the lowest to the highest.
+        Levels of an ordered category, from the lowest to the highest.
     knots : tuple of float
-        Quantiles of the training rows, at even steps, where the scale is one of quantiles.
+        Quantiles of the training rows at even steps, for the scale "quantile".
     written : Written
-        How texts are read.
+        Decimal mark and unit of texts.
     """
 
     fill: float
@@ -267,7 +271,7 @@ class NumberColumn(ColumnEncoding):
         levels: tuple[str, ...] = (),
         written: Written = POINT,
     ) -> Self:
-        """Return the encoding of numbers of which some are there."""
+        """Return the encoding of numbers with at least one value."""
         gaps = numbers.gaps > 0
         if scale == "quantile" and not numbers.constant:
             return cls(name, numbers.fill, gaps, 0.0, 1.0, levels, numbers.knots(), written)
@@ -289,10 +293,12 @@ class NumberColumn(ColumnEncoding):
 
     @property
     def assumed(self) -> str:
-        return f"{self.levels[int(self.fill)] if self.levels else format(self.fill, '.6g')}, the median"
+        if self.levels:
+            return f"{self.levels[int(self.fill)]}, the median"
+        return f"{self.fill:.6g}, the median"
 
     def _magnitudes(self, column: reading.Column, report: EncodingReport) -> np.ndarray:
-        """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
+        """Return the numbers of a column, or the positions of its levels, with NaN for gaps and new levels."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
         numbers = column.read_numbers(self.written)
@@ -305,16 +311,23 @@ class NumberColumn(ColumnEncoding):
 
     def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
         numbers = self._magnitudes(column, report)
-        new = sum(one is not None and one not in self.levels for one in column.as_texts()) if self.levels else 0
         gaps = np.isnan(numbers)
         filled = np.where(gaps, self.fill, numbers)
-        out[:, 0] = _normal_ranks(filled, self.knots) if self.knots else (filled - self.low) / self.spread
+        if self.knots:
+            out[:, 0] = _normal_scores(filled, self.knots)
+        else:
+            out[:, 0] = (filled - self.low) / self.spread
         if self.gaps:
             out[:, 1] = gaps
-        report.add(self.name, int(gaps.sum()) - new, new)
+        n_new = 0
+        if self.levels:
+            n_new = sum(text is not None and text not in self.levels for text in column.as_texts())
+        report.add(self.name, int(gaps.sum()) - n_new, n_new)
 
     def lacks(self, column: reading.Column) -> np.ndarray:
-        return column.gaps if self.levels else np.isnan(column.read_numbers(self.written).values)
+        if self.levels:
+            return column.gaps
+        return np.isnan(column.read_numbers(self.written).values)
 
     @property
     def is_number(self) -> bool:
@@ -330,33 +343,40 @@ class NumberColumn(ColumnEncoding):
         if not self.levels:
             mark, unit = self.written
             return [f"{number:.12g} {unit}".replace(".", mark).strip() for number in numbers]
-        return [self.levels[place] for place in np.clip(np.round(numbers), 0, len(self.levels) - 1).astype(int)]
+        positions = np.clip(np.round(numbers), 0, len(self.levels) - 1).astype(int)
+        return [self.levels[position] for position in positions]
 
     def describe(self) -> str:
         if self.levels:
             return f"order of {len(self.levels)} levels"
-        how = [*(["decimal comma"] if self.written.mark == "," else []), *filter(None, [self.written.unit])]
-        return f"number ({', '.join(how)})" if how else "number"
+        details = []
+        if self.written.mark == ",":
+            details.append("decimal comma")
+        if self.written.unit:
+            details.append(self.written.unit)
+        if not details:
+            return "number"
+        return f"number ({', '.join(details)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CategoryColumn(ColumnEncoding):
-    """An indicator for each of the frequent levels, and a code that distinguishes all levels where there are many.
+    """Encoding of a category by indicators of frequent levels, and by a code of all levels if there are many.
 
-    A gap is a level of its own; a level that the training rows did not have is different from all.
+    A missing value is a level. A new level has no indicator.
 
     Attributes
     ----------
     levels : tuple of (str or None)
-        That have an indicator, the most frequent first; None for a gap.
+        Levels with an indicator, the most frequent first; None for missing values.
     many : bool
-        Whether there are more, so that a code distinguishes all levels.
+        Whether there are more levels, so that the last feature is a code.
     scales : tuple of float
-        What the indicator of each level is where it holds; zero for a level that no training row had.
+        Value of the indicator of each level; zero for a level without training rows.
     numeric : bool
-        Whether levels are numbers, so that texts of new rows are read as such.
+        Whether levels are numbers, so that texts of new rows are converted.
     width : int
-        Number of digits of codes with leading zeros, to which numbers of new rows are padded; zero for other levels.
+        Number of digits of codes with leading zeros, to which numbers of new rows are padded; otherwise zero.
     """
 
     levels: tuple[str | None, ...]
@@ -377,31 +397,32 @@ class CategoryColumn(ColumnEncoding):
     def of(cls, column: ColumnSummary, scale: Scale, most: int = MOST_LEVELS) -> Self:
         """Return the encoding of a column.
 
-        Of standard scale an indicator is the geometric mean of what makes the variances of all indicators add up to
-        one, and of what makes its own one: rare levels tell rows further apart, and count less than in units of their
-        own.
+        With standard scale, the scale of an indicator is the geometric mean of two scales. One gives all indicators a
+        total variance of one; the other gives each a variance of one.
         """
         counts = column.counts()
-        frequent = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
-        many = len(frequent) > most
-        levels = tuple(frequent[: max(0, most - 1)] if many else frequent)
+        by_frequency = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
+        many = len(by_frequency) > most
+        if many:
+            by_frequency = by_frequency[: max(0, most - 1)]
+        levels = tuple(by_frequency)
         scales = indicator_scales(counts, column.n, levels, scale)
         is_numeric = column.kind == "number" and not column.has_codes
         return cls(column.name, levels, many, scales, is_numeric, column.padded_width)
 
     def learned_on(self, column: reading.Column, scale: Scale) -> Self:
-        """Return the same features in units of some rows; the indicator of a level that none of them has is zero."""
+        """Return an encoding with the same levels and scales fitted to other rows; zero for levels without rows."""
         texts = self._texts(column).tolist()
         return replace(self, scales=indicator_scales(Counter(texts), len(texts), self.levels, scale))
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
-        found: list[tuple[str, View]] = []
+        features: list[tuple[str, View]] = []
         for level in self.levels:
-            found.append((f"{self.name}={'missing' if level is None else level}", "categories"))
+            features.append((f"{self.name}={'missing' if level is None else level}", "categories"))
         if self.many:
-            found.append((f"{self.name} code", "codes"))
-        return tuple(found)
+            features.append((f"{self.name} code", "codes"))
+        return tuple(features)
 
     @property
     def gap_place(self) -> int | None:
@@ -413,50 +434,70 @@ class CategoryColumn(ColumnEncoding):
 
     def encode(self, column: reading.Column, out: np.ndarray, report: EncodingReport) -> None:
         texts = self._texts(column)
-        place = {level: j for j, level in enumerate(self.levels)}
-        places = np.array([place.get(level, -1) for level in texts], dtype=np.intp)
+        position_of_level = {level: j for j, level in enumerate(self.levels)}
+        positions = np.array([position_of_level.get(level, -1) for level in texts], dtype=np.intp)
         out[:] = 0.0
-        held = np.flatnonzero(places >= 0)
-        out[held, places[held]] = np.asarray(self.scales)[places[held]]
+        rows = np.flatnonzero(positions >= 0)
+        out[rows, positions[rows]] = np.asarray(self.scales)[positions[rows]]
         if self.many:
             out[:, -1] = reading.codes_of(texts)
-        gaps = sum(level is None for level in texts)
-        new = 0 if self.many else int((places < 0).sum()) - (0 if None in place else gaps)
-        report.add(self.name, gaps, new)
+        n_gaps = sum(level is None for level in texts)
+        n_new = 0
+        if not self.many:
+            n_new = int((positions < 0).sum())
+            if None not in position_of_level:
+                n_new -= n_gaps
+        report.add(self.name, n_gaps, n_new)
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         if self.many:
             return Z
-        held = Z.max(axis=1, initial=0.0) > 0
-        return np.where(held, Z.argmax(axis=1), np.nan)[:, None]
+        has_level = Z.max(axis=1, initial=0.0) > 0
+        return np.where(has_level, Z.argmax(axis=1), np.nan)[:, None]
 
     @property
     def is_number(self) -> bool:
         return self.numeric
 
     def decode(self, Z: np.ndarray) -> list[Any]:
-        levels = [level for level in self.levels if level is not None] or ["other"]
-        held = [level for level in self.levels if level is not None]
-        places = Z[:, [self.levels.index(level) for level in held]].argmax(axis=1) if held else np.zeros(len(Z), int)
-        return [float(levels[place]) if self.numeric and held else levels[place] for place in places]
+        levels: list[Any] = []
+        positions = []
+        for position, level in enumerate(self.levels):
+            if level is not None:
+                levels.append(float(level) if self.numeric else level)
+                positions.append(position)
+        if not levels:
+            return ["other"] * len(Z)
+        return [levels[j] for j in Z[:, positions].argmax(axis=1)]
 
     def _texts(self, column: reading.Column) -> np.ndarray:
+        """Return the values as levels, in the notation of the training rows."""
         texts = column.as_levels()
-        if not self.numeric and column.kind == "number":  # other programs read 007 as a number
-            texts = np.array([text if text is None else text.zfill(self.width) for text in texts], dtype=object)
-            written = {str(int(level)): level for level in self.levels if level is not None and level.isdecimal()}
-            return np.array([text if text in self.levels else written.get(text, text) for text in texts], dtype=object)
-        if not self.numeric or column.kind != "text":
-            return texts
-        numbers = column.read_numbers(POINT).values
-        return np.where(
-            np.isnan(numbers) | (np.abs(numbers) > reading.LARGEST), texts, reading.as_texts(numbers.tolist())
-        )
+        if self.numeric and column.kind == "text":
+            numbers = column.read_numbers(POINT).values
+            keeps_text = np.isnan(numbers) | (np.abs(numbers) > reading.LARGEST)
+            return np.where(keeps_text, texts, reading.as_texts(numbers.tolist()))
+        if not self.numeric and column.kind == "number":
+            return self._with_leading_zeros(texts)
+        return texts
+
+    def _with_leading_zeros(self, texts: np.ndarray) -> np.ndarray:
+        """Return numbers as codes, as other programs read codes such as 007 as numbers."""
+        levels_by_number = {str(int(level)): level for level in self.levels if level is not None and level.isdecimal()}
+        codes = []
+        for text in texts:
+            code = text if text is None else text.zfill(self.width)
+            if code not in self.levels:
+                code = levels_by_number.get(code, code)
+            codes.append(code)
+        return np.array(codes, dtype=object)
 
     def describe(self) -> str:
         if not self.levels:
             return "code of a category"
-        return f"category of {len(self.levels)}{' and more' if self.many else ''} levels"
+        if self.many:
+            return f"category of {len(self.levels)} and more levels"
+        return f"category of {len(self.levels)} levels"
 
 
 def require_scaling(column: NumberColumn | DateColumn) -> None:
@@ -469,67 +510,73 @@ def require_scaling(column: NumberColumn | DateColumn) -> None:
 
 
 def gap_feature(name: str, gaps: bool) -> tuple[tuple[str, View], ...]:
-    """Return the feature that says where values are missing, if some are."""
-    return ((f"{name} missing", "gaps"),) if gaps else ()
+    """Return the indicator of missing values, if there are some."""
+    if not gaps:
+        return ()
+    return ((f"{name} missing", "gaps"),)
 
 
 def indicator_scales(
     counts: Mapping[str | None, int], n: int, levels: Sequence[str | None], scale: Scale
 ) -> tuple[float, ...]:
-    """Return what the indicator of each level is where it holds, from how many of n rows have a level."""
-    held = np.array([counts.get(level, 0) for level in levels])
-    variances = held / n * (1.0 - held / n)
+    """Return the value of the indicator of each level, from the number of rows of each level among n rows."""
+    rows = np.array([counts.get(level, 0) for level in levels])
+    variances = rows / n * (1.0 - rows / n)
     scales = np.ones(len(levels))
     if scale in ("standard", "quantile") and variances.sum() > 0:
         scales = (variances.sum() * np.maximum(variances, 1.0 / n**2)) ** -0.25
-    return tuple(np.where(held > 0, scales, 0.0).tolist())
+    return tuple(np.where(rows > 0, scales, 0.0).tolist())
 
 
 def places_of(texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]) -> np.ndarray:
-    """Return where each text stands among some levels, NaN for gaps and for others."""
-    place = {level: float(i) for i, level in enumerate(levels)}
-    return np.array([np.nan if one is None else place.get(one, np.nan) for one in texts], dtype=np.float64)
+    """Return the position of each text among the levels, NaN for missing values and other texts."""
+    positions: dict[str | None, float] = {level: float(i) for i, level in enumerate(levels)}
+    return np.array([positions.get(text, np.nan) for text in texts], dtype=np.float64)
 
 
 def require_no_infinity(name: str, infinite: int, n: int, first: int | None = None) -> None:
     """Raise ValueError if some of n numbers are infinite, the first of them in row `first`."""
-    if infinite:
-        where = "" if first is None else f", at first in row {first} (the first is row 0)"
-        raise ValueError(
-            f"column {name!r} must hold finite numbers or gaps, got infinity in {infinite} of {n} rows{where}; "
-            "correct these, or leave them empty."
-        )
+    if not infinite:
+        return
+    where = "" if first is None else f", at first in row {first} (the first is row 0)"
+    raise ValueError(
+        f"column {name!r} must hold finite numbers or gaps, got infinity in {infinite} of {n} rows{where}; "
+        "correct these, or leave them empty."
+    )
 
 
-def _normal_ranks(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
-    """Return the quantiles of a normal distribution at the ranks of values among the knots, ties in the middle."""
-    shares, held = np.linspace(0.0, 1.0, len(knots)), np.asarray(knots)
-    rank = 0.5 * (np.interp(values, held, shares) + 1.0 - np.interp(-values, -held[::-1], shares))
+def _normal_scores(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
+    """Return the normal scores of values by their ranks among the knots, with the mean rank for ties."""
+    ranks = np.linspace(0.0, 1.0, len(knots))
+    quantiles = np.asarray(knots)
+    share_up_to = np.interp(values, quantiles, ranks)
+    share_from = np.interp(-values, -quantiles[::-1], ranks)
+    mean_rank = 0.5 * (share_up_to + 1.0 - share_from)
     edge = 0.5 / len(knots)
-    return np.asarray(ndtri(np.clip(rank, edge, 1.0 - edge)))
+    return np.asarray(ndtri(np.clip(mean_rank, edge, 1.0 - edge)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DateColumn(ColumnEncoding):
-    """A moment in time: the time itself, sine and cosine of year and day, and indicators of month and weekday.
+    """Encoding of dates by the time, sine and cosine of year and day, and indicators of month and weekday.
 
-    The time itself is in UTC. Hour, weekday, month and the day of the year are those of the column's time zone, or of
-    the offset of each text. Features that do not vary on the training rows are left out.
+    The time is in UTC. Hour, weekday, month and day of the year are in the time zone of the column, or with the offset
+    of each text. Features that are constant on the training rows are omitted.
 
     Attributes
     ----------
     fill : float
-        What replaces a missing value, the median of the training rows; in days since 1970.
+        Imputed value: the median of the training rows, in days since 1970.
     gaps : bool
-        Whether training rows had gaps, so that a feature says where.
+        Whether training rows had missing values, so that there is an indicator.
     low, spread : float
-        The first feature is (days - low) / spread.
+        Scaling of the first feature, (days - low) / spread.
     cycles : tuple of {"year", "month", "weekday", "day"}
-        Of "month" and "weekday" there is an indicator a level, of the others sine and cosine.
+        Encoded cycles: "month" and "weekday" by one indicator per level, the others by sine and cosine.
     first : {"year", "day", "month", "time"}
-        What texts begin with; those with the year first are read in any case. Or "time" of times of day alone.
+        First part of texts; those with the year first are always read. "time" for times of day.
     scaled : bool
-        Whether indicators are in the units of those of categories, whose variances are comparable with one.
+        Whether indicators have the scales of categories.
     zone : str
         Time zone of the training rows, to which new rows are converted; empty if the column has none.
     """
@@ -560,10 +607,15 @@ class DateColumn(ColumnEncoding):
         first: dates.First = "year",
         zone: str = "",
     ) -> Self:
-        """Return the encoding of days since 1970, in UTC and in the column's time zone; texts begin with `first`."""
-        spans = {cycle: np.ptp(place_in(local_days.points)) for cycle, place_in in dates.CYCLES.items()}
-        varying = {cycle for cycle, span in spans.items() if span > (0.25 if cycle == "year" else 1e-6)}
-        varying |= {name for name, (cycle, *_) in dates.CALENDAR.items() if cycle in varying}
+        """Return the encoding of days since 1970, in UTC and in the time zone of the column."""
+        varying = set()
+        for cycle, phase_of in dates.CYCLES.items():
+            smallest_span = 0.25 if cycle == "year" else 1e-6
+            if np.ptp(phase_of(local_days.points)) > smallest_span:
+                varying.add(cycle)
+        for indicated, (cycle, *_) in dates.CALENDAR.items():
+            if cycle in varying:
+                varying.add(indicated)
         low, spread = days.scaling("standard" if scale == "quantile" else scale)
         return cls(
             name=name,
@@ -581,19 +633,22 @@ class DateColumn(ColumnEncoding):
         days, local_days = self._days(column, EncodingReport())
         if np.isnan(days).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
-        summaries = NumberSummary.of(days), NumberSummary.of(local_days)
-        learned = type(self).of(self.name, *summaries, scale, self.first, self.zone)
+        learned = type(self).of(
+            self.name, NumberSummary.of(days), NumberSummary.of(local_days), scale, self.first, self.zone
+        )
         return replace(learned, gaps=self.gaps, cycles=self.cycles, scaled=self.scaled)
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
-        parts = [self.name]
+        features: list[tuple[str, View]] = [(self.name, "dates")]
         for cycle in self.cycles:
             if cycle in dates.CALENDAR:
-                parts += [f"{self.name}={level}" for level in dates.CALENDAR[cycle][1]]
+                _, levels, _ = dates.CALENDAR[cycle]
+                features += [(f"{self.name}={level}", "dates") for level in levels]
             else:
-                parts += [f"{self.name} {wave} of {cycle}" for wave in ("sine", "cosine")]
-        return (*((part, "dates") for part in parts), *gap_feature(self.name, self.gaps))
+                features.append((f"{self.name} sine of {cycle}", "dates"))
+                features.append((f"{self.name} cosine of {cycle}", "dates"))
+        return (*features, *gap_feature(self.name, self.gaps))
 
     @property
     def assumed(self) -> str:
@@ -609,8 +664,9 @@ class DateColumn(ColumnEncoding):
             if cycle in dates.CALENDAR:
                 _, levels, level_of = dates.CALENDAR[cycle]
                 out[:, columns] = 0.0
-                even: dict[str | None, int] = dict.fromkeys(levels, 1)  # as the calendar has them
-                scale = indicator_scales(even, len(levels), levels, "standard" if self.scaled else "none")[0]
+                equal_counts: dict[str | None, int] = dict.fromkeys(levels, 1)
+                kind_of_scale: Scale = "standard" if self.scaled else "none"
+                scale, *_ = indicator_scales(equal_counts, len(levels), levels, kind_of_scale)
                 out[np.arange(len(days)), columns.start + level_of(local_days)] = scale
             else:
                 angle = 2.0 * np.pi * dates.CYCLES[cycle](local_days)
@@ -622,25 +678,33 @@ class DateColumn(ColumnEncoding):
     @property
     def _columns(self) -> dict[str, slice]:
         """Positions of the features of each cycle."""
-        found, start = dict[str, slice](), 1
+        columns: dict[str, slice] = {}
+        start = 1
         for cycle in self.cycles:
-            found[cycle] = slice(start, start + (len(dates.CALENDAR[cycle][1]) if cycle in dates.CALENDAR else 2))
-            start = found[cycle].stop
-        return found
+            width = 2
+            if cycle in dates.CALENDAR:
+                _, levels, _ = dates.CALENDAR[cycle]
+                width = len(levels)
+            columns[cycle] = slice(start, start + width)
+            start += width
+        return columns
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
-        """Return features as trees take them: month and weekday as one number each."""
+        """Return features for decision trees, with month and weekday as one number each."""
         parts = [Z[:, :1]]
         for cycle, columns in self._columns.items():
-            of = Z[:, columns]
-            parts.append(of.argmax(axis=1)[:, None].astype(np.float64) if cycle in dates.CALENDAR else of)
+            if cycle in dates.CALENDAR:
+                level = Z[:, columns].argmax(axis=1)
+                parts.append(level[:, None].astype(np.float64))
+            else:
+                parts.append(Z[:, columns])
         values = np.hstack(parts)
         if self.gaps:
             values[Z[:, -1] > 0] = np.nan
         return values
 
     def _days(self, column: reading.Column, report: EncodingReport) -> tuple[np.ndarray, np.ndarray]:
-        """Return the moments of a column as days since 1970, NaN for gaps: in UTC, and in the column's time zone."""
+        """Return the dates as days since 1970, in UTC and in the time zone of the column, with NaN for gaps."""
         moments = column.read_dates(self.first).in_zone(self.zone)
         expected = {"year": "dates", "time": "times of day"}.get(self.first, f"dates with the {self.first} first")
         missing = np.isnat(moments.instants)

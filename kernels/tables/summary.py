@@ -1,8 +1,7 @@
-"""What is known of the columns of a table: a summary of each block of rows, and these add up.
+"""Summaries of the columns of a table, which can be added over blocks of rows.
 
-The summary of a table in memory is that of one block. Of few rows, or few different values, all numbers are kept with
-their counts, and what follows from them is the same bit for bit however rows are divided into blocks. Of more, each
-block keeps quantiles.
+With few rows or few distinct values, a summary keeps all numbers with their counts. Its statistics then do not depend
+on the division into blocks. Otherwise, each block keeps quantiles.
 """
 
 from __future__ import annotations
@@ -22,101 +21,107 @@ from .quantities import COMMA, POINT, Written
 from .units import Conversion, canonical_unit, conversion_between, is_unit
 
 Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
-"""Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
+"""Scaling of numbers: none, to [0, 1], to a largest absolute value of 1, to unit variance, or to normal scores."""
 
 KNOTS = 101
-"""Quantiles that a scale of quantiles is made of."""
+"""Number of quantiles for the scale "quantile"."""
 
 POINTS = 128
-"""Numbers of a block that tell of its quantiles, where not all are kept."""
+"""Number of quantiles of a block that does not keep all numbers."""
 
 MOST_EXACT = 1 << 17
-"""Rows of a table in blocks up to which all numbers and texts are kept."""
+"""Largest number of rows of a table in blocks for which all numbers and texts are kept."""
 
 MOST_COUNTED = 4096
-"""Levels of a block of which all are counted."""
+"""Largest number of distinct texts of a block that are all counted."""
 
 KEPT = 1024
-"""Levels of a block that is counted no further: the most frequent ones."""
+"""Number of texts that a block with more distinct texts keeps, the most frequent ones."""
 
 MOST_HELD = 65_536
-"""Levels, or quantiles, of several blocks, of which half as many are held if there are more."""
+"""Largest number of texts or quantiles of several blocks; with more, half as many are kept."""
 
 SMALLEST = 4096
-"""Hash codes kept to estimate the number of distinct values."""
+"""Number of hash codes that are kept to estimate the number of distinct values."""
 
 NEARLY_ALL = 0.95
-"""Share of the values that must be numbers, or dates, for the column to hold these; the others are missing then."""
+"""Smallest share of numbers, or dates, in a column of numbers or dates; other values are then missing."""
 
 FEW_VALUES = 10
-"""Values up to which all must be numbers, or dates."""
+"""Number of values up to which all must be numbers, or dates."""
 
 MOSTLY = 0.7
-"""The same share where the others are one or two texts, such as "unknown", among many different numbers."""
+"""Smallest share of numbers if there are many and the other values are one or two texts, such as "unknown"."""
 
 MANY_NUMBERS = 20
-"""Different numbers that are many there."""
+"""Number of distinct numbers for this smaller share."""
 
 REPEATED = 0.05
-"""Share of the rows from which on a text is repeated, as placeholders are."""
+"""Smallest share of the rows of a repeated text, such as a placeholder."""
 
 LEAST_REPEATED = 3
-"""Least number of rows of such a text."""
+"""Smallest number of rows of such a text."""
 
 
 def pooled(
     n: int, mean: float, squares: float, other_n: int, other_mean: float, other_squares: float
 ) -> tuple[int, float, float]:
-    """Return number, mean and sum of squared differences from it, of two sets of numbers together."""
-    both, apart = n + other_n, other_mean - mean
-    share = other_n / max(both, 1)
-    return both, mean + apart * share, squares + other_squares + apart * apart * (n * share)
+    """Return number, mean and sum of squared deviations of the union of two sets of numbers."""
+    total = n + other_n
+    difference = other_mean - mean
+    share = other_n / max(total, 1)
+    pooled_squares = squares + other_squares + difference * difference * (n * share)
+    return total, mean + difference * share, pooled_squares
 
 
 def smallest(codes: np.ndarray) -> np.ndarray:
-    """Return the smallest different codes, ascending, by which `different` values are counted; two sets join."""
+    """Return the smallest distinct hash codes, ascending."""
     return np.unique(codes)[:SMALLEST]
 
 
 def different(codes: np.ndarray) -> int:
-    """Return how many values have these smallest codes, which are even in [0, 1); of very many to about 2 %."""
+    """Return the number of distinct values, estimated to about 2 % from the smallest of their codes in [0, 1)."""
     if len(codes) < SMALLEST:
         return len(codes)
     return round((SMALLEST - 1) / max(float(codes[-1]), 2.0**-53))
 
 
 def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarray:
-    """Return a number in [0, 1) for each number, by its bits (the finalizer of SplitMix64), or by its digits."""
+    """Return a hash code in [0, 1) of each number, from its bits (by the finalizer of SplitMix64) or its digits."""
     bits = np.ascontiguousarray(values + 0.0).view(np.uint64)  # -0 is 0
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     codes = np.asarray(((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) / 2.0**53)
-    if texts is not None and (large := np.abs(values) > reading.LARGEST).any():
-        codes[large] = reading.codes_of(texts[large])
+    if texts is None:
+        return codes
+    is_large = np.abs(values) > reading.LARGEST
+    if is_large.any():
+        codes[is_large] = reading.codes_of(texts[is_large])
     return codes
 
 
 @dataclass(frozen=True)
 class NumberSummary:
-    """What is known of numbers of which blocks were looked at; two add up.
+    """Summary of numbers; summaries of blocks can be added.
 
     Attributes
     ----------
     n : int
-        How many rows there are, of which some may lack a number.
+        Number of rows, including those without a number.
     finite : int
-        How many numbers are finite.
+        Number of finite numbers.
     low, high, mean, squares : float
-        Of these: extremes, mean, and sum of squared differences from it.
+        Smallest and largest finite number, mean, and sum of squared deviations.
     infinite : int
+        Number of infinite numbers.
     points, weights : ndarray
-        Numbers that represent all, and how many each represents.
+        Representative numbers, ascending, and the number of values that each represents.
     exact : bool
-        Whether they are all numbers, with their counts.
+        Whether the points are all distinct numbers.
     whole : bool
-        Whether all are whole.
+        Whether all numbers are integers.
     codes : ndarray
-        The `smallest` ones of whole numbers.
+        The `smallest` hash codes, if all numbers are integers.
     """
 
     n: int
@@ -140,27 +145,52 @@ class NumberSummary:
         all_kept: bool = True,
         texts: np.ndarray | None = None,
     ) -> Self:
-        """Return the summary of numbers, NaN for missing ones, each of which occurs once, or as often as `counts` say.
+        """Return the summary of numbers, with NaN for missing values.
 
-        Quantiles alone are kept of more than `POINTS` different ones unless `all_kept`. `texts` have all their digits.
+        Parameters
+        ----------
+        values : ndarray of shape (n,)
+            Numbers. Not modified.
+        counts : ndarray of int of shape (n,), optional
+            Number of occurrences of each value; by default one.
+        all_kept : bool, default True
+            Whether to keep all distinct numbers, also if there are more than `POINTS`.
+        texts : ndarray of shape (n,), optional
+            Texts with all digits of integers that float64 does not represent.
         """
-        counts = np.ones(len(values), dtype=np.intp) if counts is None else counts
-        there = np.isfinite(values)
-        held, times = values[there], counts[there]
-        points, weights = _counted(held, times)
-        whole = bool((held == np.round(held)).all())
-        codes = _codes_of_numbers(held, None if texts is None else texts[there]) if whole else np.empty(0)
+        if counts is None:
+            counts = np.ones(len(values), dtype=np.intp)
+        is_finite = np.isfinite(values)
+        numbers = values[is_finite]
+        number_counts = counts[is_finite]
+        finite = int(number_counts.sum())
+        points, weights = _counted(numbers, number_counts)
         exact = all_kept or len(points) <= POINTS
         if not exact:
-            points, weights = _fewer(points, weights, POINTS)
-        n, finite, infinite = (int(of.sum()) for of in (counts, times, counts[np.isinf(values)]))
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers as large as 1e200, which no scale takes
-            mean = times @ held / max(finite, 1)
-            apart = held - mean
-            squares = float(times @ apart**2)
-            mean = float(mean + times @ apart / max(finite, 1))  # of one far from zero, what the first sum has lost
-        low, high = float(held.min(initial=np.inf)), float(held.max(initial=-np.inf))
-        return cls(n, finite, low, high, mean, squares, infinite, points, weights, exact, whole, smallest(codes))
+            points, weights = _quantiles(points, weights, POINTS)
+        whole = bool((numbers == np.round(numbers)).all())
+        codes = np.empty(0)
+        if whole:
+            codes = _codes_of_numbers(numbers, None if texts is None else texts[is_finite])
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of very large numbers, which cannot be scaled
+            mean = number_counts @ numbers / max(finite, 1)
+            deviations = numbers - mean
+            squares = float(number_counts @ deviations**2)
+            mean = float(mean + number_counts @ deviations / max(finite, 1))  # corrects rounding errors
+        return cls(
+            n=int(counts.sum()),
+            finite=finite,
+            low=float(numbers.min(initial=np.inf)),
+            high=float(numbers.max(initial=-np.inf)),
+            mean=mean,
+            squares=squares,
+            infinite=int(counts[np.isinf(values)].sum()),
+            points=points,
+            weights=weights,
+            exact=exact,
+            whole=whole,
+            codes=smallest(codes),
+        )
 
     def __add__(self, other: NumberSummary) -> NumberSummary:
         points, weights = _counted(
@@ -168,151 +198,187 @@ class NumberSummary:
         )
         exact = self.exact and other.exact and len(points) <= MOST_EXACT
         if not exact and len(points) > MOST_HELD:
-            points, weights = _fewer(points, weights, MOST_HELD // 2)
-        low, high = min(self.low, other.low), max(self.high, other.high)
-        moments = pooled(self.finite, self.mean, self.squares, other.finite, other.mean, other.squares)
-        n, infinite, whole = self.n + other.n, self.infinite + other.infinite, self.whole and other.whole
-        codes, (finite, mean, squares) = smallest(np.append(self.codes, other.codes)), moments
-        return NumberSummary(n, finite, low, high, mean, squares, infinite, points, weights, exact, whole, codes)
+            points, weights = _quantiles(points, weights, MOST_HELD // 2)
+        finite, mean, squares = pooled(self.finite, self.mean, self.squares, other.finite, other.mean, other.squares)
+        return NumberSummary(
+            n=self.n + other.n,
+            finite=finite,
+            low=min(self.low, other.low),
+            high=max(self.high, other.high),
+            mean=mean,
+            squares=squares,
+            infinite=self.infinite + other.infinite,
+            points=points,
+            weights=weights,
+            exact=exact,
+            whole=self.whole and other.whole,
+            codes=smallest(np.append(self.codes, other.codes)),
+        )
 
     def converted(self, conversion: Conversion) -> NumberSummary:
-        """Return the summary of the same numbers in another unit."""
+        """Return the summary of the numbers converted to another unit."""
         factor, offset = conversion
         if factor == 1.0 and offset == 0.0:
             return self
-        values, weights = self.points * factor + offset, self.weights
+        points = self.points * factor + offset
+        weights = self.weights
         if factor < 0:
-            values, weights = values[::-1], weights[::-1]
-        ends = sorted(end * factor + offset for end in (self.low, self.high))
-        is_whole = bool(self.exact and (values == np.round(values)).all())
+            points = points[::-1]
+            weights = weights[::-1]
+        low, high = sorted(end * factor + offset for end in (self.low, self.high))
+        is_whole = bool(self.exact and (points == np.round(points)).all())
         return replace(
             self,
-            low=ends[0],
-            high=ends[1],
+            low=low,
+            high=high,
             mean=self.mean * factor + offset,
             squares=self.squares * factor**2,
-            points=values,
+            points=points,
             weights=weights,
             whole=is_whole,
-            codes=smallest(_codes_of_numbers(values, None)) if is_whole else np.empty(0),
+            codes=smallest(_codes_of_numbers(points, None)) if is_whole else np.empty(0),
         )
 
     @property
     def held(self) -> int:
-        """How many numbers there are."""
+        """Number of values, finite or infinite."""
         return self.finite + self.infinite
 
     @property
     def gaps(self) -> int:
-        """How many rows lack one."""
+        """Number of rows without a value."""
         return self.n - self.held
 
     @property
     def constant(self) -> bool:
-        """Whether all that are there are equal."""
+        """Whether all values are equal."""
         return self.low == self.high
 
     @property
     def different(self) -> float:
-        """Share of whole numbers that are different; zero where some are not whole."""
-        known = self.exact and max(abs(self.low), abs(self.high)) <= reading.LARGEST
-        return (len(self.points) if known else different(self.codes)) / max(1, self.held) if self.whole else 0.0
+        """Share of distinct values if all are integers; zero otherwise."""
+        if not self.whole:
+            return 0.0
+        points_are_distinct = self.exact and max(abs(self.low), abs(self.high)) <= reading.LARGEST
+        n_distinct = len(self.points) if points_are_distinct else different(self.codes)
+        return n_distinct / max(1, self.held)
 
     @property
     def fill(self) -> float:
-        """Their median, which replaces a missing value; where not all are kept, close to it."""
-        n, ends = self.finite, np.cumsum(self.weights)
+        """Median, which replaces missing values; approximate if not all numbers are kept."""
+        n = self.finite
+        ends = np.cumsum(self.weights)
         middle = np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")
         return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
 
     def scaling(self, scale: Scale) -> tuple[float, float]:
-        """Return what to subtract from them, gaps filled, and then to divide them by; by one where all are equal."""
+        """Return the number to subtract and the divisor, with missing values filled; the divisor of constants is 1."""
         if scale == "none":
             return 0.0, 1.0
         largest = max(abs(self.low), abs(self.high))
         if scale == "max":
             return 0.0, largest or 1.0
         with np.errstate(over="ignore", invalid="ignore"):
-            first, spread = self._moments if scale == "standard" else (self.low, self.high - self.low)
-        return first, spread if spread > 1e-12 * largest else 1.0
+            if scale == "standard":
+                low, spread = self._moments
+            else:
+                low = self.low
+                spread = self.high - self.low
+        if not spread > 1e-12 * largest:
+            return low, 1.0
+        return low, spread
 
     @property
     def _moments(self) -> tuple[float, float]:
-        """Mean and standard deviation with the gaps filled."""
-        if self.exact:  # in an order that does not depend on that of the rows
-            values, weights = np.append(self.points, self.fill), np.append(self.weights, self.gaps)
+        """Mean and standard deviation with missing values filled."""
+        if self.exact:  # the order of the points does not depend on that of the rows
+            values = np.append(self.points, self.fill)
+            weights = np.append(self.weights, self.gaps)
             mean = float((weights * values).sum() / self.n)
             return mean, float(np.sqrt((weights * (values - mean) ** 2).sum() / self.n))
         n, mean, squares = pooled(self.finite, self.mean, self.squares, self.gaps, self.fill, 0.0)
         return mean, float(np.sqrt(squares / n))
 
     def knots(self) -> tuple[float, ...]:
-        """Return their quantiles at `KNOTS` even steps, those between the extremes to what the points tell."""
+        """Return `KNOTS` quantiles at even steps, interpolated between the points if not all numbers are kept."""
         if self.exact:
             values = np.repeat(self.points, self.weights.astype(np.intp))
             return tuple(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)).tolist())
         ends = np.cumsum(self.weights)
-        half = 0.5 * self.weights.min()  # of a single point
-        within = np.stack([ends - self.weights + half, ends - half], axis=1).ravel()  # more of a value is level
-        ranks, values = np.r_[0.5, within, ends[-1] - 0.5], np.r_[self.low, np.repeat(self.points, 2), self.high]
+        half = 0.5 * self.weights.min()
+        # Each point has a first and a last rank, between which the quantile is constant.
+        point_ranks = np.stack([ends - self.weights + half, ends - half], axis=1).ravel()
+        ranks = np.r_[0.5, point_ranks, ends[-1] - 0.5]
+        values = np.r_[self.low, np.repeat(self.points, 2), self.high]
         return tuple(np.interp(np.linspace(0.5, ends[-1] - 0.5, KNOTS), ranks, values).tolist())
 
 
 def _counted(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different values, ascending, and the sum of the weights of each."""
-    even = len(weights) > 0 and weights[0] == 1 and (weights == 1).all()
-    order = None if even else np.argsort(values, kind="stable")
-    ascending = np.sort(values) if order is None else values[order]
-    first = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: len(values)])
-    if order is None:
+    """Return the distinct values, ascending, and the sum of the weights of each."""
+    if len(weights) and weights[0] == 1 and (weights == 1).all():  # needs no permutation
+        ascending = np.sort(values)
+        first = _first_of_equals(ascending)
         return ascending[first] + 0.0, np.diff(np.append(first, len(values))).astype(np.float64)
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    first = _first_of_equals(ascending)
     return ascending[first] + 0.0, np.add.reduceat(weights[order], first).astype(np.float64)
 
 
-def _fewer(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return n quantiles of points, ascending, at even steps, and what each represents: all of them the same."""
+def _first_of_equals(ascending: np.ndarray) -> np.ndarray:
+    """Return the first position of each distinct value."""
+    return np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)])
+
+
+def _quantiles(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return n quantiles of ascending points at even steps, and their equal weights."""
     ends = np.cumsum(weights)
-    even = (np.arange(n) + 0.5) / n * ends[-1]
-    return points[np.searchsorted(ends, even)], np.full(n, ends[-1] / n)
+    ranks = (np.arange(n) + 0.5) / n * ends[-1]
+    return points[np.searchsorted(ends, ranks)], np.full(n, ends[-1] / n)
 
 
-def added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return summaries by name, added up where both hold the name: of the columns of two blocks, those of both."""
-    return {**one, **{key: one[key] + value if key in one else value for key, value in other.items()}}
+def added(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the union of two mappings of summaries, with the sum for keys of both."""
+    total = dict(first)
+    for key, summary in second.items():
+        total[key] = first[key] + summary if key in first else summary
+    return total
 
 
 def _dates_of_digits(numbers: np.ndarray, counts: np.ndarray | None, all_kept: bool) -> dict[First, NumberSummary]:
-    """Return the summary of numbers such as 20241231 as dates, whatever these begin with; nothing if one is no date."""
+    """Return the summary of numbers such as 20241231 as dates in any order, or {} if a number is no date."""
     days = dates.days_of_digits(numbers)
-    return {} if days is None else dict.fromkeys(FIRSTS[:3], NumberSummary.of(days, counts, all_kept))
+    if days is None:
+        return {}
+    return dict.fromkeys(FIRSTS[:3], NumberSummary.of(days, counts, all_kept))
 
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """Summary of the blocks of a column that were read; two add up.
+    """Summary of a column; summaries of blocks can be added.
 
     Attributes
     ----------
     name, kind, levels, is_category, zone
-        As of `Column`.
+        As in `Column`.
     n, gaps : int
         Number of rows, and of rows without a value.
     example : str or None
-        The beginning of one of its values.
+        First characters of one of its values.
     texts : mapping of str to int
-        Number of rows of each level, as a text; of very many, the most frequent.
+        Number of rows of each text, or of the most frequent texts.
     counted : bool
-        Whether these are all levels, and their counts exact.
+        Whether `texts` holds all texts, with exact counts.
     codes : ndarray
-        The `smallest` codes of texts.
+        The `smallest` hash codes of the texts.
     words : int
-        Spaces in all texts.
+        Number of spaces in all texts.
     day_places : frozenset of str
         Position of the day in dates of two numbers and a year.
     numbers : mapping of Written to NumberSummary
-        Of the values that are numbers with this unit next to them.
+        Summary of the values that are numbers, by decimal mark and unit.
     limits : int
-        Number of limits of detection among these.
+        Number of detection limits among these.
     padded : int
         Number of rows with an integer that has leading zeros.
     widths : frozenset of int
@@ -320,11 +386,11 @@ class ColumnSummary:
     several : int
         Number of rows with several numbers in one cell.
     dates : mapping of str to NumberSummary
-        By the first part of dates, of the values that are such dates, in days since 1970 in UTC.
+        Summary of the values that are dates in days since 1970, UTC, by the first part of the dates.
     local_dates : mapping of str to NumberSummary
         The same in the time zone of each row.
     has_codes : bool
-        Whether there are whole numbers of more digits than float64 keeps.
+        Whether some integers have more digits than float64 represents.
     """
 
     name: str
@@ -351,7 +417,7 @@ class ColumnSummary:
 
     @classmethod
     def of(cls, column: reading.Column, as_levels: bool = False, all_kept: bool = True) -> ColumnSummary:
-        """Return the summary of a block of rows; with `as_levels` numbers are levels of a category, and counted."""
+        """Return the summary of a block of rows; `as_levels` also counts numbers as levels of a category."""
         if column.kind == "other":
             return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
@@ -387,7 +453,7 @@ class ColumnSummary:
         return summary._with_texts_read(Counter(present.tolist()), all_kept)
 
     def _with_moments(self, column: reading.Column, all_kept: bool) -> ColumnSummary:
-        """Return the summary with the moments of a block."""
+        """Return the summary with the dates of a block."""
         moments = column.read_dates("year")
         days = NumberSummary.of(dates.days_of(moments.instants), None, all_kept)
         if column.local is None:
@@ -424,16 +490,20 @@ class ColumnSummary:
             days = _dates_of_digits(plain, times, all_kept)
             by_mark = {POINT: numbers, COMMA: numbers} if texts else {}
             return replace(summary, numbers=by_mark, dates=days, local_dates=days)
-        if (moments := dates.iso_dates(texts)) is not None:
+        moments = dates.iso_dates(texts)
+        if moments is not None:
             by_order = dict.fromkeys(FIRSTS[:3], NumberSummary.of(dates.days_of(moments), times, all_kept))
             return replace(summary, dates=by_order, local_dates=by_order)
         summary = summary._with_quantities(texts, times, all_kept)
-        return summary if plain is not None else summary._with_dates(texts, times, all_kept)
+        if plain is not None:
+            return summary
+        return summary._with_dates(texts, times, all_kept)
 
     def _with_quantities(self, texts: Sequence[str], times: np.ndarray, all_kept: bool) -> ColumnSummary:
         """Return the summary with the texts that are numbers, by decimal mark and unit."""
         digits = np.array(texts, dtype=object)
-        numbers, limits = dict[Written, NumberSummary](), 0
+        numbers: dict[Written, NumberSummary] = {}
+        limits = 0
         is_number = np.zeros(len(texts), dtype=bool)
         for mark in get_args(quantities.Mark):
             read = [quantities.quantity_in(text, mark) for text in texts]
@@ -458,7 +528,8 @@ class ColumnSummary:
         """Return the summary with the texts that are dates or times, by the first part of dates."""
         places = dates.day_places(texts)
         column = reading.Column(self.name, "text", np.array(texts, dtype=object))
-        days, local_days = dict[First, NumberSummary](), dict[First, NumberSummary]()
+        days: dict[First, NumberSummary] = {}
+        local_days: dict[First, NumberSummary] = {}
         for first in FIRSTS if places else ("year", "time"):
             moments = column.read_dates(first)
             is_date = ~np.isnat(moments.instants)
@@ -468,24 +539,26 @@ class ColumnSummary:
             local_days[first] = days[first]
             if moments.has_offset.any():
                 local_days[first] = NumberSummary.of(dates.days_of(moments.local)[is_date], times[is_date], all_kept)
-        if "year" in days and not places:  # these texts are the same dates in any order
+        if "year" in days and not places:  # the dates are the same in any order
             days |= {"day": days["year"], "month": days["year"]}
             local_days |= {"day": local_days["year"], "month": local_days["year"]}
         return replace(self, day_places=places, dates=days, local_dates=local_days)
 
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
-        said = self if self.example is not None else other  # of a block of gaps alone the kind says nothing
-        if other.example is not None and (said.kind, said.levels) != (other.kind, other.levels):
+        typed = self if self.example is not None else other  # a block without values has no kind
+        if other.example is not None and (typed.kind, typed.levels) != (other.kind, other.levels):
             raise ValueError(
                 f"column {self.name!r} must hold one kind of values, and levels in one order, in all its parts, got "
-                f"{said.kind} such as {said.example!r} and {other.kind} such as {other.example!r}; write it as one "
+                f"{typed.kind} such as {typed.example!r} and {other.kind} such as {other.example!r}; write it as one "
                 "type, or say what it is with 'columns'."
             )
-        texts, counted = Counter(self.texts) + Counter(other.texts), self.counted and other.counted
+        texts = Counter(self.texts) + Counter(other.texts)
+        counted = self.counted and other.counted
         if len(texts) > (MOST_EXACT if counted else MOST_HELD):
-            texts, counted = Counter(dict(texts.most_common(MOST_HELD // 2))), False
+            texts = Counter(dict(texts.most_common(MOST_HELD // 2)))
+            counted = False
         return replace(
-            said,
+            typed,
             n=self.n + other.n,
             gaps=self.gaps + other.gaps,
             texts=dict(texts),
@@ -505,46 +578,52 @@ class ColumnSummary:
 
     @property
     def held(self) -> int:
-        """How many rows have a value."""
+        """Number of rows with a value."""
         return self.n - self.gaps
 
     @property
     def different(self) -> int:
-        """How many different texts it has; where not all are counted, to about 2 %."""
+        """Number of distinct texts; estimated to about 2 % if not all are counted."""
         return len(self.texts) if self.counted else different(self.codes)
 
     @property
     def spaces(self) -> float:
-        """How many spaces a text has on average."""
+        """Mean number of spaces per text."""
         return self.words / max(1, self.held)
 
     def counts(self) -> Mapping[str | None, int]:
-        """Return how many rows have each level, None for gaps; of very many levels, each of the most frequent."""
+        """Return the number of rows of each level, or of the most frequent ones, and of missing values as None."""
         counts: dict[str | None, int] = {None: self.gaps} if self.gaps else {}
         counts.update(self.texts)
         return counts
 
-    def _suffices(self, read: int, least: float) -> bool:
-        """Return whether so many of its values are enough to say that it holds such."""
-        some = self.held > FEW_VALUES or least < NEARLY_ALL
-        return read > 0 and (read == self.held or (some and read >= min(least * self.held, self.held - 1)))
+    def _suffices(self, n_read: int, share: float) -> bool:
+        """Return whether the number of values of a kind is at least a share of all; short columns need all."""
+        if n_read == 0:
+            return False
+        if n_read == self.held:
+            return True
+        may_have_others = self.held > FEW_VALUES or share < NEARLY_ALL
+        return may_have_others and n_read >= min(share * self.held, self.held - 1)
 
     @property
     def is_zero_padded(self) -> bool:
-        """Whether its integers are codes: many have leading zeros, or some have and all have equally many digits."""
+        """Whether integers are codes: many have leading zeros, or some have and all have the same number of digits."""
         return self.padded > (1 - NEARLY_ALL) * self.held or self.padded_width > 0
 
     @property
     def padded_width(self) -> int:
-        """Number of digits of all its integers, if it is the same and some have leading zeros; else zero."""
-        has_one = self.padded > 0 and len(self.widths) == 1 and max(self.widths) <= quantities.MOST_DIGITS
-        return max(self.widths) if has_one else 0
+        """Number of digits of all integers if it is the same and some have leading zeros; otherwise zero."""
+        if not self.padded or len(self.widths) != 1:
+            return 0
+        (width,) = self.widths
+        return width if width <= quantities.MOST_DIGITS else 0
 
     @property
     def repeated_texts(self) -> dict[str, int]:
-        """Texts that many rows share, such as placeholders, and the number of rows of each."""
-        least = max(LEAST_REPEATED, REPEATED * self.held)
-        return {text: rows for text, rows in self.texts.items() if rows >= least}
+        """Number of rows of each text that many rows share, such as placeholders."""
+        threshold = max(LEAST_REPEATED, REPEATED * self.held)
+        return {text: rows for text, rows in self.texts.items() if rows >= threshold}
 
     def units(self) -> dict[str, int]:
         """Return the number of rows of each unit, the most frequent first, if nearly all values are numbers."""
@@ -560,20 +639,26 @@ class ColumnSummary:
         """Whether nearly all cells hold several numbers."""
         return self._suffices(self.several, NEARLY_ALL)
 
-    def as_numbers(self, least: float = NEARLY_ALL) -> tuple[Written, NumberSummary] | None:
-        """Return the notation of its numbers, and their summary; None if too many values are no numbers."""
+    def as_numbers(self, share: float = NEARLY_ALL) -> tuple[Written, NumberSummary] | None:
+        """Return the notation and the summary of the numbers, or None if less than a share of the values are numbers.
+
+        A smaller share suffices if the other values are one or two texts. At least half must not be detection limits.
+        """
         readings = [self._read_with(mark) for mark in get_args(quantities.Mark)]
-        written, numbers = max(readings, key=lambda candidate: candidate[1].held)
-        if not numbers.held:
+        written, numbers = max(readings, key=lambda reading: reading[1].held)
+        if not numbers.held or 2 * self.limits >= numbers.held:
             return None
-        texts = self.different - len(numbers.points)
-        is_exact = self.counted and numbers.exact and self.n <= MOST_EXACT  # the same however blocks are cut
-        has_words = is_exact and texts <= 2 and len(numbers.points) >= MANY_NUMBERS
-        is_enough = (has_words and numbers.held >= MOSTLY * self.held) or self._suffices(numbers.held, least)
-        return (written, numbers) if is_enough and 2 * self.limits < max(1, numbers.held) else None
+        if self._suffices(numbers.held, share):
+            return written, numbers
+        n_texts = self.different - len(numbers.points)
+        is_exact = self.counted and numbers.exact and self.n <= MOST_EXACT  # independent of the division into blocks
+        has_few_texts = is_exact and n_texts <= 2 and len(numbers.points) >= MANY_NUMBERS
+        if has_few_texts and numbers.held >= MOSTLY * self.held:
+            return written, numbers
+        return None
 
     def _read_with(self, mark: quantities.Mark) -> tuple[Written, NumberSummary]:
-        """Return the summary of its numbers with a decimal mark, in the unit of most of them."""
+        """Return the summary of the numbers with a decimal mark, in their most frequent unit."""
         by_unit = {written.unit: numbers for written, numbers in self.numbers.items() if written.mark == mark}
         main_unit = _main_unit({unit: numbers.held for unit, numbers in by_unit.items()})
         parts = []
@@ -584,24 +669,23 @@ class ColumnSummary:
         total = reduce(add, parts) if parts else NumberSummary.of(np.empty(0))
         return Written(mark, main_unit), replace(total, n=self.n)
 
-    def as_dates(self, least: float = NEARLY_ALL) -> tuple[First | None, NumberSummary] | None:
-        """Return the first part of its dates, None if day and month are ambiguous, and a summary of their days.
+    def as_dates(self, share: float = NEARLY_ALL) -> tuple[First | None, NumberSummary] | None:
+        """Return the first part of the dates, None if day and month are ambiguous, and a summary of their days.
 
-        None if too many values are no dates.
+        Return None if less than a share of the values are dates.
         """
         first = dates.first_of(self.day_places)
-        for begin in (first or "day", "time"):
-            days = self.dates.get(begin)
-            if days is not None and self._suffices(days.held, least):
-                return (first if begin != "time" else "time"), replace(days, n=self.n)
+        days = self.dates.get(first or "day")
+        if days is not None and self._suffices(days.held, share):
+            return first, replace(days, n=self.n)
+        times = self.dates.get("time")
+        if times is not None and self._suffices(times.held, share):
+            return "time", replace(times, n=self.n)
         return None
 
 
 def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
-    """Return the unit that the numbers of a column are converted to, empty if most have none.
-
-    It is the most frequent unit of the quantity that most rows measure.
-    """
+    """Return the most frequent unit of the most frequent quantity, or "" if most numbers have no unit."""
     units = [unit for unit in rows_of_unit if unit]
     if not units:
         return ""
@@ -615,10 +699,12 @@ def _main_unit(rows_of_unit: Mapping[str, int]) -> str:
     main_unit = max(units, key=lambda unit: (rows_of_quantity(unit), rows_of_spellings(unit), rows_of_unit[unit], unit))
     is_billions = main_unit == "B" and rows_of_quantity("B") == rows_of_unit["B"]
     is_rare_word = not is_unit(main_unit) and rows_of_quantity(main_unit) < rows_of_unit.get("", 0)  # such as 5more
-    return "" if is_billions or is_rare_word else main_unit
+    if is_billions or is_rare_word:
+        return ""
+    return main_unit
 
 
 def summarize_table(block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> dict[str, ColumnSummary]:
-    """Return the summary of each column of a block of rows; numbers in the columns of `as_levels` are levels."""
-    held = reading.read_columns(block)
-    return {name: ColumnSummary.of(column, name in as_levels, all_kept) for name, column in held.items()}
+    """Return the summary of each column of a block of rows; numbers in the columns `as_levels` are levels."""
+    columns = reading.read_columns(block)
+    return {name: ColumnSummary.of(column, name in as_levels, all_kept) for name, column in columns.items()}
