@@ -1,4 +1,4 @@
-"""From a data set to errors and alignments, fold by fold.
+"""Errors and alignments of learners and baselines on a data set, fold by fold.
 
 Imports: data, naming, own, store, workers.
 """

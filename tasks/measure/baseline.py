@@ -1,4 +1,4 @@
-"""Baselines on the trials of the learners, of scikit-learn.
+"""Baselines of scikit-learn on the same trials as the learners.
 
 The best constant, a linear model, a search over one Gaussian kernel, and gradient boosting.
 """
@@ -45,70 +45,74 @@ GRID_SEARCH: Final = "grid-search"
 BOOSTING: Final = "boosting"
 
 SEARCHED = (GRID_SEARCH, BOOSTING)
-"""Baselines whose settings are searched; the others take next to no time."""
+"""Baselines whose settings are searched; the others take very little time."""
 
 ALPHAS = tuple(10.0**k for k in range(-3, 5))
-"""Penalties of ridge regression on standardized features, which leave-one-out errors choose among."""
+"""Penalties of ridge regression on standardized features, chosen by leave-one-out errors."""
 
 SEARCHED_ROWS = 2000
-"""Most rows that choose the bandwidth and regularization of one Gaussian kernel; the best are fitted on all rows."""
+"""Maximum number of rows of the search over one Gaussian kernel; the best setting is fitted on all training rows."""
 
-LEAVES, RATES = (8, 31), (0.3, 0.1, 0.03)
-"""Most leaves of a tree, and learning rates, that the validation rows choose among; 31 and 0.1 are the defaults."""
+LEAVES = (8, 31)
+"""Maximum numbers of leaves of a tree for boosting; the default of scikit-learn is 31."""
+
+RATES = (0.3, 0.1, 0.03)
+"""Learning rates of boosting; the default of scikit-learn is 0.1."""
 
 ONE_THREAD = 5000
-"""Most rows that gradient boosting has one thread for; its predictions do not depend on threads."""
+"""Maximum number of rows for which boosting gets one thread; its predictions do not depend on threads."""
 
-Choosing = tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]
-"""Rows that choose a setting, and which of them learn and which are held out each time."""
+Parts = list[tuple[np.ndarray, np.ndarray]]
+"""Positions of training and validation rows of each inner trial, as for `cv` of scikit-learn."""
 
 
 def kinds_of(config: CompareConfig) -> list[BaselineName]:
-    """Return which baselines a configuration needs, the slowest last."""
-    return [] if config.baseline is None else config.baseline.kinds
+    """Return the baselines of a configuration, the slowest last."""
+    if config.baseline is None:
+        return []
+    return config.baseline.kinds
 
 
 def predictor_of(kind: BaselineName, task: str) -> str:
-    """Return what stands in the fold table in place of a predictor."""
-    named = {LINEAR: ("logistic", "ridge"), GRID_SEARCH: ("svm", "krr"), BOOSTING: ("trees", "trees")}
-    of_classes, of_numbers = named.get(kind, ("constant", "constant"))
-    return of_classes if task == "classification" else of_numbers
+    """Return the entry of a baseline in the column of predictors of the fold table."""
+    classifiers = {LINEAR: "logistic", GRID_SEARCH: "svm", BOOSTING: "trees"}
+    regressors = {LINEAR: "ridge", GRID_SEARCH: "krr", BOOSTING: "trees"}
+    predictors = classifiers if task == "classification" else regressors
+    return predictors.get(kind, "constant")
 
 
 def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
-    """Return the settings of a baseline, for the keys of the store."""
+    """Return the settings of a baseline for the keys of the store."""
     if kind == GRID_SEARCH:
-        searched = baseline.model_dump_json(exclude={"boosting", "without"})
-        return f"centered, alignment on {SEARCHED_ROWS} rows, {searched}"
+        settings = baseline.model_dump_json(exclude={"boosting", "without"})
+        return f"centered, alignment on {SEARCHED_ROWS} rows, {settings}"
     if kind == LINEAR:
         return f"{ALPHAS}, alignment on {SEARCHED_ROWS} rows"
-    return repr((LEAVES, RATES)) if kind == BOOSTING else ""
+    if kind == BOOSTING:
+        return repr((LEAVES, RATES))
+    return ""
 
 
-def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
-    """Return the row of the fold table of one trial.
+def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
+    """Return the row of the fold table of a baseline for one trial.
 
-    The rows that choose and the rows that train are those of every learner: with a validation fold the best setting is
-    fitted on the training folds alone, or with `refit` on both, without one on all folds that validated each other.
+    Settings are chosen on the same rows as for the learners, and the best one is fitted on the same training rows.
     """
     started = time.perf_counter()
-    dataset, folds = load_dataset(job.ref), load_folds(job.statistics)
-    trial, target = job.trial, dataset.target
+    dataset = load_dataset(job.ref)
+    target = dataset.target
+    folds = load_folds(job.statistics)
     metric = metric_for(job.config.protocol.metric, target)
-    training, test = rows_of(folds, trial.final), np.flatnonzero(folds == trial.test)
-    rows, parts = _choosing(trial, folds)
-    if kind == GRID_SEARCH and len(rows) > SEARCHED_ROWS:
-        some = _every_kth(target.values[rows])
-        rows, parts = rows[some], [(learning[some], held_out[some]) for learning, held_out in parts]
-    trivial = metric.trivial_error(target.take(test), target.take(training))
-    if kind == CONSTANT:  # it depends on the metric alone
-        constant = [metric.trivial_error(target.take(rows[held]), target.take(rows[of])) for of, held in parts]
-        fitted = FittedBaseline(trivial, np.array([[np.mean(constant)]]))
+    training = rows_of(folds, job.trial.final)
+    test = np.flatnonzero(folds == job.trial.test)
+    trivial_error = metric.trivial_error(target.take(test), target.take(training))
+    if kind == CONSTANT:
+        fitted = _best_constant(job.trial, target, metric, folds, trivial_error)
     else:
-        fitted = _fitted(job, kind, dataset, metric, (rows, parts), training, test)
+        fitted = _fit_best_setting(job, kind, dataset, metric, folds, training, test)
     result = FoldResult(
         error=fitted.error,
-        trivial_error=trivial,
+        trivial_error=trivial_error,
         candidate=fitted.candidate,
         position=fitted.position,
         validation_errors=fitted.errors[fitted.candidate],
@@ -118,13 +122,9 @@ def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
         n_train=len(training),
         n_test=len(test),
     )
-    kernel: dict[str, Any] = {"n_kernels": 0, "weights": [], "kernels": []}
-    if (gamma := fitted.params.get("gamma")) is not None:
-        kernel = {"n_kernels": 1, "weights": [1.0], "kernels": [f"gaussian gamma={gamma:.4g}"]}
-        kernel["parameters"] = [[gamma**-0.5]]
     seconds = time.perf_counter() - started
     return {
-        **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
+        **trial_columns(job.ref, metric.shown(target), job.statistics, folds, job.trial, result),
         "learner": BASELINE_TITLES[kind],
         "algorithm": kind,
         "predictor": predictor_of(kind, target.task),
@@ -134,33 +134,46 @@ def search(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
         "seconds_weights": 0.0,
         "seconds_fit": seconds,
         "seconds_pass": 0.0,
-        **kernel,
+        **_kernel_columns(fitted.params),
         HELD_OUT: _predict_held_out(fitted, target, kept_test_rows(job, folds)),
+    }
+
+
+def _kernel_columns(params: dict[str, float]) -> dict[str, Any]:
+    """Return the columns of base kernels: the Gaussian kernel of the grid search, and none for other baselines."""
+    if "gamma" not in params:
+        return {"n_kernels": 0, "weights": [], "kernels": []}
+    gamma = params["gamma"]
+    return {
+        "n_kernels": 1,
+        "weights": [1.0],
+        "kernels": [f"gaussian gamma={gamma:.4g}"],
+        "parameters": [[gamma**-0.5]],
     }
 
 
 @dataclass(frozen=True)
 class FittedBaseline:
-    """What the validation rows chose, fitted on the training rows.
+    """Best setting of a baseline, fitted on the training rows.
 
     Attributes
     ----------
     error : float
-        On the test rows.
+        Test error.
     errors : ndarray of shape (n_candidates, L)
-        On the validation rows.
+        Validation errors.
     candidate, position : int
-        Place of the chosen setting among the errors.
+        Position of the best setting in `errors`.
     C : float
-        The chosen value along the grid; NaN where there is none.
+        Chosen value along the grid; NaN for a baseline without a grid.
     params : dict of str to float
-        The chosen setting.
+        Chosen parameter besides the value along the grid.
     estimator : estimator of scikit-learn, optional
-        Fitted on `X`; None of the best constant.
+        Fitted estimator; None for the best constant.
     X : ndarray or CSR matrix, optional
-        All rows as the estimator reads them.
+        All rows in the representation of the estimator.
     sigmoid : ndarray of shape (2,), optional
-        Slope and offset that turn scores into probabilities, where the metric needs them.
+        Slope and offset that turn scores into probabilities, if the metric needs them.
     """
 
     error: float
@@ -174,42 +187,57 @@ class FittedBaseline:
     sigmoid: np.ndarray | None = None
 
 
+def _best_constant(
+    trial: Trial, target: Target, metric: Metric, folds: np.ndarray, trivial_error: float
+) -> FittedBaseline:
+    """Return the best constant, which depends on the metric only."""
+    rows = _choosing_rows(trial, folds)
+    errors = [
+        metric.trivial_error(target.take(rows[validation]), target.take(rows[training]))
+        for training, validation in _inner_parts(trial, folds, rows)
+    ]
+    return FittedBaseline(trivial_error, np.array([[np.mean(errors)]]))
+
+
 def _predict_held_out(fitted: FittedBaseline, target: Target, rows: np.ndarray) -> HeldOutPredictions | None:
-    """Return predictions for some rows; None of the best constant."""
+    """Return predictions for some rows; None for the best constant."""
     estimator = fitted.estimator
     if estimator is None or fitted.X is None:
         return None
     X = fitted.X[rows]
-    scores = likely = None
+    scores = None
+    class_probabilities = None
     with threadpool_limits(1, user_api="openmp"):  # few rows
         predicted = np.asarray(estimator.predict(X))
         if target.task == "classification" and len(estimator.classes_) == len(target.classes):
             if hasattr(estimator, "predict_proba"):
-                likely = np.asarray(estimator.predict_proba(X))
+                class_probabilities = np.asarray(estimator.predict_proba(X))
             else:
                 scores = np.asarray(estimator.decision_function(X))
     if scores is not None and fitted.sigmoid is not None:
-        likely = probabilities(scores, fitted.sigmoid)
+        class_probabilities = probabilities(scores, fitted.sigmoid)
     measured = target.take(rows).values
-    return HeldOutPredictions(target.task, target.classes, rows, measured, predicted, scores, likely)
+    return HeldOutPredictions(target.task, target.classes, rows, measured, predicted, scores, class_probabilities)
 
 
-def _every_kth(values: np.ndarray) -> np.ndarray:
+def _subsample(values: np.ndarray) -> np.ndarray:
     """Return positions of at most `SEARCHED_ROWS` rows, evenly spaced in the order of their targets."""
-    ordered = np.argsort(values, kind="stable")
-    return ordered[:: -(-len(ordered) // SEARCHED_ROWS)]
+    by_target = np.argsort(values, kind="stable")
+    step = -(-len(by_target) // SEARCHED_ROWS)
+    return by_target[::step]
 
 
 def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, params: dict[str, float]) -> float | None:
-    """Return the centered alignment of the kernel of a baseline with the target; None of a baseline without kernel.
+    """Return the centered alignment of the kernel of a baseline with the target; None for baselines without kernel.
 
-    It is measured on at most `SEARCHED_ROWS` training rows.
+    At most `SEARCHED_ROWS` training rows are used.
     """
     target = dataset.target
     if kind not in (LINEAR, GRID_SEARCH) or target.values.ndim > 1:
         return None
-    rows = np.sort(training[_every_kth(target.values[training])])
-    X, Y = dataset.X[rows], target.Y[rows]
+    rows = np.sort(training[_subsample(target.values[training])])
+    X = dataset.X[rows]
+    Y = target.Y[rows]
     if kind == LINEAR:
         features = StandardScaler(with_mean=not sparse.issparse(X)).fit_transform(X)
         K = linear_kernel(features)
@@ -222,91 +250,168 @@ def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, param
         return None
 
 
-def _fitted(
+def _fit_best_setting(
     job: TrialJob,
     kind: BaselineName,
     dataset: Dataset,
     metric: Metric,
-    choosing: Choosing,
+    folds: np.ndarray,
     training: np.ndarray,
     test: np.ndarray,
 ) -> FittedBaseline:
     """Return the best setting, fitted on the training rows, with its test error and all validation errors."""
-    target, (rows, parts) = dataset.target, choosing
-    X, estimator, values, grid = _tried(kind, job.config.baseline, dataset, training)
-    chosen_from, y = X[rows], target.values[rows]
-    # Threads of boosting that wait for each other cost more than a fit of few rows, on busy cores a hundred times.
-    with blas_threads_for(len(rows)), threadpool_limits(1 if len(rows) <= ONE_THREAD else None, user_api="openmp"):
-        found = GridSearchCV(
-            estimator,
-            {name: list(of) for name, of in values.items()},
-            scoring=_scoring(metric, target),
-            cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
-            refit=False,
-        ).fit(chosen_from, y)
-        errors = np.empty([len(of) for of in values.values()])
-        for at, score in zip(found.cv_results_["params"], found.cv_results_["mean_test_score"], strict=True):
-            errors[tuple(of.index(at[name]) for name, of in values.items())] = -score
-        errors = np.atleast_2d(errors)
-        # As for the learners; of a few rates no one is like its neighbors.
+    target = dataset.target
+    space = _search_space(kind, job.config.baseline, dataset, training)
+    rows = _choosing_rows(job.trial, folds)
+    if kind == GRID_SEARCH and len(rows) > SEARCHED_ROWS:
+        rows = rows[_subsample(target.values[rows])]
+    parts = _inner_parts(job.trial, folds, rows)
+    X = space.X[rows]
+    y = target.values[rows]
+    # With few rows on busy cores, boosting spends up to a hundred times its computing time on waiting threads.
+    openmp_threads = 1 if len(rows) <= ONE_THREAD else None
+    with blas_threads_for(len(rows)), threadpool_limits(openmp_threads, user_api="openmp"):
+        errors = _validation_errors(space, X, y, parts, _scorer(metric, target))
+        # Errors are smoothed along a grid as for the learners, but not over the few learning rates.
         candidate, position = best_on_grid(errors, smooth=job.trial.refit and kind == GRID_SEARCH)
-        chosen = {name: of[at] for (name, of), at in zip(values.items(), (candidate, position), strict=False)}
-        best, sigmoid = estimator.set_params(**chosen), None
-        if metric.response == "probabilities" and not hasattr(best, "predict_proba"):
-            scores = [best.fit(chosen_from[of], y[of]).decision_function(chosen_from[held]) for of, held in parts]
-            sigmoid = fit_calibration(np.concatenate(scores), np.concatenate([y[held] for _, held in parts]), None)
-        best.fit(X[training], target.values[training])
-        error = metric.measure(target.take(test), _told(best, X[test], metric, sigmoid), None)
-    params = {name.rpartition("__")[2]: value for name, value in [*chosen.items()][:1]}
-    return FittedBaseline(error, errors, candidate, position, grid[position], params, best, X, sigmoid)
+        setting = space.setting(candidate, position)
+        estimator = space.estimator.set_params(**setting)
+        sigmoid = None
+        if metric.response == "probabilities" and not hasattr(estimator, "predict_proba"):
+            sigmoid = _fit_sigmoid(estimator, X, y, parts)
+        estimator.fit(space.X[training], target.values[training])
+        response = _response(estimator, space.X[test], metric, sigmoid)
+        error = metric.measure(target.take(test), response, None)
+    return FittedBaseline(
+        error=error,
+        errors=errors,
+        candidate=candidate,
+        position=position,
+        C=space.grid[position],
+        params=dict([*setting.items()][:1]),
+        estimator=estimator,
+        X=space.X,
+        sigmoid=sigmoid,
+    )
 
 
-def _tried(
-    kind: BaselineName, baseline: BaselineConfig | None, dataset: Dataset, training: np.ndarray
-) -> tuple[Rows, Any, dict[str, Sequence[float]], Sequence[float]]:
-    """Return the rows and the estimator of a baseline, and what the validation rows choose among.
+@dataclass(frozen=True)
+class SearchSpace:
+    """Estimator of a baseline with the parameter values to choose from.
 
-    Values of a setting and of a parameter along a grid, and the grid in the terms of the fold table.
+    Attributes
+    ----------
+    X : ndarray or CSR matrix
+        All rows in the representation of the estimator.
+    estimator : estimator of scikit-learn
+    values : dict of str to sequence of float
+        Values of a parameter, and then of the parameter along the grid; empty if nothing is chosen.
+    grid : sequence of float
+        Values along the grid as the fold table shows them.
     """
-    X, of_classes = dataset.X, dataset.target.task == "classification"
-    if kind == LINEAR:  # features of sparse rows are scaled and not centered
-        model: Any = LogisticRegression(max_iter=1000) if of_classes else RidgeCV(ALPHAS)
-        return X, make_pipeline(StandardScaler(with_mean=not sparse.issparse(X)), model), {}, [np.nan]
-    if kind == BOOSTING:  # categories and gaps as such
-        categories = None
-        if dataset.table is not None:
-            X, categories = dataset.table.for_trees(np.asarray(X))
-        elif sparse.issparse(X):
-            X = X.toarray()
-        options = {"categorical_features": categories, "random_state": 0}
-        trees: Any = HistGradientBoostingRegressor(**options)
-        if of_classes:
-            trees = HistGradientBoostingClassifier(**options)
-        return X, trees, {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES
+
+    X: Rows
+    estimator: Any
+    values: dict[str, Sequence[float]]
+    grid: Sequence[float]
+
+    def setting(self, candidate: int, position: int) -> dict[str, float]:
+        """Return the parameters of a position in the validation errors."""
+        if not self.values:
+            return {}
+        (name, candidates), (name_along_grid, values_along_grid) = self.values.items()
+        return {name: candidates[candidate], name_along_grid: values_along_grid[position]}
+
+
+def _validation_errors(space: SearchSpace, X: Rows, y: np.ndarray, parts: Parts, scorer: Any) -> np.ndarray:
+    """Return the mean validation error of each setting, shape (n_candidates, L)."""
+    search = GridSearchCV(
+        space.estimator,
+        {name: list(values) for name, values in space.values.items()},
+        scoring=scorer,
+        cv=parts,
+        refit=False,
+    )
+    results = search.fit(X, y).cv_results_
+    errors = np.empty([len(values) for values in space.values.values()])
+    for setting, score in zip(results["params"], results["mean_test_score"], strict=True):
+        position = tuple(values.index(setting[name]) for name, values in space.values.items())
+        errors[position] = -score
+    return np.atleast_2d(errors)
+
+
+def _fit_sigmoid(estimator: Any, X: Rows, y: np.ndarray, parts: Parts) -> np.ndarray:
+    """Return the sigmoid that turns scores into probabilities, fitted on validation rows."""
+    scores = [estimator.fit(X[training], y[training]).decision_function(X[held_out]) for training, held_out in parts]
+    labels = [y[held_out] for _, held_out in parts]
+    return fit_calibration(np.concatenate(scores), np.concatenate(labels), None)
+
+
+def _search_space(
+    kind: BaselineName, baseline: BaselineConfig | None, dataset: Dataset, training: np.ndarray
+) -> SearchSpace:
+    """Return the estimator of a baseline with the parameter values to choose from."""
+    if kind == LINEAR:
+        return _linear_space(dataset)
+    if kind == BOOSTING:
+        return _boosting_space(dataset)
     assert baseline is not None
-    gammas, grid, scale = grid_values(baseline.gammas), grid_values(baseline.grid), 1.0
-    if not baseline.absolute:
-        of = X[training]
-        mean = of.mean()
-        variance = (of.multiply(of) if sparse.issparse(of) else of * of).mean() - mean * mean
-        scale = 1 / (of.shape[1] * float(variance)) if variance > 0 else 1.0
-    gammas = [gamma * scale for gamma in gammas]
-    if of_classes:
-        return X, SVC(kernel="rbf"), {"gamma": gammas, "C": grid}, grid
+    grid = grid_values(baseline.grid)
+    scale = 1.0 if baseline.absolute else _gamma_scale(dataset.X[training])
+    gammas = [gamma * scale for gamma in grid_values(baseline.gammas)]
+    if dataset.target.task == "classification":
+        return SearchSpace(dataset.X, SVC(kernel="rbf"), {"gamma": gammas, "C": grid}, grid)
     alphas = [1 / C for C in grid]
-    return X, CenteredKernelRidge(), {"gamma": gammas, "alpha": alphas}, grid
+    return SearchSpace(dataset.X, CenteredKernelRidge(), {"gamma": gammas, "alpha": alphas}, grid)
+
+
+def _linear_space(dataset: Dataset) -> SearchSpace:
+    model: Any = RidgeCV(ALPHAS)
+    if dataset.target.task == "classification":
+        model = LogisticRegression(max_iter=1000)
+    scaler = StandardScaler(with_mean=not sparse.issparse(dataset.X))  # centered rows would not be sparse
+    return SearchSpace(dataset.X, make_pipeline(scaler, model), {}, [np.nan])
+
+
+def _boosting_space(dataset: Dataset) -> SearchSpace:
+    """Return gradient boosting, which treats categories and missing values natively."""
+    X = dataset.X
+    categories = None
+    if dataset.table is not None:
+        X, categories = dataset.table.for_trees(np.asarray(X))
+    elif sparse.issparse(X):
+        X = X.toarray()
+    options = {"categorical_features": categories, "random_state": 0}
+    trees: Any = HistGradientBoostingRegressor(**options)
+    if dataset.target.task == "classification":
+        trees = HistGradientBoostingClassifier(**options)
+    return SearchSpace(X, trees, {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES)
+
+
+def _gamma_scale(X: Rows) -> float:
+    """Return ``gamma="scale"`` of scikit-learn's `SVC`: one over the number of features times the variance."""
+    mean = X.mean()
+    squares = X.multiply(X) if sparse.issparse(X) else X * X
+    variance = squares.mean() - mean * mean
+    if not variance > 0:
+        return 1.0
+    scale: float = 1 / (X.shape[1] * float(variance))
+    return scale
 
 
 class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """`KernelRidge` with a Gaussian kernel and an intercept that is not penalized: kernel and target are centered."""
 
     def __init__(self, gamma: float = 1.0, alpha: float = 1.0) -> None:
-        self.gamma, self.alpha = gamma, alpha
+        self.gamma = gamma
+        self.alpha = alpha
 
     def fit(self, X: Rows, y: np.ndarray) -> CenteredKernelRidge:
         """Fit on training rows."""
         K = rbf_kernel(X, gamma=self.gamma)
-        self.X_fit_, self.centerer_, self.intercept_ = X, KernelCenterer().fit(K), y.mean()
+        self.X_fit_ = X
+        self.centerer_ = KernelCenterer().fit(K)
+        self.intercept_ = y.mean()
         self.ridge_ = KernelRidge(alpha=self.alpha, kernel="precomputed")
         self.ridge_.fit(self.centerer_.transform(K, copy=False), y - self.intercept_)
         return self
@@ -317,31 +422,48 @@ class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.ridge_.predict(K) + self.intercept_)
 
 
-def _choosing(trial: Trial, folds: np.ndarray) -> Choosing:
-    """Return the rows that choose the setting of a trial, and which of them learn and which are held out each time."""
-    choosing = inner_trials(trial) if trial.validation is None else [trial]
-    validating = [of.validation for of in choosing if of.validation is not None]
-    rows = rows_of(folds, [*trial.training, *validating])
-    return rows, [(np.isin(folds[rows], of.training), folds[rows] == of.validation) for of in choosing]
+def _inner_trials(trial: Trial) -> list[Trial]:
+    """Return the trials that choose a setting: the trial itself, or its inner trials without a validation fold."""
+    if trial.validation is None:
+        return inner_trials(trial)
+    return [trial]
 
 
-def _told(estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | None) -> np.ndarray:
-    """Return what an estimator says of rows: predictions, scores, or probabilities, its own where it has some."""
+def _choosing_rows(trial: Trial, folds: np.ndarray) -> np.ndarray:
+    """Return the positions of the rows that choose a setting, for training or validation."""
+    validation_folds = [inner.validation for inner in _inner_trials(trial) if inner.validation is not None]
+    return rows_of(folds, [*trial.training, *validation_folds])
+
+
+def _inner_parts(trial: Trial, folds: np.ndarray, rows: np.ndarray) -> Parts:
+    """Return the positions, among some rows, of the training and validation rows of each inner trial."""
+    folds_of_rows = folds[rows]
+    return [
+        (np.flatnonzero(np.isin(folds_of_rows, inner.training)), np.flatnonzero(folds_of_rows == inner.validation))
+        for inner in _inner_trials(trial)
+    ]
+
+
+def _response(estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | None) -> np.ndarray:
+    """Return the response that a metric needs: predictions, scores or probabilities."""
     if metric.response == "predictions":
         return np.asarray(estimator.predict(X))
     if metric.response == "probabilities" and sigmoid is None:
         return np.asarray(estimator.predict_proba(X))
     scores = np.asarray(estimator.decision_function(X))
-    return scores if sigmoid is None else probabilities(scores, sigmoid)
+    if sigmoid is None:
+        return scores
+    return probabilities(scores, sigmoid)
 
 
-def _scoring(metric: Metric, target: Target) -> Any:
-    """Return a scorer: less a metric's error; a sigmoid is fitted on the rows that choose, as for the learners."""
+def _scorer(metric: Metric, target: Target) -> Any:
+    """Return a scorer of scikit-learn: the negative error, with a sigmoid fitted on the validation rows if needed."""
 
     def score(estimator: Any, X: Rows, y: np.ndarray) -> float:
         sigmoid = None
         if metric.response == "probabilities" and not hasattr(estimator, "predict_proba"):
             sigmoid = fit_calibration(np.asarray(estimator.decision_function(X)), y, None)
-        return -metric.measure(replace(target, values=y), _told(estimator, X, metric, sigmoid), None)
+        response = _response(estimator, X, metric, sigmoid)
+        return -metric.measure(replace(target, values=y), response, None)
 
     return score

@@ -1,4 +1,4 @@
-"""One learner on one data set: weights, predictor and test error in every trial."""
+"""Evaluation of one learner or baseline on one data set: weights, predictor and test error in every trial."""
 
 from __future__ import annotations
 
@@ -29,30 +29,29 @@ from ..naming import from_store, step
 from ..own import as_learner, learner_class, sources
 from ..store import computed_at, keep, kept, result_key, store_path
 from ..workers.cluster import Advance, DaskPool, map_here
-from .baseline import predictor_of, search, settings_of
+from .baseline import predictor_of, run_baseline, settings_of
 from .families import build_family
 from .held_out import write_predictions
 from .statistics import planned_trials, sampled
-from .trials import HELD_OUT, Held, StatisticsRef, TrialJob, run_trial
+from .trials import HELD_OUT, StatisticsRef, TrialData, TrialJob, run_trial
 
 PARALLEL_ROWS = 4096
-"""Training rows up to which trials run side by side; larger factorizations use all cores of one process."""
+"""Maximum number of training rows for parallel trials; larger factorizations use all cores of one process."""
 
 PARALLEL_ITERATIONS = 10_000
-"""The same for predictors that factorize no matrix of all rows, and for baselines."""
+"""The same limit for predictors that do not factorize a matrix of all rows, and for baselines."""
 
 TABLE = "folds.parquet"
-"""What holds the fold results, in their entry of the store."""
-
-STEPS_SECONDS = 10.0
-"""Least time between two lines of the log about one iteration."""
+"""File of the fold results in their entry of the store."""
 
 
 def _columns(dtype: pa.DataType, names: str) -> list[pa.Field]:
     return [pa.field(name, dtype) for name in names.split()]
 
 
-STRING, INTEGER, NUMBER = pa.string(), pa.int32(), pa.float64()
+STRING = pa.string()
+INTEGER = pa.int32()
+NUMBER = pa.float64()
 
 _FIELDS = [
     *_columns(STRING, "dataset task learner predictor"),
@@ -84,29 +83,35 @@ _FIELDS = [
 ]
 
 COLUMNS = pa.schema(_FIELDS)
-"""One row per trial: a fold, or with a split, whose `fold` is 0, a repeat.
+"""Columns of the fold table, one row per trial: a fold, or a repeat of a split, whose `fold` is 0.
 
-`n_rows` are those of the data set, of one in time those up to the last that tests; `weights` are mu for the base
-kernels as normalized; `learner` is the name in reports and `algorithm` that of the table; `params` is JSON. `alignment`
-is that of the learned kernel on the training rows, `test_alignment` on the test rows, at most a thousand of them.
-`candidate_errors` are validation errors, a row a combination of `tune`, along the grid. `parameters` holds the sigma of
-each base kernel that a continuous learner found. `certificate` is the relative residual of the measure next to it, null
-where nothing is iterated; for a learner that is solved for each C all belong to the chosen one. Where base kernels were
-measured on a sample, `n_sampled` are its rows among those that train. `predictor_reason` says why ``auto`` took that
-predictor, and `notes` what the predictor has to say of its solution. `relevance` is how much each of the `features`
-counts, null where base kernels have no sigma a feature. `history` holds alignments while base kernels were found: of a
-continuous family after each addition, of learned metrics of each round on rows that were not used to learn it.
-`seconds_pass` is what of the pass over the base kernels, which trials and learners share, one who needs this trial
-alone pays for its training rows. `n_parallel` is how many steps could run at once, so that these share the seconds.
+dataset, task : name and task of the data set.
+learner, algorithm : name of the learner in reports and in the table of learners; `params` are its parameters as JSON.
+predictor, predictor_reason : name of the predictor, and the reason of the choice by ``auto``.
+metric, error : metric and test error. `trivial_error` is the error of the best constant.
+validation_error, candidate_errors : lowest validation error, and those of all settings: a row for each combination of
+    `tune`, along the grid.
+regularization, grid_edge : chosen C, and whether it is at the boundary of the grid with the error still falling.
+n_train, n_test, n_rows : training rows, test rows, and rows of the data set; in time, up to the last test row.
+kernels, n_kernels, weights : base kernels, and mu for the normalized base kernels.
+alignment, test_alignment : alignment of the learned kernel on the training rows and on at most 1,000 test rows.
+n_sampled : training rows in the sample if base kernels were measured on one.
+certificate, certificate_measure, certificate_tolerance, iterations, objectives : relative residual, its measure and
+    tolerance, and the iterations; null for learners without iterations. They belong to the chosen C.
+parameters : sigma of each base kernel of a continuous learner.
+history : alignments while base kernels are found: after each addition, or for learned metrics after each round on rows
+    that were not used to learn the metric.
+relevance, features : relevance of each feature; null if base kernels have no sigma for each feature.
+notes : remarks of the predictor about its solution.
+seconds_weights, seconds_fit : seconds for the weights and for everything else.
+seconds_pass : share of the pass over the base kernels, which all trials use, for the training rows of this trial.
+n_parallel : number of steps that could run at once and shared the cores.
 """
-
-FOUND = 27
-"""Base kernels that a learner is reckoned to find where it finds its own: most of those of rfm, in three metrics."""
 
 
 @dataclass(frozen=True)
 class FoldsRef:
-    """Where the fold results of one (data set, learner) lie; `stored` says since when, if an earlier run made them."""
+    """Reference to the stored fold results of a learner on a data set; `stored` is the time of an earlier run."""
 
     dataset: str
     learner: str
@@ -119,67 +124,85 @@ class FoldsRef:
 def predictor_for(
     config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef, n_rows: int | None = None
 ) -> PredictorChoice:
-    """Return the predictor of a learner on a data set, and why it is that one where the configuration names none.
+    """Return the predictor of a learner on a data set, with the reason of an automatic choice.
 
     Parameters
     ----------
     config : CompareConfig
-        With the predictor that is requested.
+        Configuration with the requested predictor.
     learner : LearnerConfig
-        Whose own predictor goes before the task's.
+        Learner whose own predictor overrides that of the task.
     ref : DatasetRef
         The data set.
     n_rows : int, optional
-        Training rows; those of a trial by default.
+        Number of training rows; those of a trial by default.
 
     Raises
     ------
     InputError
-        The learner, the configured predictor or its loss does not serve the data set's task, the learner takes no
-        sample, or something takes no weights.
+        The learner, the configured predictor or its loss does not support the task, the learner does not support
+        samples, or weights are not supported.
     """
-    row = learner_class(learner.name)
-    if sentence := unserved(learner, ref):
-        raise InputError(sentence)
+    learner_type = learner_class(learner.name)
+    reason = unserved(learner, ref)
+    if reason:
+        raise InputError(reason)
     _require_usable(config, learner, ref)
-    if not row.learns_kernel:
-        # It learns hypotheses and brings its own predictor, whatever the configuration names.
-        return PredictorChoice(as_predictor(row.predictor or DEFAULTS[ref.task]), "")
-    stage, outputs = config.predictor, len(ref.classes) if len(ref.classes) > 2 else 1
-    problem = PredictionProblem(
-        ref.task,
-        row.predictor,
-        suited=row.suited,
-        n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
-        n_kernels=_n_kernels(config.kernels, ref.n_features) if row.takes_family else FOUND,
-        n_seeds=1 if row.takes_family else FOUND,
-        n_features=ref.n_features,
-        n_columns=outputs * (len(schema.grid_values(config.protocol.grid)) if n_rows is None else 1),
-        power=any(getattr(as_learner(learner.name, setting), "degree", 1) != 1 for setting in learner.settings()),
-        indefinite=row.signed,
-    )
-    asked = configured_predictor(config)
-    if ref.task == "regression" and "loss" in asked.get_params():
-        asked = as_predictor(asked, loss="squared")  # which counts where landmarks are chosen alone
+    if not learner_type.learns_kernel:
+        # An ensemble of base kernels has its own predictor, whatever is configured.
+        return PredictorChoice(as_predictor(learner_type.predictor or DEFAULTS[ref.task]), "")
+    problem = _prediction_problem(config, learner, ref, n_rows)
+    requested = configured_predictor(config)
+    if ref.task == "regression" and "loss" in requested.get_params():
+        requested = as_predictor(requested, loss="squared")
     with input_errors(f"data set {ref.name}"):
-        choice = asked.choose(problem)
-    if choice.predictor.on_landmarks and ref.task == "regression" and stage.loss not in (None, "squared"):
+        choice = requested.choose(problem)
+    loss = config.predictor.loss
+    if choice.predictor.on_landmarks and ref.task == "regression" and loss not in (None, "squared"):
         raise InputError(
-            f"data set {ref.name}: predictor.loss {stage.loss} is for classification, and this is a regression; leave "
-            "it out."
+            f"data set {ref.name}: predictor.loss {loss} is for classification, and this is a regression; leave it out."
         )
     return choice
 
 
+def _prediction_problem(
+    config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef, n_rows: int | None
+) -> PredictionProblem:
+    """Return the sizes and properties on which the choice of a predictor depends."""
+    learner_type = learner_class(learner.name)
+    n_outputs = len(ref.classes) if len(ref.classes) > 2 else 1
+    n_values = len(schema.grid_values(config.protocol.grid)) if n_rows is None else 1
+    # A learner that finds its own base kernels finds up to 27: those of rfm in three metrics.
+    n_kernels = 27
+    n_seeds = 27
+    if learner_type.takes_family:
+        n_kernels = _n_kernels(config.kernels, ref.n_features)
+        n_seeds = 1
+    return PredictionProblem(
+        ref.task,
+        learner_type.predictor,
+        suited=learner_type.suited,
+        n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
+        n_kernels=n_kernels,
+        n_seeds=n_seeds,
+        n_features=ref.n_features,
+        n_columns=n_outputs * n_values,
+        power=any(getattr(as_learner(learner.name, setting), "degree", 1) != 1 for setting in learner.settings()),
+        indefinite=learner_type.signed,
+    )
+
+
 def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
-    """Return why a learner does not serve a data set, which others may serve; nothing where it does."""
-    row, title = learner_class(learner.name), learner.title
-    if ref.task not in row.tasks:
+    """Return the reason why a learner does not support a data set, or an empty string if it does."""
+    learner_type = learner_class(learner.name)
+    title = learner.title
+    if ref.task not in learner_type.tasks:
+        tasks = " and ".join(learner_type.tasks)
         return (
-            f"data set {ref.name}: learner {title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
-            "leave it out, or set the data set's task."
+            f"data set {ref.name}: learner {title} serves {tasks}, and this is a {ref.task}; leave it out, or set the "
+            "data set's task."
         )
-    if ref.weighted and not row.takes_weights:
+    if ref.weighted and not learner_type.takes_weights:
         return (
             f"data set {ref.name}: 'weights' gives rows weights, and learner {title} learns from rows that count once "
             "each; leave one of them out, or take a learner of alignments, such as alignf, or rfm."
@@ -188,86 +211,92 @@ def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
 
 
 def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef) -> None:
-    """Raise InputError if a learner, a sample or the baseline does not serve what is configured."""
-    row, title, where = learner_class(learner.name), learner.title, f"data set {ref.name}:"
-    weighs, searched = f"{where} 'weights' gives rows weights, and", config.baseline is not None
-    for refused, sentence in (
-        (
-            config.centering != "center" and not row.takes_uncentered,
+    """Raise InputError if the configuration does not support a learner, a sample or the baseline."""
+    learner_type = learner_class(learner.name)
+    title = learner.title
+    where = f"data set {ref.name}:"
+    if config.centering != "center" and not learner_type.takes_uncentered:
+        raise InputError(
             f"learners: {title} is defined by base kernels that are centered, and 'centering' is {config.centering}; "
             "leave one of them out, or set takes_uncentered in its class, where it asks its operator for the "
-            "centering.",
-        ),
-        (
-            ref.weighted and sampled(config),
-            f"{weighs} a sample counts each row once; leave 'weights' out, or set 'statistics.sample: none'.",
-        ),
-        (
-            searched and ref.weighted,
-            f"{weighs} the grid search of 'baseline' counts each row once; leave one of them out.",
-        ),
-        (
-            searched and ref.in_parts,
-            f"{where} is read in parts, and the search of 'baseline' needs all its rows at once; leave it out.",
-        ),
-        (
-            not row.learns_kernel and config.statistics.sample != "none",
+            "centering."
+        )
+    if ref.weighted and sampled(config):
+        raise InputError(
+            f"{where} 'weights' gives rows weights, and a sample counts each row once; leave 'weights' out, or set "
+            "'statistics.sample: none'."
+        )
+    if ref.weighted and config.baseline is not None:
+        raise InputError(
+            f"{where} 'weights' gives rows weights, and the grid search of 'baseline' counts each row once; leave one "
+            "of them out."
+        )
+    if ref.in_parts and config.baseline is not None:
+        raise InputError(
+            f"{where} is read in parts, and the search of 'baseline' needs all its rows at once; leave it out."
+        )
+    if not learner_type.learns_kernel and config.statistics.sample != "none":
+        raise InputError(
             f"learners: {title} learns from all rows and not from a sample; leave it out, or set "
-            "'statistics.sample: none'.",
-        ),
-    ):
-        if refused:
-            raise InputError(sentence)
+            "'statistics.sample: none'."
+        )
 
 
 def configured_predictor(config: schema.CompareConfig) -> Predictor:
-    """Return the predictor that the configuration needs, with the budget and the seed it needs."""
+    """Return the configured predictor with its options, memory and seed."""
     stage = config.predictor
     options = {"memory": predictor_memory(stage.memory), "seed": config.protocol.seed}
     options |= {name: value for name, value in stage.options().items() if name != "memory"}
-    asked = as_predictor(stage.name)
-    return as_predictor(asked, **{name: options[name] for name in asked.get_params() if name in options})
+    predictor = as_predictor(stage.name)
+    return as_predictor(predictor, **{name: options[name] for name in predictor.get_params() if name in options})
 
 
 def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str, Any]:
-    """Return the options, less those as by default, of a predictor that the configuration needs or chooses."""
-    one = configured_predictor(config).candidates().get(predictor)
-    params = {} if one is None else one.get_params()  # none of a learner that brings its own predictor
-    options = {name: value for name, value in params.items() if value != getattr(type(one), name)}
-    if "landmarks" in options:  # whose number follows from the memory otherwise
+    """Return the non-default options of a predictor that the configuration names or ``auto`` chooses."""
+    candidate = configured_predictor(config).candidates().get(predictor)
+    if candidate is None:  # the predictor belongs to the learner
+        return {}
+    defaults = type(candidate)
+    options = {name: value for name, value in candidate.get_params().items() if value != getattr(defaults, name)}
+    if "landmarks" in options:  # without it, their number follows from the memory
         options.pop("memory", None)
     return options
 
 
 def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
-    """Return the number of base kernels; one for matrices on disk, which are looked up."""
-    n = 0
+    """Return the number of base kernels; matrices on disk count as one kernel."""
+    n_kernels = 0
     for config in configs:
         if isinstance(config, schema.FeatureConfig):
-            n += (n_features if config.columns is None else len(config.columns)) + config.constant
+            n_kernels += n_features if config.columns is None else len(config.columns)
+            n_kernels += int(config.constant)
         elif isinstance(config, schema.PrecomputedConfig):
-            n += 1
+            n_kernels += 1
         else:
-            n += build_family([config.model_copy(update={"columns": None})], ["any"]).n_kernels
-    return n
+            n_kernels += build_family([config.model_copy(update={"columns": None})], ["any"]).n_kernels
+    return n_kernels
 
 
 def predictor_memory(setting: str | None) -> int:
-    """Return how many bytes a predictor may take: as set, or half of what the machine or its container has.
+    """Return the memory of a predictor in bytes: the setting, or half of the memory of the computer or container.
 
-    Not of what is free: which predictor suits, and with it a result and its place in the store, would follow from what
-    else is running. Rounded down to a power of two.
+    The default depends on the total memory, not on the free memory: the choice of the predictor, and therefore results
+    and their keys in the store, must not depend on other processes. It is rounded down to a power of two.
     """
-    if setting is None:
-        return 1 << int(MEMORY_LIMIT // 2).bit_length() - 1
-    return int(parse_bytes(setting))
+    if setting is not None:
+        return int(parse_bytes(setting))
+    half = int(MEMORY_LIMIT // 2)
+    return 1 << half.bit_length() - 1
 
 
 def training_rows(protocol: schema.ProtocolConfig, n_rows: int) -> int:
-    """Return how many rows train in a trial."""
+    """Return the number of training rows of a trial."""
     if protocol.split is not None:
-        return protocol.split.train + (protocol.split.validation or 0 if protocol.refit else 0)
-    assert protocol.folds is not None  # the schema has one of both
+        n_training = protocol.split.train
+        if protocol.refit:
+            n_training += protocol.split.validation or 0
+        return n_training
+    assert protocol.folds is not None, "the schema requires folds or a split"
     return n_rows * (protocol.folds - 2 + protocol.refit) // protocol.folds
 
 
@@ -280,13 +309,14 @@ def evaluate_learner(
     pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
-    """Learn weights and measure the test error in every trial, unless the store has the result.
+    """Learn weights and compute the test error in every trial, unless the store has the result.
 
-    Trials run side by side on the workers of this machine, where they are small enough to leave each one core. Larger
-    ones run here one after the other, and those of predictors that go over the rows again and again have the workers do
-    the passes.
+    Small trials run in parallel on the local workers, one core each. Larger trials run one after the other in this
+    process, where iterative predictors use the workers for their passes over the rows.
     """
-    choice, protocol, log = predictor_for(config, learner, ref), config.protocol, get_run_logger()
+    log = get_run_logger()
+    protocol = config.protocol
+    choice = predictor_for(config, learner, ref)
     predictor = choice.predictor.name
     options = predictor_options(config, predictor)
     settings = {
@@ -300,25 +330,36 @@ def evaluate_learner(
         "protocol": protocol.model_dump(mode="json", include={"choose": {"once"}, "refit": True, "metric": True}),
         "grid": schema.grid_values(protocol.grid),
     }
-    key = result_key("learner", settings, [*(passed.key for passed in statistics), *sources([learner])])
+    key = result_key("learner", settings, [*(statistics_ref.key for statistics_ref in statistics), *sources([learner])])
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(store_path("folds", key)))
     if choice.reason:
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
-    if (stored := _from_store(result, advance)) is not None:
+    stored = _from_store(result, advance)
+    if stored is not None:
         return from_store(stored)
     rows = _run_trials(_jobs(statistics, config, ref), ref, learner, predictor, options, pool, advance)
     rows = [row | {"predictor_reason": choice.reason or None} for row in rows]
     write_fold_table(Path(result.path), rows, statistics, config.parallel)
-    for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
-        log.info("%s, %s: %s", ref.name, learner.title, note)
-    edges = sum(row["grid_edge"] for row in rows)
-    log.info("%s, %s: %s %.4f", ref.name, learner.title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
-    if edges:
-        log.warning(
-            "%s, %s: the best C is at the boundary of the grid in %d of %d %s; extend protocol.grid",
-            ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
-        )  # fmt: skip
+    _log_result(rows, f"{ref.name}, {learner.title}", "folds" if protocol.split is None else "repeats")
     return result
+
+
+def _log_result(rows: Sequence[dict[str, Any]], title: str, trials_name: str) -> None:
+    """Log the notes of the predictor, the mean error, and a warning if C is at the boundary of the grid."""
+    log = get_run_logger()
+    notes = [note for row in rows for note in row["notes"] or ()]
+    for note in dict.fromkeys(notes):
+        log.info("%s: %s", title, note)
+    log.info("%s: %s %.4f", title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
+    n_edges = sum(row["grid_edge"] for row in rows)
+    if n_edges:
+        log.warning(
+            "%s: the best C is at the boundary of the grid in %d of %d %s; extend protocol.grid",
+            title,
+            n_edges,
+            len(rows),
+            trials_name,
+        )
 
 
 def _run_trials(
@@ -330,28 +371,38 @@ def _run_trials(
     pool: DaskPool,
     advance: Advance,
 ) -> list[dict[str, Any]]:
-    """Return the rows of the trials of a learner: side by side where they are small, else one after the other."""
-    config, by_rows = jobs[0].config, PREDICTORS[predictor].by_rows
-    apart = training_rows(config.protocol, ref.n_rows) <= (PARALLEL_ITERATIONS if by_rows else PARALLEL_ROWS)
+    """Return the rows of the trials of a learner: in parallel if they are small, otherwise one after the other."""
+    config = jobs[0].config
+    by_rows = PREDICTORS[predictor].by_rows
+    parallel_rows = PARALLEL_ITERATIONS if by_rows else PARALLEL_ROWS
+    parallel = training_rows(config.protocol, ref.n_rows) <= parallel_rows
     run = partial(run_trial, learner=learner, predictor=predictor, options=options)
-    if by_rows and apart:
+    if by_rows and parallel:
         run = partial(run, workers=Threads(1) if pool.local else None)
     elif by_rows:
-        steps = Steps(f"{ref.name}, {learner.title}", get_run_logger().info)
-        run = partial(run, workers=pool.workers, progress=steps)
-    elif ref.in_parts and not apart:
+        run = partial(run, workers=pool.workers, progress=Steps(f"{ref.name}, {learner.title}", get_run_logger().info))
+    elif ref.in_parts and not parallel:
         run = partial(run, workers=pool.workers)
-    files = sources([learner]) or any(
-        isinstance(of, schema.OwnConfig | schema.PrecomputedConfig) for of in config.kernels
+    load_data = None
+    if not _needs_local_files(learner, config):
+        load_data = partial(TrialData.load, jobs, pool.folder)
+    n_jobs = len(jobs)
+    choose = config.protocol.choose
+    if choose is None or not choose.once:
+        return run_jobs(run, jobs, ref, pool, parallel, advance, load_data)
+    first_rows = run_jobs(run, jobs[:1], ref, pool, parallel, lambda share: advance(share / n_jobs), load_data)
+    run = partial(run, validation_errors=first_rows[0]["candidate_errors"])
+    n_others = n_jobs - 1
+    other_rows = run_jobs(
+        run, jobs[1:], ref, pool, parallel, lambda share: advance(share * n_others / n_jobs), load_data
     )
-    # Learners and matrices that lie in files of this machine stay here.
-    given = None if files else lambda: {"held": Held.of(jobs, pool.folder)}
-    rows: list[dict[str, Any]] = []
-    choose, n = config.protocol.choose, len(jobs)
-    if choose is not None and choose.once:
-        rows = run_jobs(run, jobs[:1], ref, pool, apart, lambda share: advance(share / n), given)
-        run, jobs = partial(run, chosen=rows[0]["candidate_errors"]), jobs[1:]
-    return rows + run_jobs(run, jobs, ref, pool, apart, lambda share: advance(share * len(jobs) / n), given)
+    return first_rows + other_rows
+
+
+def _needs_local_files(learner: schema.LearnerConfig, config: schema.CompareConfig) -> bool:
+    """Return whether learner or base kernels are in files of this computer, which other computers lack."""
+    local_families = (schema.OwnConfig, schema.PrecomputedConfig)
+    return bool(sources([learner])) or any(isinstance(family, local_families) for family in config.kernels)
 
 
 @step("{kind} on {ref.name}")
@@ -363,7 +414,7 @@ def evaluate_baseline(
     advance: Advance,
     kind: schema.BaselineName,
 ) -> FoldsRef:
-    """Measure a baseline in every trial, unless the store has the result."""
+    """Compute the test error of a baseline in every trial, unless the store has the result."""
     assert config.baseline is not None
     settings = {
         "columns": COLUMNS.names,
@@ -372,21 +423,23 @@ def evaluate_baseline(
         "search": settings_of(kind, config.baseline),
         "protocol": config.protocol.model_dump(mode="json", include={"refit", "metric"}),
     }
-    key = result_key("baseline", settings, [ref.digest, *(passed.key for passed in statistics)])
-    predictor, path = predictor_of(kind, ref.task), store_path("folds", key)
-    result = FoldsRef(ref.name, schema.BASELINE_TITLES[kind], kind, predictor, str(path))
-    if (stored := _from_store(result, advance)) is not None:
+    key = result_key("baseline", settings, [ref.digest, *(statistics_ref.key for statistics_ref in statistics)])
+    path = store_path("folds", key)
+    result = FoldsRef(ref.name, schema.BASELINE_TITLES[kind], kind, predictor_of(kind, ref.task), str(path))
+    stored = _from_store(result, advance)
+    if stored is not None:
         return from_store(stored)
-    apart = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
+    parallel = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
     jobs = _jobs(statistics, config, ref)
-    rows = run_jobs(partial(search, kind=kind), jobs, ref, pool, apart, advance)
+    rows = run_jobs(partial(run_baseline, kind=kind), jobs, ref, pool, parallel, advance)
     write_fold_table(path, rows, statistics, config.parallel)
     return result
 
 
 def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
-    """Return fold results that the store has; None where they are to be computed."""
-    path, log = Path(result.path), get_run_logger()
+    """Return the reference of stored fold results, or None if they must be computed."""
+    log = get_run_logger()
+    path = Path(result.path)
     if not kept(path, log.warning):
         return None
     log.info("%s, %s: fold results %s are in the store", result.dataset, result.learner, path.name)
@@ -395,24 +448,28 @@ def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
 
 
 def _jobs(statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref: DatasetRef) -> list[TrialJob]:
-    """Return the trials of a protocol, each with the statistics that serve it."""
+    """Return the trials of a protocol, each with its statistics."""
     planned = planned_trials(config.protocol, ref.ordered)
-    served = ((of, trial) for of in statistics for trial in planned if of.trial in (None, trial.index))
-    return [TrialJob(of.rows or ref, of, trial, config) for of, trial in served]
+    jobs = []
+    for statistics_ref in statistics:
+        for trial in planned:
+            if statistics_ref.trial in (None, trial.index):
+                jobs.append(TrialJob(statistics_ref.rows or ref, statistics_ref, trial, config))
+    return jobs
 
 
 @dataclass
 class Steps:
-    """Says how far iterations are, every ten seconds."""
+    """Log the progress of iterations at most every ten seconds."""
 
     name: str
-    say: Callable[..., None]
-    said: float = field(default_factory=time.monotonic)
+    log: Callable[..., None]
+    logged_at: float = field(default_factory=time.monotonic)
 
-    def __call__(self, steps: int, residual: float) -> None:
-        if time.monotonic() - self.said > STEPS_SECONDS:
-            self.said = time.monotonic()
-            self.say("%s: conjugate gradients, step %d, relative residual %.1e", self.name, steps, residual)
+    def __call__(self, step: int, residual: float) -> None:
+        if time.monotonic() - self.logged_at > 10.0:
+            self.logged_at = time.monotonic()
+            self.log("%s: conjugate gradients, step %d, relative residual %.1e", self.name, step, residual)
 
 
 def run_jobs(
@@ -420,35 +477,36 @@ def run_jobs(
     jobs: Sequence[TrialJob],
     ref: DatasetRef,
     pool: DaskPool,
-    apart: bool,
+    parallel: bool,
     advance: Advance,
-    given: Callable[[], dict[str, Any]] | None = None,
+    load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of some trials of a data set, in their order; `advance` adds up to one.
+    """Return the rows of some trials of a data set, in their order; the calls of `advance` sum to one.
 
-    Trials that are small enough to be done `apart` run side by side on the workers, if each of these has room for the
-    rows that it validates and tests on; on other machines where `given` returns all that they need.
+    With `parallel`, trials run on the workers if each worker has enough memory for the data set. Workers on other
+    computers need `load_data`, which returns all data of the trials.
     """
-    if not apart:
-        gc.collect()  # target and positions of all rows, which the step before has left in cycles
-    elif len(jobs) > 1 and pool.has_room_for(stored_bytes(ref)):
+    if not parallel:
+        gc.collect()  # frees targets and positions of all rows that reference cycles of earlier steps keep
+        return map_here(run, jobs, advance)
+    if len(jobs) > 1 and pool.has_room_for(stored_bytes(ref)):
         if pool.local:
             return pool.map(run, jobs, advance)
-        if pool.config.elsewhere and given is not None:
-            return pool.map(run, jobs, advance, **given())
+        if pool.config.elsewhere and load_data is not None:
+            return pool.map(run, jobs, advance, data=load_data())
     return map_here(run, jobs, advance)
 
 
 def write_fold_table(
     path: Path, rows: list[dict[str, Any]], statistics: Sequence[StatisticsRef], n_parallel: int
 ) -> None:
-    """Keep rows of the fold table, which come from these statistics, and the predictions of the trials.
+    """Store rows of the fold table with the held-out predictions; the entry depends on the statistics.
 
-    `n_parallel` is the number of steps that could run meanwhile.
+    `n_parallel` is the number of steps that could run at the same time.
     """
     held_out = [(row["repeat"], row["fold"], row[HELD_OUT]) for row in rows if row.get(HELD_OUT) is not None]
     rows = [row | {"n_parallel": n_parallel} for row in rows]
-    with keep(path, [Path(of.path) for of in statistics]) as folder:
+    with keep(path, [Path(statistics_ref.path) for statistics_ref in statistics]) as folder:
         pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), folder / TABLE)
         if held_out:
             write_predictions(folder, held_out)

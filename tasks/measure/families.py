@@ -1,4 +1,4 @@
-"""From configured families to families of base kernels."""
+"""Families of base kernels from their configurations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..own import own_family
 from .matrices import StoredMatrices
 
 MOST_FEATURES_BY_TILES = 1000
-"""Rank-one kernels next to other families, whose statistics come from tiles and hold a matrix per pair of folds."""
+"""Maximum number of rank-one kernels next to other families, whose statistics need a matrix per pair of folds."""
 
 
 def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels") -> KernelFamily:
@@ -28,79 +28,94 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
     Raises
     ------
     InputError
-        A family names a column that is not a feature, or too many features are kernels next to other families.
+        A family names an unknown feature, or has too many rank-one kernels next to other families.
     """
-    named = [config for config in configs if config.columns is not None]
-    position = positions_of(features) if named else {}
-    for config in named:
-        unknown = [name for name in config.columns or () if name not in position]
-        if unknown or config.columns == ():
-            meant = did_you_mean("".join(unknown[:1]), features)
+    _require_known_columns(configs, features, where)
+    if len(configs) == 1:
+        config = configs[0]
+        if isinstance(config, FeatureConfig):
+            positions = _positions(config, features)
+            return _feature_family(config)([features[c] for c in positions], positions)
+        if config.columns is None:
+            return _build(config, features, where)
+    families = [_build(config, features, where) for config in configs]
+    columns = [None if config.columns is None else _positions(config, features) for config in configs]
+    return kinds.FamilyUnion(families, columns, [_view(config) for config in configs])
+
+
+def _require_known_columns(configs: Sequence[FamilyConfig], features: Sequence[str], where: str) -> None:
+    """Raise InputError if a family names no column, or one that is not a feature."""
+    for config in configs:
+        if config.columns is None:
+            continue
+        known = positions_of(features)
+        unknown = [name for name in config.columns if name not in known]
+        if unknown or not config.columns:
+            hint = did_you_mean(unknown[0] if unknown else "", features)
             raise InputError(
                 f"{where}: 'columns' of family {config.family} must be some of the features, got "
-                f"{', '.join(map(repr, unknown)) or 'none'}; {meant}the features are {listed(features, show=str)}."
+                f"{', '.join(map(repr, unknown)) or 'none'}; {hint}the features are {listed(features, show=str)}."
             )
-    if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
-        seen = _seen(configs[0], features)
-        return _features(configs[0])([features[c] for c in seen], seen)
-    families = [_build(config, features, where) for config in configs]
-    if len(configs) == 1 and configs[0].columns is None:
-        return families[0]
-    columns = [None if config.columns is None else _seen(config, features) for config in configs]
-    views = [
-        None if config.columns is None or isinstance(config, FeatureConfig) else _view(config.columns)
-        for config in configs
-    ]
-    return kinds.FamilyUnion(families, columns, views)
 
 
 def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
-    """Return the positions of each feature by name, and by the name of a table's column those that it became."""
-    position = {name: [c] for c, name in enumerate(features)}
+    """Return the position of each feature by name, and the positions of the features of each column of a table."""
+    positions = {name: [c] for c, name in enumerate(features)}
     if isinstance(features, TableFeatures):
-        of_columns: dict[str, list[int]] = {}
-        for c, owner in enumerate(features.owners):
-            of_columns.setdefault(owner, []).append(c)
-        position |= of_columns
-    return position
+        positions_of_column: dict[str, list[int]] = {}
+        for c, column in enumerate(features.owners):
+            positions_of_column.setdefault(column, []).append(c)
+        positions |= positions_of_column
+    return positions
 
 
-def _seen(config: FamilyConfig, features: Sequence[str]) -> list[int]:
-    """Return the positions of the features that a family sees."""
+def _positions(config: FamilyConfig, features: Sequence[str]) -> list[int]:
+    """Return the positions of the features of a family."""
     if config.columns is None:
         return list(range(len(features)))
-    position = positions_of(features)
-    return [c for name in dict.fromkeys(config.columns) for c in position[name]]
+    known = positions_of(features)
+    positions = []
+    for name in dict.fromkeys(config.columns):
+        positions += known[name]
+    return positions
 
 
 def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str) -> None:
-    """Raise InputError if a family sees only features that never vary, or a cosine kernel a row of zeros."""
-    extremes = [X.max(axis=0), X.min(axis=0)]
-    high, low = (e.todense() if sparse.issparse(e) else e for e in extremes)
-    varies = np.asarray(high != low).ravel()
+    """Raise InputError if all features of a family are constant, or a cosine kernel gets a row of zeros."""
+    highest = X.max(axis=0)
+    lowest = X.min(axis=0)
+    if sparse.issparse(highest):
+        highest = highest.todense()
+        lowest = lowest.todense()
+    varies = np.asarray(highest != lowest).ravel()
     for config in configs:
-        seen = _seen(config, features)
-        if not varies[seen].any():
-            named = listed([features[c] for c in seen], show=str)
+        positions = _positions(config, features)
+        if not varies[positions].any():
+            names = listed([features[c] for c in positions], show=str)
             raise InputError(
-                f"{where}: family {config.family} sees only constant features ({named}), so its "
+                f"{where}: family {config.family} sees only constant features ({names}), so its "
                 "kernels are constant; give it features that vary."
             )
         if config.family == "cosine":
             with input_errors(where):
-                kinds.CosineFamily().check_rows(X[:, seen])
+                kinds.CosineFamily().check_rows(X[:, positions])
 
 
-def _view(columns: Sequence[str]) -> str:
-    """Return what a family's columns are called in the names of its base kernels."""
-    return ", ".join(columns[:4]) + (f", ... ({len(columns)})" if len(columns) > 4 else "")
+def _view(config: FamilyConfig) -> str | None:
+    """Return the name of the columns of a family in the names of its base kernels, or None."""
+    if config.columns is None or isinstance(config, FeatureConfig):
+        return None
+    names = ", ".join(config.columns[:4])
+    if len(config.columns) > 4:
+        names += f", ... ({len(config.columns)})"
+    return names
 
 
-def _features(config: FeatureConfig) -> Callable[..., FeatureFamily]:
+def _feature_family(config: FeatureConfig) -> Callable[..., FeatureFamily]:
     return FeatureFamily.with_constant if config.constant else FeatureFamily
 
 
-_MADE: dict[str, Callable[[Any], KernelFamily]] = {
+_BUILDERS: dict[str, Callable[[Any], KernelFamily]] = {
     "gaussian": lambda config: kinds.GaussianFamily(config.bandwidths()),
     "laplacian": lambda config: kinds.LaplacianFamily(config.bandwidths(), config.norm),
     "categorical": lambda config: kinds.CategoricalFamily(config.bandwidths()),
@@ -111,18 +126,18 @@ _MADE: dict[str, Callable[[Any], KernelFamily]] = {
     "constant": lambda config: kinds.ConstantFamily(),
     "precomputed": lambda config: StoredMatrices(config.path).family(),
 }
-"""How the family of a configuration is made."""
+"""Function that builds the family of a configuration, by family."""
 
 
 def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelFamily:
     if isinstance(config, OwnConfig):
         return own_family(config, where)
     if not isinstance(config, FeatureConfig):
-        return _MADE[config.family](config)
-    seen = [features[c] for c in _seen(config, features)]
-    if len(seen) > MOST_FEATURES_BY_TILES:
+        return _BUILDERS[config.family](config)
+    names = [features[c] for c in _positions(config, features)]
+    if len(names) > MOST_FEATURES_BY_TILES:
         raise InputError(
             f"{where}: family feature next to other families takes at most {MOST_FEATURES_BY_TILES} columns, got "
-            f"{len(seen)}; name fewer 'columns', or compare it in a run of its own, where any number works."
+            f"{len(names)}; name fewer 'columns', or compare it in a run of its own, where any number works."
         )
-    return _features(config)(seen)
+    return _feature_family(config)(names)

@@ -1,6 +1,6 @@
-"""Base kernels as matrices on disk: one NumPy file each, written by strips of rows, mapped into memory by readers.
+"""Base kernels as matrices on disk: one NumPy file each, written in strips of rows and memory-mapped by readers.
 
-A folder is an entry of `tasks.store`: it appears when all files are there, and has their checksums.
+A folder is an entry of `tasks.store`: it appears when all files are written, and contains their checksums.
 docs/tile-store.md describes its files.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,16 +33,10 @@ from ..workers.cluster import Advance, DaskPool
 INDEX = "index.json"
 
 TILE_BYTES = 4 << 20
-"""Target size of one tile of all kernels, about a core's cache."""
+"""Target size of one tile of all kernels: about the cache of a core."""
 
 STRIP_BYTES = 64 << 20
-"""Target size of a strip of rows of all kernels, which a worker holds."""
-
-RESERVE = 1.01
-"""Free space required, as a multiple of the values that are still to be written."""
-
-SYMMETRIC = 1e-6
-"""Share of the largest value by which two halves of a matrix may differ."""
+"""Target size of a strip of rows of all kernels in the memory of a worker."""
 
 Dtype = Literal["float64", "float32"]
 
@@ -62,9 +56,9 @@ class MatrixIndex(BaseModel, frozen=True):
     kernels : tuple of str
         Names of the base kernels, in the order of the files.
     families : list of dict
-        The configured families with all their parameters.
+        Configured families with all their parameters.
     numerics : int
-        `kernels.NUMERICS_VERSION` of the program that computed the values.
+        `kernels.NUMERICS_VERSION` that computed the values.
     """
 
     format: Literal["learnkernels-matrices"] = "learnkernels-matrices"
@@ -79,12 +73,12 @@ class MatrixIndex(BaseModel, frozen=True):
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """All that the values depend on."""
+        """Everything that determines the values."""
         return self.model_dump(mode="json", exclude={"format", "version", "dataset"})
 
     @property
     def id(self) -> str:
-        """Digest of all that the values depend on."""
+        """Digest of everything that determines the values."""
         return digest(self.decisive)
 
     @property
@@ -103,7 +97,7 @@ def read_index(folder: Path) -> MatrixIndex:
     Raises
     ------
     InputError
-        There is none, or it cannot be read.
+        The index is missing or cannot be read.
     """
     path = folder / INDEX
     try:
@@ -119,30 +113,30 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 class StoredMatrices(Sequence[np.ndarray]):
-    """The matrices of a folder, mapped into memory; pickled as the folder's path.
+    """Memory-mapped matrices of a folder; pickled as the path of the folder.
 
     Raises
     ------
     InputError
-        The folder has no index, or a file is missing, or has another size, shape or type than the index.
+        The folder has no index, or a file is missing or does not match the index.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
         self.about = read_index(self.folder)
-        self._mapped = [_mapped(path, self.about) for path in self.about.files(self.folder)]
+        self._matrices = [_open_matrix(path, self.about) for path in self.about.files(self.folder)]
 
     def __len__(self) -> int:
-        return len(self._mapped)
+        return len(self._matrices)
 
     def __getitem__(self, k: Any) -> Any:
-        return self._mapped[k]
+        return self._matrices[k]
 
     def __reduce__(self) -> tuple[Callable[[Path, str], StoredMatrices], tuple[Path, str]]:
-        return _opened_again, (self.folder, self.about.id)
+        return _reopen, (self.folder, self.about.id)
 
     def require_whole(self) -> None:
-        """Read all files, and raise InputError if they are not the files that were written."""
+        """Read all files, and raise InputError if one has changed since it was written."""
         harm = harm_of(self.folder)
         if harm is not None:
             raise _damaged(self.folder, harm)
@@ -153,27 +147,28 @@ class StoredMatrices(Sequence[np.ndarray]):
         Raises
         ------
         InputError
-            A matrix is not symmetric or not finite on a sample of entries.
+            A matrix is not symmetric or not finite in a sample of entries.
         """
         with input_errors(self.folder):
             return PrecomputedFamily(self, self.about.kernels)
 
 
-def _opened_again(folder: Path, index_id: str) -> StoredMatrices:
+def _reopen(folder: Path, index_id: str) -> StoredMatrices:
     stored = StoredMatrices(folder)
     if stored.about.id != index_id:
         raise InputError(f"{folder}: was replaced by other matrices while it was in use; start the run again.")
     return stored
 
 
-def _mapped(path: Path, index: MatrixIndex) -> np.ndarray:
+def _open_matrix(path: Path, index: MatrixIndex) -> np.ndarray:
     try:
         matrix: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise _damaged(path, error.strerror or "it cannot be read") from None
     except ValueError as error:
         raise _damaged(path, str(error).splitlines()[0][:80]) from None
-    if matrix.shape != (index.n_rows, index.n_rows) or matrix.dtype != index.dtype or not matrix.flags.c_contiguous:
+    shape = (index.n_rows, index.n_rows)
+    if matrix.shape != shape or matrix.dtype != index.dtype or not matrix.flags.c_contiguous:
         raise _damaged(path, f"it has shape {matrix.shape} and type {matrix.dtype}")
     return matrix
 
@@ -182,62 +177,80 @@ def _mapped(path: Path, index: MatrixIndex) -> np.ndarray:
 
 
 def matrix_folder(output: str, name: str) -> Path:
-    """Return the folder of a data set's matrices; raise InputError where the name cannot be that of a folder."""
-    if name.startswith(".") or set(name) & set("/\\:\0") or not name:
+    """Return the folder of the matrices of a data set; raise InputError if its name cannot be a folder name."""
+    if not name or name.startswith(".") or set(name) & set("/\\:\0"):
         raise InputError(f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'.")
     return (Path(output) / name).absolute()
 
 
 def own_matrices(path: Path, ref: DatasetRef) -> Path:
-    """Return the folder, in the store, of the matrices in a user's file, with the index that `write_matrices` writes.
+    """Import the matrices of a user's file into the store, and return their folder.
 
     Raises
     ------
     InputError
-        The file cannot be read, or a matrix is not symmetric or finite, or has not a row for each of the data set.
+        The file cannot be read, or a matrix is not symmetric and finite with a row for each row of the data set.
     """
-    found = f"data set {ref.name}: the matrices in {path}"
-    given = {name: array for name, array in arrays_of(str(path), found).items() if array.ndim > 1}
-    named: dict[str, np.ndarray] = {}
-    for name, array in given.items():
-        several = array if array.ndim == 3 else array[None]
-        named |= {f"{name} {k}" if array.ndim == 3 else name: one for k, one in enumerate(several)}
-    if not named:
+    source = f"data set {ref.name}: the matrices in {path}"
+    matrices = _named_matrices(arrays_of(str(path), source))
+    if not matrices:
         raise InputError(
-            f"{found} are none: no array has two or three dimensions; write dense matrices by numpy.savez."
+            f"{source} are none: no array has two or three dimensions; write dense matrices by numpy.savez."
         )
-    for name, K in named.items():
-        if K.dtype.kind not in "biuf":
-            raise InputError(f"{found} must hold real numbers, got {name!r} of {K.dtype}; convert it.")
-        if K.shape != (ref.n_rows, ref.n_rows):
-            raise InputError(
-                f"{found} must have a row and a column for each of the {ref.n_rows} rows that are used, got {name!r} "
-                f"of shape {K.shape}; rows without a target, or left out by 'where' or 'subsample', have none."
-            )
-        if not (np.isfinite(K).all() and np.allclose(K, K.T, rtol=0, atol=SYMMETRIC * np.abs(K).max())):
-            raise InputError(f"{found} must be symmetric and finite, and {name!r} is not; correct it, or leave it out.")
-    dtype: Dtype = "float32" if all(K.dtype == np.float32 for K in named.values()) else "float64"
+    for name, K in matrices.items():
+        _require_kernel_matrix(name, K, ref, source)
+    all_single = all(K.dtype == np.float32 for K in matrices.values())
     index = MatrixIndex(
         dataset=ref.name,
         data_digest=ref.digest,
         n_rows=ref.n_rows,
         families=[{"sha256": file_digest(path)}],
-        kernels=tuple(named),
-        dtype=dtype,
+        kernels=tuple(matrices),
+        dtype="float32" if all_single else "float64",
     )
     folder = store_path("matrices", digest(index.id, ref.name))
-    from ..data.ingest import warn  # here, because it brings Prefect along
+    from ..data.ingest import warn  # imported late, since it imports Prefect
 
     if not kept(folder, warn):
-        with keep(folder) as aside:
-            for file, K in zip(index.files(aside), named.values(), strict=True):
-                np.save(file, np.ascontiguousarray(K, dtype))
-            (aside / INDEX).write_text(index.model_dump_json(indent=1), encoding="utf-8")
+        with keep(folder) as temporary:
+            for file, K in zip(index.files(temporary), matrices.values(), strict=True):
+                np.save(file, np.ascontiguousarray(K, index.dtype))
+            _write_index(temporary, index)
     return folder
 
 
+def _named_matrices(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the matrices of the arrays of a file by name; an array of three dimensions is a stack of matrices."""
+    matrices = {}
+    for name, array in arrays.items():
+        if array.ndim == 3:
+            for k, matrix in enumerate(array):
+                matrices[f"{name} {k}"] = matrix
+        elif array.ndim > 1:
+            matrices[name] = array
+    return matrices
+
+
+def _require_kernel_matrix(name: str, K: np.ndarray, ref: DatasetRef, source: str) -> None:
+    """Raise InputError if a matrix is not a symmetric, finite matrix of numbers over the rows of a data set."""
+    if K.dtype.kind not in "biuf":
+        raise InputError(f"{source} must hold real numbers, got {name!r} of {K.dtype}; convert it.")
+    if K.shape != (ref.n_rows, ref.n_rows):
+        raise InputError(
+            f"{source} must have a row and a column for each of the {ref.n_rows} rows that are used, got {name!r} "
+            f"of shape {K.shape}; rows without a target, or left out by 'where' or 'subsample', have none."
+        )
+    tolerance = 1e-6 * np.abs(K).max()
+    if not np.isfinite(K).all() or not np.allclose(K, K.T, rtol=0, atol=tolerance):
+        raise InputError(f"{source} must be symmetric and finite, and {name!r} is not; correct it, or leave it out.")
+
+
+def _write_index(folder: Path, index: MatrixIndex) -> None:
+    (folder / INDEX).write_text(index.model_dump_json(indent=1), encoding="utf-8")
+
+
 def require_matrices(ref: DatasetRef, config: CompareConfig) -> None:
-    """Raise InputError where the base kernels of a data set cannot be written as matrices."""
+    """Raise InputError if the base kernels of a data set cannot be written as matrices."""
     if any(isinstance(family, PrecomputedConfig) for family in config.kernels):
         raise InputError("kernels: family precomputed is matrices already; name the families to compute.")
     if ref.in_parts:
@@ -265,7 +278,7 @@ def index_of(ref: DatasetRef, config: CompareConfig, family: KernelFamily, dtype
 
 
 def require_place(folder: Path, index: MatrixIndex) -> None:
-    """Raise InputError where a folder holds something else than the matrices of an index."""
+    """Raise InputError if a folder exists and does not contain the matrices of an index."""
     if not os.path.lexists(folder):
         return
     if not (folder / INDEX).exists():
@@ -280,9 +293,11 @@ def require_place(folder: Path, index: MatrixIndex) -> None:
 
 
 def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
-    """Raise InputError if matrices that are missing need more room than is free where the first folder lies."""
-    needed = RESERVE * sum(index.n_bytes for folder, index in places if not folder.exists())
-    place = next(parent for parent in places[0][0].parents if parent.is_dir())
+    """Raise InputError if the missing matrices need more than the free space of the disk of the first folder."""
+    missing_bytes = sum(index.n_bytes for folder, index in places if not folder.exists())
+    needed = 1.01 * missing_bytes
+    first_folder, _ = places[0]
+    place = next(parent for parent in first_folder.parents if parent.is_dir())
     free = shutil.disk_usage(place).free
     if needed > free:
         raise InputError(
@@ -294,32 +309,31 @@ def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
 def write_matrices(
     folder: Path, index: MatrixIndex, family: KernelFamily, X: Rows, pool: DaskPool, advance: Advance
 ) -> str:
-    """Compute and write the matrices of a folder unless it is there and whole, and return a line for the report.
+    """Compute and write the matrices of a folder unless it is complete, and return a line for the report.
 
     Parameters
     ----------
     folder : Path
-        Of this data set alone.
+        Folder of the matrices of this data set only.
     index : MatrixIndex
-        From `index_of`.
+        Index from `index_of`.
     family : KernelFamily
         The p base kernels of the index.
     X : ndarray or CSR matrix of shape (n, d)
-        The rows of the data set. Not modified.
+        Rows of the data set. Not modified.
     pool : DaskPool
-        Its workers write the strips; they must see the folder under the same path.
+        Workers that write the strips. They need access to the folder under the same path.
     advance : callable
-        Is given shares that add up to one.
+        Function that is called with shares of the work; they sum to one.
 
     Raises
     ------
     InputError
-        A value is not finite in the type of the matrices, the folder cannot be written to, or a worker ends again and
-        again.
+        A value is not finite in the type of the matrices, the folder is not writable, or a worker ends repeatedly.
 
     Notes
     -----
-    O(n^2 (d + p)) time; a worker holds one strip and one tile. Nothing is kept of a run that ends early.
+    O(n^2 (d + p)) time; a worker holds one strip and one tile. A run that ends early leaves nothing behind.
     """
     report = f"{index.dataset}: {len(index.kernels)} matrices of {index.n_rows:,} rows"
     require_place(folder, index)
@@ -330,48 +344,52 @@ def write_matrices(
                 return f"{report}, kept"
             shutil.rmtree(folder)
         require_space([(folder, index)])
-        with keep(folder) as aside:
-            for path in index.files(aside):
+        with keep(folder) as temporary:
+            for path in index.files(temporary):
                 np.lib.format.open_memmap(path, "w+", index.dtype, (index.n_rows, index.n_rows))
             X = pool.workers.scatter_rows(X, None, np.zeros(X.shape[1]))
-            pool.map(_write_strip, _strips(index), advance, index=index, family=family, X=X, folder=aside)
-            (aside / INDEX).write_text(index.model_dump_json(indent=1), encoding="utf-8")
+            pool.map(_write_strip, _strips(index), advance, index=index, family=family, X=X, folder=temporary)
+            _write_index(temporary, index)
     except OSError as error:
-        if error.errno is None:  # of the network
+        if error.errno is None:  # an error of the network, not of the disk
             raise
-        way = WAYS_OUT.get(error.errno, "choose another output folder")
+        remedy = WAYS_OUT.get(error.errno, "choose another output folder")
         raise InputError(
-            f"{folder}: cannot be written to ({error.strerror}); {way}, and start the same run again."
+            f"{folder}: cannot be written to ({error.strerror}); {remedy}, and start the same run again."
         ) from None
     return f"{report}, written"
 
 
 def _strips(index: MatrixIndex) -> list[tuple[int, int]]:
-    """Return the first row of each strip, and the row behind its last."""
+    """Return the first row of each strip, and the row after its last."""
     size = max(1, STRIP_BYTES * index.n_rows // index.n_bytes)
     return [(start, min(start + size, index.n_rows)) for start in range(0, index.n_rows, size)]
 
 
 def _write_strip(rows: tuple[int, int], index: MatrixIndex, family: KernelFamily, X: Any, folder: Path) -> None:
-    """Compute the p kernels between some rows and all rows by tiles, and write them."""
+    """Compute the kernels between a strip of rows and all rows in tiles, and write them."""
     start, stop = rows
-    n = index.n_rows
-    step = max(32, math.isqrt(TILE_BYTES // (8 * family.n_kernels)))
-    strip = np.empty((family.n_kernels, stop - start, n), index.dtype)
-    # The columns are cut where the rows are, so that a tile on the diagonal is one of a block with itself.
-    parts = ((0, start), (start, stop), (stop, n))
-    spans = [(low, min(low + step, high)) for begin, high in parts for low in range(begin, high, step)]
+    tile_rows = max(32, math.isqrt(TILE_BYTES // (8 * family.n_kernels)))
+    # Columns are split at the same places as rows, so that a diagonal tile compares a block with itself.
+    row_blocks = _blocks(start, stop, tile_rows)
+    column_blocks = [*_blocks(0, start, tile_rows), *row_blocks, *_blocks(stop, index.n_rows, tile_rows)]
+    strip = np.empty((family.n_kernels, stop - start, index.n_rows), index.dtype)
     with one_blas_thread(), np.errstate(over="ignore"):
-        for i, i_stop in (span for span in spans if start <= span[0] < stop):
+        for i, i_stop in row_blocks:
             A = X[i:i_stop]
-            for j, j_stop in spans:
-                strip[:, i - start : i_stop - start, j:j_stop] = family.tile(A, A if i == j else X[j:j_stop])
+            for j, j_stop in column_blocks:
+                B = A if i == j else X[j:j_stop]
+                strip[:, i - start : i_stop - start, j:j_stop] = family.tile(A, B)
     for name, path, K in zip(family.names, index.files(folder), strip, strict=True):
         if not np.isfinite(K).all():
             raise InputError(
                 f"data set {index.dataset}: base kernel {name} has values that {index.dtype} cannot hold in rows "
                 f"{start} to {stop - 1}; scale the features, or change its parameters."
             )
-        with path.open("r+b") as file:  # not by a mapping, where a full disk ends the process
-            file.seek(path.stat().st_size - (n - start) * K[0].nbytes)
+        with path.open("r+b") as file:  # with a memory map, a full disk would kill the process
+            file.seek(path.stat().st_size - (index.n_rows - start) * K[0].nbytes)
             file.write(K.data)
+
+
+def _blocks(start: int, stop: int, size: int) -> list[tuple[int, int]]:
+    return [(first, min(first + size, stop)) for first in range(start, stop, size)]

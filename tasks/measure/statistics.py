@@ -1,4 +1,4 @@
-"""The first stage's one pass over the data: statistics of the base kernels for every union of folds, on Dask."""
+"""Statistics of the base kernels for every union of folds, computed in one pass over the data on Dask."""
 
 from __future__ import annotations
 
@@ -49,58 +49,69 @@ from .trials import StatisticsRef, save_statistics
 
 
 def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:
-    """Return the trials of each repeat; `ordered` says that folds are blocks of time."""
+    """Return the trials of each repeat; with `ordered`, folds are blocks of time."""
     if protocol.choose is not None:
         return [nested_split_trial(protocol.choose.folds, ordered)]
     if protocol.split is not None:
         planned = [split_trial()]
+    elif ordered:
+        assert protocol.folds is not None
+        planned = trials_in_time(protocol.folds)
     else:
         assert protocol.folds is not None
-        planned = trials_in_time(protocol.folds) if ordered else trials(protocol.folds)
+        planned = trials(protocol.folds)
     return [replace(trial, refit=protocol.refit) for trial in planned]
 
 
 def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig) -> None:
-    """Refuse, before any long work, base kernels, folds or a split that a data set does not allow.
+    """Reject base kernels, folds or a split that a data set does not allow, before any long computation.
 
     Raises
     ------
     InputError
-        A family names an unknown column or sees only constant features, the folds or the split cannot be drawn, the
-        metric does not serve the data set or some of its folds, or groups allow fewer different drawings than repeats.
+        A family names an unknown column or has only constant features, the folds or the split cannot be drawn, the
+        metric is not defined on the data set or on some of its folds, or groups allow fewer different draws than
+        repeats.
     """
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
     build_family(kernels, dataset.features, where)
     require_varying(kernels, dataset.X, dataset.features, where)
-    drawn = set()
+    draws = set()
     with input_errors(where):
         metric = metric_for(protocol.metric, dataset.target, dataset.weights is not None)
-        # What these allow differs between repeats.
-        all_of_them = dataset.groups is not None or dataset.folds is not None or metric.needs
-        for repeat in range(protocol.repeats if all_of_them else 1):
+        # Groups, given folds and some metrics may allow some repeats and not others.
+        check_all_repeats = dataset.groups is not None or dataset.folds is not None or metric.needs
+        for repeat in range(protocol.repeats if check_all_repeats else 1):
             folds = draw_folds(dataset, protocol, repeat)
-            drawn.add(hash(folds.tobytes()))
+            draws.add(hash(folds.tobytes()))
             _require_measurable(metric, dataset.target, folds, planned_trials(protocol, ref.ordered))
-    if dataset.groups is not None and len(drawn) < protocol.repeats:
+    if dataset.groups is not None and len(draws) < protocol.repeats:
         raise InputError(
-            f"{where}: {protocol.repeats} repeats divide its groups in {len(drawn)} different ways, so that some would "
+            f"{where}: {protocol.repeats} repeats divide its groups in {len(draws)} different ways, so that some would "
             "be the same; lower 'protocol.repeats'."
         )
 
 
 def _require_measurable(metric: Metric, target: Target, folds: np.ndarray, planned: Sequence[Trial]) -> None:
-    """Raise ValueError if a metric is not defined on the rows that validate or test in some trial."""
-    inner = [of for trial in planned if trial.validation is None for of in inner_trials(trial)]
-    for fold in {of.validation for of in (*planned, *inner)} - {None}:
+    """Raise ValueError if a metric is not defined on the validation or test rows of some trial."""
+    validation_folds = {inner.validation for trial in planned for inner in _choosing_trials(trial)}
+    for fold in validation_folds:
         metric.check_rows(target.take(np.flatnonzero(folds == fold)), "validate")
     for trial in planned:
         metric.check_rows(target.take(np.flatnonzero(folds == trial.test)), "test")
 
 
+def _choosing_trials(trial: Trial) -> list[Trial]:
+    """Return the trials whose validation folds choose settings: the trial itself, or its inner trials."""
+    if trial.validation is None:
+        return inner_trials(trial)
+    return [trial]
+
+
 @step("units of {ref.name} repeat {repeat} trial {trial.index}")
 def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial) -> DatasetRef:
-    """Scale a data set, and fill its gaps, by the training rows of one trial, and store it as such."""
+    """Scale and impute a data set by the training rows of one trial, and store the result."""
     dataset = load_dataset(ref)
     training = rows_of(draw_folds(dataset, protocol, repeat), trial.final)
     return store_dataset(dataset.learned_on(training), ref.name, ref.source, get_run_logger().warning)
@@ -112,47 +123,57 @@ def compute_statistics(
 ) -> StatisticsRef:
     """Compute the statistics of a data set, unless the store has them, and return a reference.
 
-    Where the configuration needs a sample, they are estimates from one; rank-one kernels are measured on all rows
-    all the same. Of a data set that is scaled by the training rows of one trial, only that trial is served.
+    With a sample, statistics are estimates, except for rank-one kernels, which always use all rows. If a data set is
+    scaled by the training rows of one trial, its statistics serve this trial only.
 
     Raises
     ------
     InputError
         A base kernel or a sampled target is constant on some training folds, or no scheduler answers.
     """
-    log, protocol = get_run_logger(), config.protocol
+    log = get_run_logger()
     key = _key(ref, config, repeat, trial)
     path = store_path("statistics", key)
-    result = StatisticsRef(key, str(path), repeat, *(() if trial is None else (trial.index, ref)))
+    result = StatisticsRef(key, str(path), repeat)
+    if trial is not None:
+        result = replace(result, trial=trial.index, rows=ref)
     if kept(path, log.warning):
         log.info("%s: statistics %s are in the store", ref.name, key)
         advance(1.0)
         return from_store(result)
+    protocol = config.protocol
     dataset = load_dataset(ref)
     family = build_family(config.kernels, dataset.features)
     folds = draw_folds(dataset, protocol, repeat)
     if dataset.groups is not None:
-        log.info("%s: whole groups; rows of each part: %s", ref.name, np.bincount(folds[folds >= 0]).tolist())
-    started = time.perf_counter()
-    served = planned_trials(protocol, ref.ordered) if trial is None else [trial]
-    X, Y, groups, training = _readable(dataset, ref, config, pool), dataset.target.Y, folds, None
-    weights = dataset.weights
-    if protocol.split is not None or trial is not None:
-        # Of the one trial, nothing but the training rows is ever asked for.
-        training = rows_of(folds, served[0].final)
-        X = SelectedRows(X, training, np.zeros(ref.n_features)) if ref.in_parts and sampled(config) else X[training]
-        Y, groups = Y[training], folds[training]
-        weights = None if weights is None else weights[training]
+        rows_of_folds = np.bincount(folds[folds >= 0]).tolist()
+        log.info("%s: whole groups; rows of each part: %s", ref.name, rows_of_folds)
     if config.statistics.sample != "none" and not sampled(config):
         log.info("%s: statistics over all rows, as those of rank-one kernels cost less than a sample", ref.name)
+    started = time.perf_counter()
+    served = planned_trials(protocol, ref.ordered) if trial is None else [trial]
+    X = _readable(dataset, ref, config, pool)
+    Y = dataset.target.Y
+    groups = folds
+    weights = dataset.weights
+    training = None
+    if protocol.split is not None or trial is not None:
+        # A single trial needs the statistics of its training rows only.
+        training = rows_of(folds, served[0].final)
+        if ref.in_parts and sampled(config):
+            X = SelectedRows(X, training, np.zeros(ref.n_features))
+        else:
+            X = X[training]
+        Y = Y[training]
+        groups = folds[training]
+        if weights is not None:
+            weights = weights[training]
     with input_errors(f"data set {ref.name}"):
         seed = fold_seed(protocol.seed, repeat)
         statistics = measure_statistics(family, X, Y, groups, config, seed, pool, advance, weights)
-        trained = [one.final for one in served]  # rows that train together, inner ones included
-        for one in served:
-            trained += [inner.training for inner in (inner_trials(one) if one.validation is None else [one])]
-        for union in dict.fromkeys(trained):
-            statistics.restrict(union).require_informative(Centering(config.centering).subtracts)
+        for training_folds in _training_folds(served):
+            restricted = statistics.restrict(training_folds)
+            restricted.require_informative(Centering(config.centering).subtracts)
     if training is not None:
         statistics = replace(statistics, rows=training[statistics.rows])
     seconds = time.perf_counter() - started
@@ -161,6 +182,14 @@ def compute_statistics(
     )
     save_statistics(result, statistics, folds, seconds)
     return result
+
+
+def _training_folds(served: Sequence[Trial]) -> list[tuple[int, ...]]:
+    """Return the unions of folds that train together in some trials, including inner trials, each once."""
+    unions = [trial.final for trial in served]
+    for trial in served:
+        unions += [inner.training for inner in _choosing_trials(trial)]
+    return list(dict.fromkeys(unions))
 
 
 def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | None) -> str:
@@ -179,12 +208,12 @@ def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | Non
 
 
 def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool) -> Any:
-    """Return the rows of a data set, of which a sample or all are taken; all where the pass needs them all here.
+    """Return the rows of a data set; for exact statistics, rows in parts are read into memory.
 
     Raises
     ------
     InputError
-        They are in parts, as they are too many for that.
+        Exact statistics need more memory than a data set in parts may use.
     """
     X = pool.workers.local_view(dataset.X)
     if not ref.in_parts or sampled(config):
@@ -198,14 +227,16 @@ def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: Da
 
 
 def sampled(config: CompareConfig) -> bool:
-    """Return whether statistics come from a sample; those of rank-one kernels alone never do."""
-    alone = len(config.kernels) == 1 and isinstance(config.kernels[0], FeatureConfig)
-    return config.statistics.sample != "none" and not alone
+    """Return whether statistics are estimated from a sample; not if all base kernels are rank-one kernels."""
+    only_rank_one = len(config.kernels) == 1 and isinstance(config.kernels[0], FeatureConfig)
+    return config.statistics.sample != "none" and not only_rank_one
 
 
 def _uncentered(config: CompareConfig) -> bool:
-    """Return whether some learner needs statistics that are not centered."""
-    return config.centering != "center" or any(not learner_class(learner.name).centered for learner in config.learners)
+    """Return whether some learner needs uncentered statistics."""
+    if config.centering != "center":
+        return True
+    return any(not learner_class(learner.name).centered for learner in config.learners)
 
 
 def measure_statistics(
@@ -219,33 +250,51 @@ def measure_statistics(
     advance: Advance,
     sample_weight: np.ndarray | None = None,
 ) -> GramStatistics | FeatureStatistics | SampledStatistics:
-    """Return the statistics of some rows, of all of them or of a sample, as the configuration says.
+    """Return the statistics of some rows, exact or from a sample, as configured.
 
     Parameters
     ----------
     family, X, Y, groups
-        As `gram_statistics` takes them; without groups, statistics are of all rows.
+        See `gram_statistics`. Without groups, statistics are computed over all rows.
     config : CompareConfig
-        With learners, of which some may need statistics that are not centered.
+        Configuration with the learners, some of which may need uncentered statistics.
     seed : int
-        Of the sample.
+        Random seed of the sample.
     pool : DaskPool
-        Who does the pass.
+        Workers for the pass.
     advance : callable
-        Is given shares of the pass that add up to one.
+        Function that is called with shares of the pass; they sum to one.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows; not of those of a sample.
+        Weights of the rows; not used with a sample.
 
     Raises
     ------
     ValueError
-        As `gram_statistics` and `sample_statistics`.
+        See `gram_statistics` and `sample_statistics`.
     """
-    options: dict[str, Any] = {"dtype": np.dtype(config.precision).type, "keep_origin": _uncentered(config)}
+    dtype = np.dtype(config.precision).type
+    keep_origin = _uncentered(config)
     if not sampled(config):
-        workers = pool.workers_telling(advance)
-        return gram_statistics(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)
-    options |= {"sample": config.statistics.sample, "seed": seed, "workers": pool.workers}
-    of_sample = sample_statistics(family, X, Y, groups, **options)
+        return gram_statistics(
+            family,
+            X,
+            Y,
+            groups,
+            sample_weight=sample_weight,
+            workers=pool.workers_telling(advance),
+            dtype=dtype,
+            keep_origin=keep_origin,
+        )
+    statistics = sample_statistics(
+        family,
+        X,
+        Y,
+        groups,
+        sample=config.statistics.sample,
+        seed=seed,
+        workers=pool.workers,
+        dtype=dtype,
+        keep_origin=keep_origin,
+    )
     advance(1.0)
-    return of_sample
+    return statistics

@@ -1,4 +1,4 @@
-"""Whether one way of learning is better than another on the same trials."""
+"""Significance tests of differences between methods."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ import numpy as np
 from scipy import stats
 
 SIGNIFICANCE = 0.1
-"""Level of the one-sided t-tests, as in appendix C of JMLR 2012; `corrected_p` decides."""
+"""Level of the one-sided t-tests, as in appendix C of JMLR 2012."""
 
 RANKS_LEVEL = 0.05
 """Level of the Nemenyi test of mean ranks over data sets."""
 
 ROUNDING = 1e-12
-"""Share of the largest error below which differences are those of rounding."""
+"""Differences below this share of the largest error are rounding errors."""
 
 
 def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """Return the p-value of a paired one-sided t-test that errors are lower than those of a baseline: the papers' own.
+    """Return the p-value of the paired one-sided t-test of the papers that errors are lower than a baseline's.
 
-    It takes trials for independent. Those of a cross-validation share training rows, and it calls far more differences
-    significant than its level says.
+    The test assumes independent trials. The trials of a cross-validation share training rows, so its false positive
+    rate is far above its level.
 
     Parameters
     ----------
     errors, baseline : ndarray of shape (n,)
-        Of the same trials, in the same order.
+        Errors of both methods in the same trials.
 
     Returns
     -------
     p : float or None
-        As `corrected_p`.
+        See `corrected_p`.
 
     References
     ----------
@@ -42,21 +42,21 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> float | None:
-    """Return the p-value of the corrected resampled t-test: the variance allows for training rows that trials share.
+    """Return the p-value of the one-sided corrected resampled t-test that errors are lower than a baseline's.
 
-    It decides what is called significant; `paired_p` stands next to it.
+    The variance is corrected for training rows that trials share. All statements on significance use this test.
 
     Parameters
     ----------
     errors, baseline : ndarray of shape (n,)
-        Of the same trials, in the same order.
+        Errors of both methods in the same trials.
     test_share : float
         See `share_of_test`.
 
     Returns
     -------
     p : float or None
-        None where there are no pairs, or fewer than two. Differences that are equal but for rounding give 0 or 1.
+        None for fewer than two pairs. Differences that are equal within rounding give 0 or 1.
 
     References
     ----------
@@ -65,28 +65,37 @@ def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> 
     n = len(errors)
     if len(baseline) != n or n < 2:
         return None
-    difference, rounding = errors - baseline, ROUNDING * max(np.abs(errors).max(), np.abs(baseline).max())
-    if np.ptp(difference) <= rounding:
-        return 0.0 if difference.mean() < -rounding else 1.0
-    t = difference.mean() / np.sqrt((1 / n + test_share) * difference.var(ddof=1))
+    differences = errors - baseline
+    rounding = ROUNDING * max(np.abs(errors).max(), np.abs(baseline).max())
+    if np.ptp(differences) <= rounding:
+        is_lower = differences.mean() < -rounding
+        return 0.0 if is_lower else 1.0
+    variance = (1 / n + test_share) * differences.var(ddof=1)
+    t = differences.mean() / np.sqrt(variance)
     return float(stats.t.cdf(t, n - 1))
 
 
 def two_sided_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float:
-    """Return the two-sided p-value of the corrected resampled t-test; NaN where there is none, see `corrected_p`."""
-    lower, higher = corrected_p(errors, others, test_share), corrected_p(others, errors, test_share)
-    return math.nan if lower is None or higher is None else min(1.0, 2 * lower, 2 * higher)
+    """Return the two-sided p-value of the corrected resampled t-test; NaN for fewer than two pairs."""
+    p_lower = corrected_p(errors, others, test_share)
+    p_higher = corrected_p(others, errors, test_share)
+    if p_lower is None or p_higher is None:
+        return math.nan
+    return min(1.0, 2 * p_lower, 2 * p_higher)
 
 
 def holm(p: Sequence[float]) -> np.ndarray:
     """Return p-values adjusted for the number of tests by the step-down method of Holm (1979), shape (n,)."""
-    order, adjusted = np.argsort(p), np.empty(len(p))
-    adjusted[order] = np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1))
+    n = len(p)
+    order = np.argsort(p)
+    factors = np.arange(n, 0, -1)
+    adjusted = np.empty(n)
+    adjusted[order] = np.maximum.accumulate(np.asarray(p)[order] * factors)
     return np.minimum(adjusted, 1.0)
 
 
 def critical_difference(n_datasets: int, n_methods: int) -> float:
-    """Return the difference of mean ranks that is significant by the Nemenyi test at `RANKS_LEVEL`.
+    """Return the smallest significant difference of mean ranks by the Nemenyi test at `RANKS_LEVEL`.
 
     References
     ----------
@@ -99,38 +108,46 @@ def critical_difference(n_datasets: int, n_methods: int) -> float:
 def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float | None:
     """Return the p-value of a one-sided test that errors are higher than those of trials on other rows.
 
-    Welch's test with the variances of `corrected_p`: trials are no pairs.
+    This is Welch's test for unpaired trials, with the corrected variances of `corrected_p`.
 
     Parameters
     ----------
     errors, others : ndarray of shape (n,) and (m,)
-        Of trials on the rows of one data set, and of another.
+        Errors of trials on two data sets.
     test_share : float
         See `share_of_test`.
 
     Returns
     -------
     p : float or None
-        None where one of both has fewer than two trials. Means that are equal but for rounding give 1 where no error
-        varies.
+        None if one data set has fewer than two trials. If no error varies, 0 or 1.
     """
-    if min(len(errors), len(others)) < 2:
+    n = len(errors)
+    m = len(others)
+    if min(n, m) < 2:
         return None
-    variances = np.array([(1 / len(of) + test_share) * of.var(ddof=1) for of in (errors, others)])
-    difference, rounding = errors.mean() - others.mean(), ROUNDING * max(errors.max(), others.max())
-    if np.sqrt(variances.sum()) <= rounding:
+    variances = np.array(
+        [
+            (1 / n + test_share) * errors.var(ddof=1),
+            (1 / m + test_share) * others.var(ddof=1),
+        ]
+    )
+    variance = variances.sum()
+    difference = errors.mean() - others.mean()
+    rounding = ROUNDING * max(errors.max(), others.max())
+    if np.sqrt(variance) <= rounding:
         return 0.0 if difference > rounding else 1.0
-    freedom = variances.sum() ** 2 / (variances**2 / (len(errors) - 1, len(others) - 1)).sum()
-    return float(stats.t.sf(difference / np.sqrt(variances.sum()), freedom))
+    degrees_of_freedom = variance**2 / (variances**2 / (n - 1, m - 1)).sum()
+    return float(stats.t.sf(difference / np.sqrt(variance), degrees_of_freedom))
 
 
 def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
-    """Return the share that corrects the variance: the rows of a trial that test over all other rows, on average.
+    """Return the ratio of test rows to all other rows, averaged over trials, which corrects the variance.
 
     Parameters
     ----------
     n_test, n_rows : ndarray of shape (n,)
-        Test rows of each trial, and rows of the data set.
+        Number of test rows of each trial, and of rows of the data set.
 
     Returns
     -------
@@ -138,8 +155,8 @@ def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
 
     Notes
     -----
-    Nadeau and Bengio divide by the rows that train, which are all others in their trials. Of folds, the one that
-    validates learns too; of rows that are drawn from many, those that are not drawn count, since two drawings then
-    share few rows and their errors are nearly independent.
+    Nadeau and Bengio divide by the number of training rows, which are all other rows in their trials. Here, validation
+    rows count as training rows. Rows that a random split leaves out count as well: two small samples of many rows share
+    few rows, so their errors are nearly independent.
     """
     return float(np.mean(n_test / (n_rows - n_test)))

@@ -1,10 +1,10 @@
-"""One trial of one learner: weights from stored statistics, predictor and test error, here or on a worker."""
+"""One trial of one learner: weights from stored statistics, predictor and test error, in any process."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -40,18 +40,21 @@ from .families import build_family
 from .held_out import evenly_spaced, predict_held_out, sampled_test_rows
 
 ARRAYS = "statistics.npz"
-"""What holds the statistics, in their entry of the store."""
+"""File of the statistics in their entry of the store."""
 
 PASS_SECONDS = "pass_seconds"
-"""Name of the time of a pass among them."""
+"""Name of the array with the seconds of the pass."""
+
+HELD_OUT = "held_out"
+"""Key of the predictions for test rows in the row of a trial; it is not a column of the fold table."""
 
 
 @dataclass(frozen=True)
 class StatisticsRef:
-    """Where the statistics of one data set, one set of base kernels and one drawing of the folds lie.
+    """Reference to the stored statistics of one data set, one set of base kernels and one draw of the folds.
 
-    Where each trial scales the features by its own training rows, they are those of one trial alone, `trial`, over its
-    own data set, `rows`.
+    If each trial scales the features by its own training rows, `trial` is the only trial that the statistics serve, and
+    `rows` is its scaled data set.
     """
 
     key: str
@@ -69,16 +72,16 @@ def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: 
 
 
 def share_of_pass(seconds: float, whole: AlignmentStatistics, training: AlignmentStatistics) -> float:
-    """Return what of a pass a user pays who needs some training rows alone.
+    """Return the seconds of a pass over the training rows only.
 
-    That of their pairs, where statistics are of pairs; of rank-one features that of the rows, and a sample whole.
+    The cost is quadratic in the number of rows, linear for rank-one kernels, and constant for a sample.
     """
     power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(whole), 0)
     return seconds * (training.n_rows / whole.n_rows) ** power
 
 
 class StoredStatistics(NamedTuple):
-    """Statistics of a data set, the fold of each row, and the seconds that the pass over the rows took."""
+    """Statistics of a data set, the fold of each row, and the seconds of the pass over the rows."""
 
     statistics: AlignmentStatistics
     folds: np.ndarray
@@ -98,30 +101,23 @@ def load_statistics(ref: StatisticsRef) -> StoredStatistics:
 
 
 def load_folds(ref: StatisticsRef) -> np.ndarray:
-    """Return the fold of each row of a reference, and nothing else."""
+    """Return the fold of each row only."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return np.asarray(arrays["folds"])
 
 
-ALIGNED_ROWS = 1000
-"""Most test rows that an alignment is measured on; their matrix is formed."""
-
-HELD_OUT = "held_out"
-"""Key of the predictions for test rows in the row of a trial; the fold table has no column of it."""
-
-
 @dataclass(frozen=True)
 class TrialJob:
-    """Data of a trial, small enough to travel: what learners and baselines both need.
+    """References to the data of a trial, small enough to send to a worker; for learners and baselines.
 
     Attributes
     ----------
     ref : DatasetRef
     statistics : StatisticsRef
-        Of the trial's repeat; it holds the fold of each row.
+        Statistics of the repeat of the trial, with the fold of each row.
     trial : Trial
     config : CompareConfig
-        Of the data set: base kernels, normalization, centering, metric and the values of C.
+        Configuration of the data set: base kernels, normalization, centering, metric and the values of C.
     """
 
     ref: DatasetRef
@@ -131,43 +127,146 @@ class TrialJob:
 
 
 @dataclass(frozen=True)
-class Held:
-    """Data sets and statistics of some trials, for workers that do not see the store.
+class TrialData:
+    """Data sets and statistics of some trials, for workers that cannot read the store.
 
     Attributes
     ----------
     datasets : dict of str to Dataset
-        By their places in the store.
+        Data sets by path in the store.
     statistics : dict of str to StoredStatistics
-        By theirs.
+        Statistics by path in the store.
     """
 
     datasets: dict[str, Dataset]
     statistics: dict[str, StoredStatistics]
 
     @classmethod
-    def of(cls, jobs: Sequence[TrialJob], folder: str = "") -> Held:
-        """Return the data of some trials; files of tables in parts are in a folder that goes with the run."""
-        datasets: dict[str, Dataset] = {}
-        statistics: dict[str, StoredStatistics] = {}
-        for ref in {job.ref.path: job.ref for job in jobs}.values():
-            dataset = load_dataset(ref)
-            if isinstance(dataset.X, RowFiles):
-                dataset = replace(dataset, X=cast(Any, replace(dataset.X, folder=folder)))
-            datasets[ref.path] = dataset
-        for stored in {job.statistics.path: job.statistics for job in jobs}.values():
-            statistics[stored.path] = load_statistics(stored)
+    def load(cls, jobs: Sequence[TrialJob], folder: str = "") -> TrialData:
+        """Load the data of some trials; tables in parts are copied to a folder, which is removed with the run."""
+        datasets = {}
+        statistics = {}
+        for job in jobs:
+            if job.ref.path not in datasets:
+                datasets[job.ref.path] = _with_folder(load_dataset(job.ref), folder)
+            if job.statistics.path not in statistics:
+                statistics[job.statistics.path] = load_statistics(job.statistics)
         return cls(datasets, statistics)
 
 
+def _with_folder(dataset: Dataset, folder: str) -> Dataset:
+    if isinstance(dataset.X, RowFiles):
+        return replace(dataset, X=cast(Any, replace(dataset.X, folder=folder)))
+    return dataset
+
+
 @cache
-def _warmed(predictor: str, task: Task) -> None:
-    """Have this process import and compile what an exact predictor uses, so that no trial's seconds pay for it."""
+def _warm_up(predictor: str, task: Task) -> None:
+    """Import and compile the code of an exact predictor, so that this is not counted in the seconds of a trial."""
     if predictor not in DEFAULTS.values():
         return
-    X, y = np.linspace(-1, 1, 24)[:, None] ** np.arange(1, 4), np.arange(24) % 2
-    of = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
-    of(learner="alignf", predictor=predictor).fit(X, y).predict(X)
+    X = np.linspace(-1, 1, 24)[:, None] ** np.arange(1, 4)
+    y = np.arange(24) % 2
+    estimator_class = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
+    estimator_class(learner="alignf", predictor=predictor).fit(X, y).predict(X)
+
+
+Learned = tuple[LearnedKernel, ...] | KernelEnsemble
+"""One kernel for all values of C, one for each of them, or an ensemble of base kernels."""
+
+
+class LearnerFit(NamedTuple):
+    """Result of a learner, and its predictors along a grid of values of C."""
+
+    learned: Learned
+    predictors: PredictorPath
+
+
+class Training(NamedTuple):
+    """Statistics of some folds, and the positions of all their rows."""
+
+    statistics: AlignmentStatistics
+    rows: np.ndarray
+
+
+@dataclass
+class TrialFitter:
+    """Learner and predictor of a trial, with the rows of its data set.
+
+    Attributes
+    ----------
+    learner, config : LearnerConfig, CompareConfig
+    predictor, options : str, dict
+        Name and options of the predictor.
+    family : KernelFamily
+        Base kernels.
+    dataset : Dataset
+    X : ndarray, CSR matrix or parts of a table
+        Rows of the data set as the workers read them.
+    workers, progress : Workers, callable, optional
+        See `run_trial`.
+    seconds_weights : float
+        Seconds that were spent on weights so far.
+    """
+
+    learner: LearnerConfig
+    config: CompareConfig
+    predictor: str
+    options: dict[str, Any]
+    family: KernelFamily
+    dataset: Dataset
+    X: Rows
+    workers: Workers | None
+    progress: Progress | None
+    seconds_weights: float = 0.0
+
+    def fit(self, training: Training, settings: Sequence[dict[str, Any]], grid: Sequence[float]) -> list[LearnerFit]:
+        """Fit learner and predictor for each setting of the learner's parameters."""
+        started = time.perf_counter()
+        learned = [self._learn(training.statistics, setting, grid) for setting in settings]
+        self.seconds_weights += time.perf_counter() - started
+        fits = []
+        for result in learned:
+            if isinstance(result, KernelEnsemble):
+                fits.append(LearnerFit(result, result))
+            else:
+                fits.append(LearnerFit(result, self.fit_predictors(result, training.rows, grid)))
+        return fits
+
+    def _learn(self, statistics: AlignmentStatistics, setting: dict[str, Any], grid: Sequence[float]) -> Learned:
+        learner = as_learner(self.learner.name, setting, self.dataset.features)
+        target = self.dataset.target
+        normalize = self.config.normalize
+        if not learner.learns_kernel:
+            ensemble: KernelEnsemble = learner.learn(
+                LearningProblem(self.family, self.X, statistics, target, grid, normalize)
+            )
+            return ensemble
+        return learn_path(
+            learner,
+            self.family,
+            self.X,
+            statistics,
+            target,
+            grid,
+            normalize=normalize,
+            centering=self.config.centering,
+        )
+
+    def fit_predictors(
+        self, kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]
+    ) -> KernelPredictors:
+        """Return predictors with learned kernels, to be fitted on some rows."""
+        return KernelPredictors(
+            kernels,
+            self.dataset.target,
+            as_predictor(self.predictor, **self.options),
+            grid,
+            X=self.X,
+            training=rows,
+            workers=self.workers,
+            progress=self.progress,
+        )
 
 
 def run_trial(
@@ -175,127 +274,165 @@ def run_trial(
     learner: LearnerConfig,
     predictor: str,
     options: dict[str, Any] | None = None,
-    chosen: Sequence[Sequence[float]] | None = None,
+    validation_errors: Sequence[Sequence[float]] | None = None,
     workers: Workers | None = None,
     progress: Progress | None = None,
-    held: Held | None = None,
+    data: TrialData | None = None,
 ) -> dict[str, Any]:
-    """Return the row of the fold table of one trial, and under `HELD_OUT` predictions for test rows.
+    """Return the row of the fold table of one trial, and predictions for test rows under `HELD_OUT`.
 
     Parameters
     ----------
     job : TrialJob
         The trial.
     learner : LearnerConfig
-        What learns the kernel.
+        Learner of the kernel.
     predictor, options : str, dict
-        What is fitted on the kernel, and its options.
-    chosen : sequence of sequence of float, optional
-        Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
+        Name and options of the predictor that uses the kernel.
+    validation_errors : sequence of sequence of float, optional
+        Validation errors of another repeat, which choose the setting and C: one row per combination of `tune`, along
+        the grid.
     workers : Workers, optional
-        Who does the predictor's passes over the training rows; threads of this process by default.
+        Workers for the predictor's passes over the training rows; threads of this process by default.
     progress : callable, optional
-        Is given the steps of a predictor's iterations and the largest residual.
-    held : Held, optional
-        What it would read; by default that is read from the store.
+        Function that is called with each step of an iterative predictor and its largest residual.
+    data : TrialData, optional
+        Data of the trial; read from the store by default.
 
     Raises
     ------
     InputError
-        The learner cannot be used on these rows, in the words of the data set and the learner.
+        The learner cannot be used on these rows. The message names the data set and the learner.
     """
     with input_errors(f"data set {job.ref.name}: learner {learner.title}"):
-        held = Held.of([job]) if held is None else held
-        dataset, (statistics, folds, seconds) = held.datasets[job.ref.path], held.statistics[job.statistics.path]
-        config, whole_grid = job.config, tuple(grid_values(job.config.protocol.grid))
+        data = data or TrialData.load([job])
+        dataset = data.datasets[job.ref.path]
+        statistics, folds, seconds_pass = data.statistics[job.statistics.path]
+        config = job.config
+        trial = job.trial
+        target = dataset.target
         family = build_family(config.kernels, dataset.features)
-        _warmed(predictor, dataset.target.task)
-        settings, begun, weighing = learner.settings(), time.perf_counter(), 0.0
-        X, target, trial = (workers or Threads()).local_view(dataset.X), dataset.target, job.trial
-        measured, training = _measured_on(statistics, folds, trial.final)
-        metric, row = metric_for(config.protocol.metric, target), learner_class(learner.name)
+        _warm_up(predictor, target.task)
+        started = time.perf_counter()
+        X = (workers or Threads()).local_view(dataset.X)
+        fitter = TrialFitter(learner, config, predictor, options or {}, family, dataset, X, workers, progress)
+        settings = learner.settings()
+        grid = tuple(grid_values(config.protocol.grid))
+        metric = metric_for(config.protocol.metric, target)
         evaluation = Evaluation(X, target, folds, metric, dataset.weights)
-
-        def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
-            one = as_predictor(predictor, **(options or {}))
-            return KernelPredictors(kernels, target, one, grid, X=X, training=rows, workers=workers, progress=progress)
-
-        def fitted(
-            of: AlignmentStatistics, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
-        ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, PredictorPath]]:
-            nonlocal weighing
-            started = time.perf_counter()
-            learners = [as_learner(learner.name, setting, dataset.features) for setting in settings]
-            learned: list[tuple[LearnedKernel, ...] | KernelEnsemble] = [
-                learn_path(one, family, X, of, target, grid, normalize=config.normalize, centering=config.centering)
-                if one.learns_kernel
-                else one.learn(LearningProblem(family, X, of, target, grid, config.normalize))
-                for one in learners
-            ]
-            weighing += time.perf_counter() - started
-            return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
-
-        if trial.validation is None and chosen is not None:
-            selection = Selection.of(np.array(chosen), whole_grid)
-        elif trial.validation is None:
-            inner_rows = ((inner, _measured_on(statistics, folds, inner.training)) for inner in inner_trials(trial))
-            fits = ((inner, [of for _, of in fitted(*rows, settings, whole_grid)]) for inner, rows in inner_rows)
-            selection = evaluation.select_by_cross_validation(fits)
-        else:
-            choosing = _measured_on(statistics, folds, trial.training) if trial.refit else (measured, training)
-            candidates = fitted(*choosing, settings, whole_grid)
-            selection = evaluation.select([of for _, of in candidates], trial, learner.tune_by)
-            (learned, hypotheses), position = candidates[selection.candidate], selection.position
-            del candidates  # of the rows that trained, before others are fitted
-        if trial.validation is None or trial.refit:
-            setting, value, position = settings[selection.candidate], [selection.C], 0
-            one = as_learner(learner.name, setting)
-            if trial.refit and not isinstance(learned, KernelEnsemble) and one.searches_sample(choosing[0]):
-                hypotheses = predictors(learned, training, value)
+        training = _training(statistics, folds, trial.final)
+        if trial.validation is None:
+            if validation_errors is not None:
+                selection = Selection.of(np.array(validation_errors), grid)
             else:
-                ((learned, hypotheses),) = fitted(measured, training, [setting], value)
-        result = evaluation.outcome(hypotheses, position, selection, training, trial)
+                fits = _inner_fits(fitter, statistics, folds, trial, settings, grid)
+                selection = evaluation.select_by_cross_validation(fits)
+            (best,) = fitter.fit(training, [settings[selection.candidate]], [selection.C])
+            position = 0
+        else:
+            inner_training = _training(statistics, folds, trial.training) if trial.refit else training
+            candidates = fitter.fit(inner_training, settings, grid)
+            selection = evaluation.select([fit.predictors for fit in candidates], trial, learner.tune_by)
+            best = candidates[selection.candidate]
+            position = selection.position
+            del candidates  # frees the memory of the other candidates
+            if trial.refit:
+                setting = settings[selection.candidate]
+                best = _refit(fitter, best, inner_training, training, setting, selection.C)
+                position = 0
+        result = evaluation.outcome(best.predictors, position, selection, training.rows, trial)
+        test_rows = np.flatnonzero(folds == trial.test)
+        seconds_share = 0.0
+        if learner_class(learner.name).takes_family:
+            seconds_share = share_of_pass(seconds_pass, statistics, training.statistics)
         return {
             **trial_columns(job.ref, metric.shown(target), job.statistics, folds, trial, result),
             "learner": learner.title,
             "algorithm": learner.name,
             "predictor": predictor,
             "params": json.dumps(settings[result.candidate]),
-            "seconds_weights": weighing,
-            "seconds_fit": time.perf_counter() - begun - weighing,
-            "seconds_pass": share_of_pass(seconds, statistics, measured) if row.takes_family else 0.0,
-            **_learned_columns(learned, family, position, dataset.features),
-            "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
-            "test_alignment": _test_alignment(learned, position, X, dataset, np.flatnonzero(folds == trial.test)),
+            "seconds_weights": fitter.seconds_weights,
+            "seconds_fit": time.perf_counter() - started - fitter.seconds_weights,
+            "seconds_pass": seconds_share,
+            **_learned_columns(best.learned, family, position, dataset.features),
+            "notes": _notes(best.predictors),
+            "test_alignment": _test_alignment(best.learned, position, X, dataset, test_rows),
             HELD_OUT: predict_held_out(
-                hypotheses, position, X, target, training, kept_test_rows(job, folds), selection.sigmoid
+                best.predictors, position, X, target, training.rows, kept_test_rows(job, folds), selection.sigmoid
             ),
         }
 
 
-def _measured_on(
-    statistics: AlignmentStatistics, folds: np.ndarray, some: tuple[int, ...]
-) -> tuple[AlignmentStatistics, np.ndarray]:
-    """Return the statistics of some folds, and the positions of all their rows."""
-    training = statistics.restrict(some)
-    if isinstance(training, SampledStatistics):
-        return training, rows_of(folds, some)
-    return training, training.rows
+def _training(statistics: AlignmentStatistics, folds: np.ndarray, training_folds: tuple[int, ...]) -> Training:
+    """Return the statistics and the rows of some folds."""
+    restricted = statistics.restrict(training_folds)
+    if isinstance(restricted, SampledStatistics):
+        return Training(restricted, rows_of(folds, training_folds))
+    return Training(restricted, restricted.rows)
 
 
-def _test_alignment(
-    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, X: Rows, dataset: Dataset, rows: np.ndarray
-) -> float | None:
-    """Return the alignment of the chosen kernel on test rows, centered on these; None where there is none."""
-    rows = evenly_spaced(rows, ALIGNED_ROWS)
-    held_out, weights = dataset.target.take(rows), None if dataset.weights is None else dataset.weights[rows]
-    if isinstance(learned, KernelEnsemble) or not np.ptp(held_out.Y, axis=0).any():
+def _inner_fits(
+    fitter: TrialFitter,
+    statistics: AlignmentStatistics,
+    folds: np.ndarray,
+    trial: Trial,
+    settings: Sequence[dict[str, Any]],
+    grid: Sequence[float],
+) -> Iterator[tuple[Trial, list[PredictorPath]]]:
+    """Yield the inner trials of a trial with the predictors of each setting, one at a time to limit memory."""
+    for inner in inner_trials(trial):
+        training = _training(statistics, folds, inner.training)
+        yield inner, [fit.predictors for fit in fitter.fit(training, settings, grid)]
+
+
+def _refit(
+    fitter: TrialFitter,
+    best: LearnerFit,
+    inner_training: Training,
+    training: Training,
+    setting: dict[str, Any],
+    C: float,
+) -> LearnerFit:
+    """Fit the chosen setting on training and validation rows; a kernel learned from a sample is not learned again."""
+    if not isinstance(best.learned, KernelEnsemble):
+        learner = as_learner(fitter.learner.name, setting)
+        if learner.searches_sample(inner_training.statistics):
+            return LearnerFit(best.learned, fitter.fit_predictors(best.learned, training.rows, [C]))
+    (refitted,) = fitter.fit(training, [setting], [C])
+    return refitted
+
+
+def _notes(predictors: PredictorPath) -> list[str] | None:
+    """Return the notes of predictors about their solutions, or None."""
+    if isinstance(predictors, KernelPredictors) and predictors.notes:
+        return list(predictors.notes)
+    return None
+
+
+def _kernel_at(kernels: tuple[LearnedKernel, ...], position: int) -> LearnedKernel:
+    """Return the kernel at a position of the grid, for which all values of C may share one kernel."""
+    if len(kernels) == 1:
+        return kernels[0]
+    return kernels[position]
+
+
+def _test_alignment(learned: Learned, position: int, X: Rows, dataset: Dataset, test_rows: np.ndarray) -> float | None:
+    """Return the alignment of the chosen kernel on at most 1,000 test rows, centered on these.
+
+    None for an ensemble, and for a constant target.
+    """
+    if isinstance(learned, KernelEnsemble):
         return None
-    return float(learned[position if len(learned) > 1 else 0].alignment_with(X[rows], held_out, weights))
+    rows = evenly_spaced(test_rows, 1000)
+    target = dataset.target.take(rows)
+    if not np.ptp(target.Y, axis=0).any():
+        return None
+    weights = None if dataset.weights is None else dataset.weights[rows]
+    return float(_kernel_at(learned, position).alignment_with(X[rows], target, weights))
 
 
 def kept_test_rows(job: TrialJob, folds: np.ndarray) -> np.ndarray:
-    """Return the test rows of a trial whose predictions are kept."""
+    """Return the test rows of a trial whose predictions are stored."""
     protocol = job.config.protocol
     n_trials = protocol.repeats * (protocol.folds or 1)
     return sampled_test_rows(np.flatnonzero(folds == job.trial.test), n_trials)
@@ -304,8 +441,10 @@ def kept_test_rows(job: TrialJob, folds: np.ndarray) -> np.ndarray:
 def trial_columns(
     ref: DatasetRef, metric: str, statistics: StatisticsRef, folds: np.ndarray, trial: Trial, result: FoldResult
 ) -> dict[str, Any]:
-    """Return what the row of a trial says whatever was learned."""
-    later = int(np.sum(folds > trial.test)) if ref.ordered else 0
+    """Return the columns of the fold table that learners and baselines share."""
+    n_rows = ref.n_rows
+    if ref.ordered:
+        n_rows -= int(np.sum(folds > trial.test))  # rows later than the test rows are not used
     return {
         "dataset": ref.name,
         "task": ref.task,
@@ -315,7 +454,7 @@ def trial_columns(
         "error": result.error,
         "n_train": result.n_train,
         "n_test": result.n_test,
-        "n_rows": ref.n_rows - later,
+        "n_rows": n_rows,
         "trivial_error": result.trivial_error,
         "validation_error": float(np.nanmin(result.validation_errors)),
         "candidate_errors": result.candidate_errors.tolist(),
@@ -324,16 +463,12 @@ def trial_columns(
     }
 
 
-def _learned_columns(
-    learned: tuple[LearnedKernel, ...] | KernelEnsemble, family: KernelFamily, position: int, features: Sequence[str]
-) -> dict[str, Any]:
-    """Return what a row says of the weights that were chosen."""
+def _learned_columns(learned: Learned, family: KernelFamily, position: int, features: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of the learned weights at a position of the grid."""
     if isinstance(learned, KernelEnsemble):
         weights = learned.weights[position].tolist()
         return {"weights": weights, "alignment": None, "kernels": list(family.names), "n_kernels": len(weights)}
-    kernel = learned[position if len(learned) > 1 else 0]
-    relevance, sampling = kernel.relevance, kernel.sampling
-    shares = {} if relevance is None else shares_by_column(features, relevance)
+    kernel = _kernel_at(learned, position)
     columns: dict[str, Any] = {
         "weights": kernel.weights.tolist(),
         "alignment": kernel.alignment,
@@ -341,10 +476,12 @@ def _learned_columns(
         "n_kernels": kernel.family.n_kernels,
         "parameters": None if kernel.parameters is None else kernel.parameters.tolist(),
         "history": list(kernel.history) or None,
-        "relevance": list(shares.values()) or None,
-        "features": list(shares) or None,
-        "n_sampled": None if sampling is None else sampling.n_rows,
+        "n_sampled": None if kernel.sampling is None else kernel.sampling.n_rows,
     }
+    if kernel.relevance is not None:
+        relevance = shares_by_column(features, kernel.relevance)
+        columns["relevance"] = list(relevance.values()) or None
+        columns["features"] = list(relevance) or None
     if kernel.certificate is not None:
         columns |= {
             "certificate": kernel.certificate.residual,

@@ -43,7 +43,7 @@ from learnkernels.tasks.data.dataset import (
 )
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure import statistics as measuring
-from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, search
+from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, run_baseline
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.held_out import (
     FEWEST_PREDICTIONS,
@@ -434,7 +434,7 @@ def test_a_baseline_has_the_errors_and_probabilities_of_scikit_learn(patients: p
     expected |= {"neg_log_loss": log_loss(y[test], p), "roc_auc_ovr": 1 - roc_auc_score(y[test], p)}
     for metric, error in expected.items():
         job = TrialJob(ref, statistics, TRIAL, baselines(SEARCH, None if metric == "misclassification" else metric))
-        found, trees = (search(job, kind) for kind in (GRID_SEARCH, BOOSTING))
+        found, trees = (run_baseline(job, kind) for kind in (GRID_SEARCH, BOOSTING))
         assert found["error"] == pytest.approx(error)
         assert found["metric"] == trees["metric"]
         assert 0 < trees["error"] < 2
@@ -455,7 +455,7 @@ def test_boosting_has_categories_and_gaps_as_such():
     pd.DataFrame({"level": [f"l{i}" for i in levels], "b": b, "y": y}).to_parquet("data.parquet")
     of = config({}, baseline={"boosting": True}, protocol={"folds": 3, "grid": [1.0]})
     ref, statistics, _ = measured(of, TRIAL, "krr")
-    found = search(TrialJob(ref, statistics, TRIAL, of), BOOSTING)
+    found = run_baseline(TrialJob(ref, statistics, TRIAL, of), BOOSTING)
     training, _, test = rows_of(statistics, TRIAL)
     chosen = json.loads(found["params"]) | {"learning_rate": found["regularization"]}
     trees = HistGradientBoostingRegressor(categorical_features=[0], random_state=0, **chosen)
@@ -486,7 +486,7 @@ def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, kind: Any 
     statistics = StatisticsRef("key", str(store_path("statistics", "key")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
     save_statistics(statistics, gram_statistics(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
-    return search(TrialJob(ref, statistics, trial, baselines(baseline)), kind)
+    return run_baseline(TrialJob(ref, statistics, trial, baselines(baseline)), kind)
 
 
 def bundled(load: Any) -> tuple[np.ndarray, Target]:
@@ -583,7 +583,7 @@ def test_a_linear_model_has_scores_and_probabilities(patients: pd.DataFrame):
     p = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[training], y[training]).predict_proba(X[test])[:, 1]
     for metric, error in {"neg_log_loss": log_loss(y[test], p), "roc_auc": 1 - roc_auc_score(y[test], p)}.items():
         job = TrialJob(ref, statistics, TRIAL, baselines(SEARCH, metric))
-        found, none = (search(job, kind) for kind in (LINEAR, CONSTANT))
+        found, none = (run_baseline(job, kind) for kind in (LINEAR, CONSTANT))
         assert found["error"] == pytest.approx(error)
         assert none["error"] == none["trivial_error"]
 
