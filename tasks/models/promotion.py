@@ -1,4 +1,4 @@
-"""Challenger against champion: two recipes on the same rows and folds, and the decision that follows."""
+"""Comparison of a challenger with the champion: two recipes on the same rows and folds, and the decision."""
 
 from __future__ import annotations
 
@@ -15,40 +15,18 @@ from learnkernels.conf.schema import CompareConfig, DatasetConfig
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.tables.columns import NumberColumn
 
-from ..data.dataset import DatasetRef, load_dataset
+from ..data.dataset import Dataset, DatasetRef, load_dataset
 from ..evidence.markdown import render
 from ..evidence.report import as_sentence
 from ..measure.t_tests import corrected_p, higher_p, paired_p, share_of_test
 from .newest import NewestRows
 from .registry import CHAMPION
 
-OF_THE_RECIPE = (
+RECIPE_KEYS = (
     "target", "positive", "task", "drop", "features", "columns", "scale", "scale_on", "missing", "distinct", "ngrams",
     "bytes", "weights",
 )  # fmt: skip
-"""What of a data set's configuration belongs to a recipe; `path`, `where` and `test` say which rows there are."""
-
-
-COPIES = 0.1
-"""Largest rise in the share of rows that repeat others with which errors on common folds still count."""
-
-LOST = 0.4
-"""Share of the champion's rows that a refresh may lack: half of a table that grew is more than half of earlier rows."""
-
-FEWER = 0.1
-"""Share of the champion's rows that a refresh may lack without a remark."""
-
-IMPLAUSIBLE = 0.25
-"""Share of the champion's expected error below which a refresh seems to have learned from a leak."""
-
-SURE = 0.02
-"""Level at which this fall must be significant: small errors vary by more than that factor."""
-
-UNITS = 10.0
-"""Factor by which the spread of a column may change before it has other units."""
-
-SAME_WEIGHTS = 1e-9
-"""Relative difference up to which two weights of a row are equal: weights of another scale differ by rounding."""
+"""Keys of a data set's configuration that belong to the recipe; `path`, `where` and `test` select the rows."""
 
 
 @dataclass(frozen=True)
@@ -59,32 +37,32 @@ class Contender:
     ----------
     version : int
     learner : str
-        Its name in reports.
+        Name of the learner in reports.
     expected : float
-        Test error when it was trained, on its own rows; in the units of `metric`.
+        Test error at training, on the rows of this version; in the units of `metric`.
     metric : str
     recipes, digest : tuple of str, str
-        Digests of its recipe, as it was chosen and with all that it was chosen from, and of the rows it learned from.
+        Digests of the chosen recipe and of the recipe with all its candidates, and digest of the training rows.
     stored : tuple of float
-        The error of each trial when it was trained; empty where the evidence is gone.
+        Error of each trial at training; empty if these results are lost.
     columns : mapping of str to str
-        Columns that it reads, and what each is treated as; empty where features have no columns of their own.
+        Columns of the model and their kinds; empty if features are not columns.
     spreads : mapping of str to float
-        Of those that are scaled.
+        Spreads of the scaled columns.
     classes : tuple of str
-        Empty for a regression.
+        Classes; empty for regression.
     copied : float or None
-        Share of its rows that repeat others, where that is known.
+        Share of duplicate rows, if known.
     n_rows : int
-        Rows that it learned from; 0 where that is unknown.
+        Number of training rows; 0 if unknown.
     leaks : tuple of str or None
-        Columns of which each alone determines the target, where that is known.
+        Columns that each determine the target, if known.
     scored : tuple of str or None
-        Columns of the input that it scored last; None where it has scored none.
+        Columns of the last scored input; None if none was scored.
     errors : tuple of float
-        Test error of its recipe in each trial on the common folds.
+        Test error of the recipe in each trial on the common folds.
     test_share : float
-        Test rows of a trial as a share of those that train.
+        See `share_of_test`.
     """
 
     version: int
@@ -105,119 +83,159 @@ class Contender:
     test_share: float = 0.0
 
     def measured(self, folds: pd.DataFrame, in_training: bool = False) -> Contender:
-        """Return the contender with the errors of trials on common folds, or of those in its training."""
-        errors, share = tuple(folds["error"].tolist()), share_of_test(*folds[["n_test", "n_rows"]].to_numpy().T)
+        """Return the contender with the errors of trials on common folds, or with those of its training."""
+        errors = tuple(folds["error"].tolist())
+        test_share = share_of_test(folds["n_test"].to_numpy(), folds["n_rows"].to_numpy())
         if in_training:
-            return replace(self, stored=errors, test_share=share)
-        return replace(self, errors=errors, test_share=share)
+            return replace(self, stored=errors, test_share=test_share)
+        return replace(self, errors=errors, test_share=test_share)
 
     @property
     def mean(self) -> float:
-        """Mean of its errors on the common folds, or on its own where there are none in common."""
-        return float(np.mean(self.errors)) if self.errors else self.expected
+        """Mean error on the common folds, or the expected error without common folds."""
+        if not self.errors:
+            return self.expected
+        return float(np.mean(self.errors))
 
     @property
     def shown(self) -> str:
-        """Mean and deviation of its errors, as text."""
+        """Mean and standard deviation of the errors, as text."""
         errors = self.errors or self.stored
-        sd = f" ± {np.std(errors, ddof=1):.2g}" if len(errors) > 1 else ""
-        return f"{self.mean:.4g}{sd}"
+        if len(errors) < 2:
+            return f"{self.mean:.4g}"
+        return f"{self.mean:.4g} ± {np.std(errors, ddof=1):.2g}"
 
     def beyond(self, other: Contender) -> list[str]:
-        """Return its columns that another version does not have."""
+        """Return the columns that another version does not have."""
         return [name for name in self.columns if name not in other.columns]
 
     def differences(self, other: Contender) -> list[str]:
-        """Return how its columns differ from those of another version, in words."""
-        without, added = other.beyond(self), self.beyond(other)
-        both = [(name, of, other.columns[name]) for name, of in self.columns.items() if name in other.columns]
+        """Return phrases for the differences between the columns of this version and of another one."""
+        phrases = []
+        removed = other.beyond(self)
+        if removed:
+            phrases.append(f"without {listed(removed)}")
+        added = self.beyond(other)
+        if added:
+            phrases.append(f"with {listed(added)}")
+        return phrases + self._changed_kinds(other)
+
+    def _changed_kinds(self, other: Contender) -> list[str]:
+        """Return a phrase for each column whose kind differs from the kind in another version."""
         return [
-            *([f"without {listed(without)}"] if without else []),
-            *([f"with {listed(added)}"] if added else []),
-            *(f"{name!r} as {ours} in place of {theirs}" for name, ours, theirs in both if ours != theirs),
+            f"{name!r} as {kind} in place of {other.columns[name]}"
+            for name, kind in self.columns.items()
+            if name in other.columns and kind != other.columns[name]
         ]
 
     def faults(self, other: Contender) -> list[str]:
-        """Return, in words, what another version has learned from and this one no longer can."""
-        tasks = ["a classification" if of.classes else "a regression" for of in (self, other)]
-        gone = [label for label in other.classes if label not in self.classes]
-        said = [of for of in self.differences(other) if not of.startswith("with ")]
-        for name, now in self.spreads.items():
-            before = other.spreads.get(name, now)
-            if max(now / before, before / now) > UNITS:
-                said.append(f"{name!r} with a spread of {now:.3g} in place of {before:.3g}")
-        copies = self.copied is not None and other.copied is not None and self.copied > other.copied + COPIES
-        lost = 0 < self.n_rows < (1 - LOST) * other.n_rows
-        return [
-            *([f"learned {', '.join(said)}"] if said else []),
-            *([f"learned {tasks[0]} in place of {tasks[1]}"] if tasks[0] != tasks[1] else []),
-            *([f"has no rows of class {listed(gone)}"] if gone and self.classes else []),
-            *([f"learned from rows of which {self.copied:.0%} repeat others"] if copies else []),
-            *([f"learned {self.fewer_rows(other)}"] if lost else []),
-            *self._implausible(other),
-        ]
+        """Return phrases for what this version can no longer learn, or did not learn, compared with another one."""
+        phrases = []
+        lost_or_changed = []
+        removed = other.beyond(self)
+        if removed:
+            lost_or_changed.append(f"without {listed(removed)}")
+        lost_or_changed += self._changed_kinds(other)
+        lost_or_changed += self._changed_units(other)
+        if lost_or_changed:
+            phrases.append(f"learned {', '.join(lost_or_changed)}")
+        if self._task != other._task:
+            phrases.append(f"learned {self._task} in place of {other._task}")
+        missing_classes = [label for label in other.classes if label not in self.classes]
+        if missing_classes and self.classes:
+            phrases.append(f"has no rows of class {listed(missing_classes)}")
+        if self._has_more_copies(other):
+            phrases.append(f"learned from rows of which {self.copied:.0%} repeat others")
+        # Half of a table that has grown since still has more than 60 % of the earlier rows.
+        if 0 < self.n_rows < 0.6 * other.n_rows:
+            phrases.append(f"learned {self.fewer_rows(other)}")
+        if self._is_implausible(other):
+            phrases.append("has less than 25% of its error, as if a column held the target")
+        return phrases
+
+    @property
+    def _task(self) -> str:
+        return "a classification" if self.classes else "a regression"
+
+    def _changed_units(self, other: Contender) -> list[str]:
+        """Return a phrase for each column whose spread changed by more than a factor of ten, as other units would."""
+        phrases = []
+        for name, spread in self.spreads.items():
+            earlier_spread = other.spreads.get(name, spread)
+            if max(spread / earlier_spread, earlier_spread / spread) > 10.0:
+                phrases.append(f"{name!r} with a spread of {spread:.3g} in place of {earlier_spread:.3g}")
+        return phrases
+
+    def _has_more_copies(self, other: Contender) -> bool:
+        """Return whether the share of duplicate rows is higher by more than 10 %, which makes errors incomparable."""
+        if self.copied is None or other.copied is None:
+            return False
+        return self.copied > other.copied + 0.1
 
     def fewer_rows(self, other: Contender) -> str:
-        """Return how many rows it learned from, in words, if these are clearly fewer than those of another version."""
-        if not self.n_rows or self.n_rows >= (1 - FEWER) * other.n_rows:
+        """Return a phrase if this version has learned from less than 90 % of the rows of another one."""
+        if not self.n_rows or self.n_rows >= 0.9 * other.n_rows:
             return ""
         return f"from {self.n_rows:,} rows in place of {other.n_rows:,}"
 
-    def _implausible(self, other: Contender) -> list[str]:
-        """Return, in words, that its expected error is lower than that of another version by more than is plausible."""
-        if self.metric != other.metric or self.expected >= IMPLAUSIBLE * other.expected:
-            return []
+    def _is_implausible(self, other: Contender) -> bool:
+        """Return whether the expected error is less than a quarter of another one's, significantly at level 0.02.
+
+        Small errors vary by more than this factor by chance.
+        """
+        if self.metric != other.metric or self.expected >= 0.25 * other.expected:
+            return False
         p = higher_p(np.array(other.stored), np.array(self.stored), self.test_share)
-        if p is not None and p >= SURE:
-            return []
-        return [f"has less than {IMPLAUSIBLE:.0%} of its error, as if a column held the target"]
+        return p is None or p < 0.02
 
     def dangers(self, champion: Contender) -> list[str]:
-        """Return, in words, the new columns that leak the target or that the rows to score lack; of any recipe."""
-        known = champion.columns if champion.leaks is None else champion.leaks
-        leaks = [name for name in self.leaks or () if name not in known]
-        absent = [] if champion.scored is None else [name for name in self.columns if name not in champion.scored]
-        verb = "determines" if len(leaks) == 1 else "each determine"
-        return [
-            *([f"reads {listed(leaks)}, which alone {verb} the target"] if leaks else []),
-            *([f"reads {listed(absent)}, which the rows to score lack"] if absent else []),
-        ]
+        """Return phrases for new columns that leak the target or that the rows to score lack, whatever the recipe."""
+        phrases = []
+        known_leaks = champion.columns if champion.leaks is None else champion.leaks
+        leaks = [name for name in self.leaks or () if name not in known_leaks]
+        if leaks:
+            verb = "determines" if len(leaks) == 1 else "each determine"
+            phrases.append(f"reads {listed(leaks)}, which alone {verb} the target")
+        if champion.scored is not None:
+            absent = [name for name in self.columns if name not in champion.scored]
+            if absent:
+                phrases.append(f"reads {listed(absent)}, which the rows to score lack")
+        return phrases
 
 
 @dataclass(frozen=True)
 class Challenge:
-    """Two versions of a model of which one challenges the other, and who is champion then.
+    """A challenge between two versions of a model, and its decision.
 
     Attributes
     ----------
     model : str
     challenger, defender : Contender
-        The defender is None where there is no champion.
+        The defender is the champion, or None for the first version.
     reference : Contender or None
-        The version whose expected error a refresh is held to: the best of those that refreshed each other, of which the
-        champion is the last.
+        Version whose expected error limits a refresh: the best of the chain of refreshes that ends in the champion.
     level : float
-        Significance that a decision needs.
+        Significance level of the decision.
     margin : float
-        What a refresh may err more, as a share of the champion's error.
+        Tolerated increase of the error by a refresh, as a share of the champion's error.
     refresh : bool
-        Whether a version of the same recipe takes over that learned from other rows and is not worse.
+        Whether a version of the same recipe on other rows takes over if it is not worse.
     dataset, digest : str
-        What both were measured on.
+        Data set on which both were compared.
     champion : int
-        Version that holds the alias afterwards; 0 where nothing is decided.
+        Version that has the alias afterwards; 0 before the decision.
     moved : bool
-        Whether the alias moved.
+        Whether the alias moves.
     reason : str
         One sentence.
     test : str
-        What was tested: that the challenger is "better", "not worse", or "worse than before"; empty where nothing was.
+        Tested hypothesis: the challenger is "better", "not worse", or "worse than before"; empty without a test.
     p : float or None
-        Of that test, a corrected resampled t-test.
+        p-value of the corrected resampled t-test.
     uncorrected_p : float or None
-        Of the papers' paired t-test that the challenger is better.
+        p-value of the papers' paired t-test that the challenger is better.
     newest : NewestRows or None
-        Errors on rows that the champion has not seen, of which it is scored as it is in use.
+        Errors on rows that the champion has not seen, where the champion is scored without refitting.
     """
 
     model: str
@@ -244,187 +262,232 @@ class Challenge:
 
     @property
     def same_recipe(self) -> bool:
-        """Whether both have one recipe."""
+        """Whether both versions have the same recipe."""
         return self.defender is not None and not set(self.challenger.recipes).isdisjoint(self.defender.recipes)
 
     @property
     def refusals(self) -> list[str]:
-        """Why the champion stays, in words, whatever the errors are."""
+        """Phrases for reasons to keep the champion regardless of the errors."""
         if self.defender is None:
             return []
         dangers = self.challenger.dangers(self.defender)
-        return [*self.challenger.faults(self.defender), *dangers] if self.same_recipe else dangers
+        if not self.same_recipe:
+            return dangers
+        return self.challenger.faults(self.defender) + dangers
 
     @property
     def measurable(self) -> bool:
         """Whether errors on common folds can decide."""
-        ours, theirs = self.challenger, self.defender
-        if theirs is None or self.same_version or self.refusals:
+        if self.defender is None or self.same_version or self.refusals:
             return False
-        refreshes = self.refresh and ours.digest != theirs.digest
-        return refreshes or not self.same_recipe
+        if not self.same_recipe:
+            return True
+        return self.refresh and self.challenger.digest != self.defender.digest
 
-    def decided(self, moved: bool, reason: str, **tested: Any) -> Challenge:
-        """Return the challenge with the decision that the challenger is champion, or the defender stays."""
+    def decided(self, moved: bool, reason: str, **test_results: Any) -> Challenge:
+        """Return the challenge with a decision: the challenger becomes champion, or the defender stays."""
         champion = self.challenger if moved or self.defender is None else self.defender
-        return replace(self, champion=champion.version, moved=moved, reason=reason, **tested)
+        return replace(self, champion=champion.version, moved=moved, reason=reason, **test_results)
 
 
-def decide(of: Challenge) -> Challenge:
-    """Return who is champion after a challenge.
+def decide(challenge: Challenge) -> Challenge:
+    """Return the challenge with its decision.
 
-    A version of another recipe takes over where its errors are lower: by a corrected resampled t-test on common folds.
-    One of the same recipe that learned from other rows, a *refresh*, takes over where it has all columns and classes of
-    the champion, its error is not above the stored one by more than the margin, and on common folds it is not worse.
-    None takes over that reads a new column which alone determines the target, or which the rows to score lack.
+    A version of another recipe takes over if its errors on common folds are lower by a corrected resampled t-test. A
+    version of the same recipe on other rows, a *refresh*, takes over under three conditions: it has all columns and
+    classes of the champion, its expected error is not above the stored one by more than the margin, and it is not worse
+    on common folds. No version takes over that reads a new column that determines the target, or a column that the rows
+    to score lack.
 
     References
     ----------
     Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
     """
-    ours, theirs = of.challenger, of.defender
-    if theirs is None:
-        leaks = [f"check: {listed(ours.leaks)} alone determines the target"] if ours.leaks else []
-        reason = f"version {ours.version} is the first champion, as there was none to beat{_and(leaks)}"
-        return of.decided(True, reason)
-    if of.same_version:
-        return of.decided(False, f"version {ours.version} is the champion already")
-    if not of.same_recipe:
-        return _if_better(of, ours, theirs)
-    both = f"versions {theirs.version} and {ours.version} have the same recipe"
-    if ours.digest == theirs.digest:
-        return of.decided(False, f"{both} and learned from the same rows; version {theirs.version} stays")
-    if not of.refresh:
-        return of.decided(False, f"{both}; version {theirs.version} stays (refresh lets newer rows take over)")
-    return _if_not_worse(of, ours, theirs)
+    challenger = challenge.challenger
+    champion = challenge.defender
+    if champion is None:
+        checks = [f"check: {listed(challenger.leaks)} alone determines the target"] if challenger.leaks else []
+        reason = f"version {challenger.version} is the first champion, as there was none to beat{_in_brackets(checks)}"
+        return challenge.decided(True, reason)
+    if challenge.same_version:
+        return challenge.decided(False, f"version {challenger.version} is the champion already")
+    if not challenge.same_recipe:
+        return _decide_between_recipes(challenge, challenger, champion)
+    same_recipe = f"versions {champion.version} and {challenger.version} have the same recipe"
+    stays = f"version {champion.version} stays"
+    if challenger.digest == champion.digest:
+        return challenge.decided(False, f"{same_recipe} and learned from the same rows; {stays}")
+    if not challenge.refresh:
+        return challenge.decided(False, f"{same_recipe}; {stays} (refresh lets newer rows take over)")
+    return _decide_refresh(challenge, challenger, champion)
 
 
-def _if_better(of: Challenge, ours: Contender, theirs: Contender) -> Challenge:
+def _decide_between_recipes(challenge: Challenge, challenger: Contender, champion: Contender) -> Challenge:
     """Decide between two recipes by their errors on common folds."""
-    if of.refusals:
-        reason = f"version {ours.version} {' and '.join(of.refusals)}, so version {theirs.version} stays; {_remedy(of)}"
-        return of.decided(False, reason)
-    errors, baseline = np.array(ours.errors), np.array(theirs.errors)
-    p = corrected_p(errors, baseline, ours.test_share)
-    wins = p is not None and p < of.level
-    outcome = "is significantly better and takes over from" if wins else "is not significantly better than"
-    reason = (
-        f"version {ours.version}{_remarks(ours, theirs)} {outcome} version {theirs.version}: {ours.shown} "
-        f"against {theirs.shown} on the same folds ({_percent(ours.mean, theirs.mean)}{_tested(p)}, level "
-        f"{of.level:g}){_on_newest_rows(of)}"
-    )
-    return of.decided(wins, reason, test="better", p=p, uncorrected_p=paired_p(errors, baseline))
-
-
-def _if_not_worse(of: Challenge, ours: Contender, theirs: Contender) -> Challenge:
-    """Decide whether a version of the same recipe, from other rows, is as good as the champion."""
-    held = of.reference or theirs
-    allowed, limits = 1 + of.margin, f"margin {100 * of.margin:g} %, level {of.level:g}"
-    comparable = ours.metric == held.metric
-    p = higher_p(np.array(ours.stored), allowed * np.array(held.stored), ours.test_share) if comparable else None
-    above = ours.expected > allowed * held.expected if p is None else p < of.level
-    change = _percent(ours.expected, held.expected)
-    errors = (
-        f"expected error {ours.expected:.4g} against {held.expected:.4g} of version {held.version} "
-        f"({change}{_tested(p, ' that it is higher')}"
-    )
-    if of.refusals or (comparable and above):
-        why = " and ".join(of.refusals) or "is worse"
-        reason = f"version {ours.version} {why}, so version {theirs.version} stays: {errors}, {limits}); {_remedy(of)}"
-        return of.decided(False, reason, test="worse than before", p=p)
-    now, then = np.array(ours.errors), np.array(theirs.errors)
-    refresh = f"version {ours.version}, of the same recipe on other rows{_remarks(ours, theirs)},"
-    if np.array_equal(now, then):  # a recipe against itself
+    if challenge.refusals:
         reason = (
-            f"{refresh} is not worse and takes over from version {theirs.version}: {errors}, {limits})"
-            f"{_on_newest_rows(of)}"
+            f"version {challenger.version} {' and '.join(challenge.refusals)}, so version {champion.version} stays; "
+            f"{_remedy(challenge)}"
         )
-        return of.decided(True, reason, test="worse than before", p=p)
-    never_above = len(now) == len(then) and bool((now <= then).all())
-    p = 0.0 if never_above else corrected_p(now - of.margin * then.mean(), then, ours.test_share)
-    passes = p is not None and p < of.level
-    outcome = "is not worse and takes over from" if passes else "may be worse than"
+        return challenge.decided(False, reason)
+    errors = np.array(challenger.errors)
+    baseline = np.array(champion.errors)
+    p = corrected_p(errors, baseline, challenger.test_share)
+    is_better = p is not None and p < challenge.level
+    outcome = "is not significantly better than"
+    if is_better:
+        outcome = "is significantly better and takes over from"
     reason = (
-        f"{refresh} {outcome} version {theirs.version}: {ours.shown} against {theirs.shown} on the same folds "
-        f"({_percent(ours.mean, theirs.mean)}{_tested(p)}, {limits}); {errors}){_on_newest_rows(of)}"
+        f"version {challenger.version}{_remarks(challenger, champion)} {outcome} version {champion.version}: "
+        f"{_on_same_folds(challenger, champion)} ({_change(challenger.mean, champion.mean)}{_p_text(p)}, level "
+        f"{challenge.level:g}){_on_newest_rows(challenge)}"
     )
-    return of.decided(passes, reason, test="not worse", p=p, uncorrected_p=paired_p(now, then))
+    return challenge.decided(is_better, reason, test="better", p=p, uncorrected_p=paired_p(errors, baseline))
 
 
-def _remedy(of: Challenge) -> str:
-    """Return what to do about a refusal, in words."""
-    assert of.defender is not None
-    correct = "drop such columns" if of.challenger.dangers(of.defender) else "correct the rows"
-    return f"{correct}, or set the alias {CHAMPION} in MLflow"
+def _decide_refresh(challenge: Challenge, challenger: Contender, champion: Contender) -> Challenge:
+    """Decide whether a version of the same recipe on other rows is at least as good as the champion."""
+    reference = challenge.reference or champion
+    comparable = challenger.metric == reference.metric
+    factor = 1 + challenge.margin
+    p = None
+    if comparable:
+        limits = factor * np.array(reference.stored)
+        p = higher_p(np.array(challenger.stored), limits, challenger.test_share)
+    if p is None:
+        is_above = challenger.expected > factor * reference.expected
+    else:
+        is_above = p < challenge.level
+    expected = (
+        f"expected error {challenger.expected:.4g} against {reference.expected:.4g} of version {reference.version} "
+        f"({_change(challenger.expected, reference.expected)}{_p_text(p, ' that it is higher')}"
+    )
+    criteria = f"margin {100 * challenge.margin:g} %, level {challenge.level:g}"
+    if challenge.refusals or (comparable and is_above):
+        fault = " and ".join(challenge.refusals) or "is worse"
+        reason = (
+            f"version {challenger.version} {fault}, so version {champion.version} stays: {expected}, {criteria}); "
+            f"{_remedy(challenge)}"
+        )
+        return challenge.decided(False, reason, test="worse than before", p=p)
+    subject = f"version {challenger.version}, of the same recipe on other rows{_remarks(challenger, champion)},"
+    errors = np.array(challenger.errors)
+    baseline = np.array(champion.errors)
+    if np.array_equal(errors, baseline):  # the same recipe has the same errors on common folds
+        reason = (
+            f"{subject} is not worse and takes over from version {champion.version}: {expected}, {criteria})"
+            f"{_on_newest_rows(challenge)}"
+        )
+        return challenge.decided(True, reason, test="worse than before", p=p)
+    if len(errors) == len(baseline) and (errors <= baseline).all():
+        p = 0.0
+    else:
+        p = corrected_p(errors - challenge.margin * baseline.mean(), baseline, challenger.test_share)
+    is_not_worse = p is not None and p < challenge.level
+    outcome = "is not worse and takes over from" if is_not_worse else "may be worse than"
+    reason = (
+        f"{subject} {outcome} version {champion.version}: {_on_same_folds(challenger, champion)} "
+        f"({_change(challenger.mean, champion.mean)}{_p_text(p)}, {criteria}); {expected}){_on_newest_rows(challenge)}"
+    )
+    return challenge.decided(is_not_worse, reason, test="not worse", p=p, uncorrected_p=paired_p(errors, baseline))
 
 
-def _remarks(ours: Contender, theirs: Contender) -> str:
-    """Return, in brackets, how columns and number of rows differ from those of the champion, if they do."""
-    fewer = ours.fewer_rows(theirs)
-    return _and([*ours.differences(theirs), *([fewer] if fewer else [])])
+def _remedy(challenge: Challenge) -> str:
+    """Return a phrase with the remedy for a refusal."""
+    assert challenge.defender is not None
+    correction = "drop such columns" if challenge.challenger.dangers(challenge.defender) else "correct the rows"
+    return f"{correction}, or set the alias {CHAMPION} in MLflow"
 
 
-def _and(differences: list[str]) -> str:
-    return f" ({', '.join(differences)})" if differences else ""
+def _remarks(challenger: Contender, champion: Contender) -> str:
+    """Return the differences in columns and number of rows, in brackets."""
+    remarks = challenger.differences(champion)
+    fewer_rows = challenger.fewer_rows(champion)
+    if fewer_rows:
+        remarks.append(fewer_rows)
+    return _in_brackets(remarks)
 
 
-def _percent(error: float, other: float) -> str:
-    """Return by how much an error differs from another, and a comma; nothing where the other is zero."""
-    return f"{100 * (error / other - 1):+.2g} %, " if other else ""
+def _in_brackets(phrases: Sequence[str]) -> str:
+    return f" ({', '.join(phrases)})" if phrases else ""
 
 
-def _on_newest_rows(of: Challenge) -> str:
-    """Return the errors on rows that the champion has not seen, in words; empty where they were not measured."""
-    newest, champion = of.newest, of.defender
+def _on_same_folds(challenger: Contender, champion: Contender) -> str:
+    return f"{challenger.shown} against {champion.shown} on the same folds"
+
+
+def _change(error: float, other: float) -> str:
+    """Return the relative difference of two errors in percent, with a comma; empty if the other error is zero."""
+    if not other:
+        return ""
+    return f"{100 * (error / other - 1):+.2g} %, "
+
+
+def _on_newest_rows(challenge: Challenge) -> str:
+    """Return a phrase with the errors on rows that the champion has not seen; empty if there are none."""
+    newest = challenge.newest
+    champion = challenge.defender
     if newest is None or champion is None:
         return ""
-    tested = "no row tells them apart" if newest.p is None else f"p = {newest.p:.3g}"
+    p_text = "no row tells them apart" if newest.p is None else f"p = {newest.p:.3g}"
     return (
         f"; on {newest.n_rows:,} rows that version {champion.version} has not seen, {newest.measure} "
         f"{newest.challenger:.4g} against {newest.champion:.4g} of version {champion.version} as it is in use "
-        f"({_percent(newest.challenger, newest.champion)}{tested})"
+        f"({_change(newest.challenger, newest.champion)}{p_text})"
     )
 
 
-def _tested(p: float | None, claim: str = "") -> str:
-    return "no test with fewer than two trials" if p is None else f"p = {p:.3g}{claim}"
+def _p_text(p: float | None, claim: str = "") -> str:
+    if p is None:
+        return "no test with fewer than two trials"
+    return f"p = {p:.3g}{claim}"
 
 
 def recipe(config: CompareConfig) -> dict[str, Any]:
-    """Return what of a configuration decides which model given rows lead to."""
+    """Return the part of a configuration that determines the model for given rows."""
     keys = ("learners", "predictor", "statistics", "normalize", "centering", "kernels")
     return config.model_dump(
         mode="json",
-        include={**dict.fromkeys(keys, True), "datasets": {0: set(OF_THE_RECIPE)}},
+        include={**dict.fromkeys(keys, True), "datasets": {0: set(RECIPE_KEYS)}},
         exclude={"learners": {"__all__": {"label"}}},
         exclude_defaults=True,
     )
 
 
 def columns_of(model: Model, data: DatasetConfig) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the columns that a model reads, what each is treated as, and the spreads of those that are scaled.
+    """Return the kind of each column of a model, and the spreads of the scaled columns.
 
-    N-grams, bytes and sparse rows have no columns of their own.
+    Features from n-grams, bytes and sparse rows are not columns.
     """
     if data.ngrams is not None or data.bytes is not None or sparse.issparse(model.estimator.kernel_.X):
         return {}, {}
+    spreads: dict[str, float] = {}
     if model.table is None:
-        kinds, spreads = dict.fromkeys(model.features, "number"), dict(zip(model.features, model.spread, strict=True))
+        kinds = dict.fromkeys(model.features, "number")
+        for name, spread in zip(model.features, model.spread, strict=True):
+            spreads[name] = float(spread)
     else:
         kinds = {column.name: column.kind for column in model.table.columns}
-        numbers = [column for column in model.table.columns if isinstance(column, NumberColumn)]
-        spreads = {of.name: np.subtract(*np.quantile(of.knots or (0, 2 * of.spread), (0.75, 0.25))) for of in numbers}
-    return kinds, {name: float(spread) for name, spread in spreads.items() if spread not in (0.0, 1.0)}
+        for column in model.table.columns:
+            if isinstance(column, NumberColumn):
+                spreads[column.name] = _spread(column)
+    return kinds, {name: spread for name, spread in spreads.items() if spread not in (0.0, 1.0)}
+
+
+def _spread(column: NumberColumn) -> float:
+    """Return the interquartile range of the knots of a column, or its spread without knots."""
+    upper, lower = np.quantile(column.knots or (0, 2 * column.spread), (0.75, 0.25))
+    return float(upper - lower)
 
 
 def on_the_same_folds(challenger: CompareConfig, champion: CompareConfig, without: Sequence[str] = ()) -> CompareConfig:
     """Return the champion's recipe on the challenger's rows and folds: kernels, learner, columns, scaling.
 
-    Columns of the challenger's table that the champion did not have are left out by name.
+    The columns named in `without`, which the champion did not have, are dropped.
     """
-    own = {key: getattr(champion.datasets[0], key) for key in OF_THE_RECIPE}
-    own["drop"] = (*own["drop"], *without)
-    data = challenger.datasets[0].model_copy(update=own)
+    recipe_keys = {key: getattr(champion.datasets[0], key) for key in RECIPE_KEYS}
+    recipe_keys["drop"] = (*recipe_keys["drop"], *without)
+    data = challenger.datasets[0].model_copy(update=recipe_keys)
     return champion.model_copy(
         update={
             "name": challenger.name,
@@ -438,16 +501,22 @@ def on_the_same_folds(challenger: CompareConfig, champion: CompareConfig, withou
 
 
 def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) -> None:
-    """Raise InputError if two recipes do not lead to the same rows and target, so that folds would differ."""
-    rows = load_dataset(challenger), load_dataset(champion)
-    our_weights, their_weights = (np.ones(len(of.target)) if of.weights is None else of.weights for of in rows)
-    if len(our_weights) != len(their_weights) or not np.allclose(our_weights, their_weights, rtol=SAME_WEIGHTS, atol=0):
+    """Raise InputError if two recipes do not lead to the same rows, weights and target, so that folds would differ."""
+    challenger_data = load_dataset(challenger)
+    champion_data = load_dataset(champion)
+    challenger_weights = _weights(challenger_data)
+    champion_weights = _weights(champion_data)
+    # Weights on another scale differ by rounding errors.
+    if len(challenger_weights) != len(champion_weights) or not np.allclose(
+        challenger_weights, champion_weights, rtol=1e-9, atol=0
+    ):
         raise InputError(
             f"model {model}: the recipes of champion and challenger weigh the rows of {challenger.source} differently, "
             "so their errors cannot be compared; train a challenger with the same 'weights'."
         )
-    ours, theirs = (of.target for of in rows)
-    if (ours.task, ours.classes) != (theirs.task, theirs.classes) or not np.array_equal(ours.values, theirs.values):
+    ours = challenger_data.target
+    theirs = champion_data.target
+    if ours.task != theirs.task or ours.classes != theirs.classes or not np.array_equal(ours.values, theirs.values):
         raise InputError(
             f"model {model}: the recipes of champion and challenger take other rows or another target from "
             f"{challenger.source} ({champion.n_rows} and {challenger.n_rows} rows), so they share no folds; train a "
@@ -455,27 +524,36 @@ def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) 
         )
 
 
+def _weights(dataset: Dataset) -> np.ndarray:
+    if dataset.weights is None:
+        return np.ones(len(dataset.target))
+    return dataset.weights
+
+
 def describe_decision(decision: Challenge, links: dict[str, str]) -> str:
     """Return the report of a decision."""
-    defender = decision.defender
+    trials = []
+    if decision.defender is not None and decision.defender.errors:
+        trials = _trials_table(decision.defender, decision.challenger)
     return render(
         "decision.md",
         decision=decision,
         reason=as_sentence(decision.reason),
-        trials=_trials(defender, decision.challenger) if defender is not None and defender.errors else [],
+        trials=trials,
         shown_p=shown_p,
         links=links,
     )
 
 
-def _trials(defender: Contender, challenger: Contender) -> list[dict[str, str]]:
-    """Return one row per trial, and one of the means."""
-    sides = {
-        f"{role}, version {of.version} ({of.learner})": [*(f"{error:.4g}" for error in of.errors), of.shown]
-        for role, of in (("champion", defender), ("challenger", challenger))
-    }
-    trials = [*map(str, range(len(challenger.errors))), "mean"]
-    return [dict(zip(("trial", *sides), row, strict=True)) for row in zip(trials, *sides.values(), strict=True)]
+def _trials_table(champion: Contender, challenger: Contender) -> list[dict[str, str]]:
+    """Return one row per trial, and one row of the means."""
+    champion_title = f"champion, version {champion.version} ({champion.learner})"
+    challenger_title = f"challenger, version {challenger.version} ({challenger.learner})"
+    rows = []
+    for i, (theirs, ours) in enumerate(zip(champion.errors, challenger.errors, strict=True)):
+        rows.append({"trial": str(i), champion_title: f"{theirs:.4g}", challenger_title: f"{ours:.4g}"})
+    rows.append({"trial": "mean", champion_title: champion.shown, challenger_title: challenger.shown})
+    return rows
 
 
 def shown_p(p: float | None) -> str:
