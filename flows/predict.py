@@ -81,19 +81,19 @@ def predict(
     if scheduler and not output.endswith("/"):
         raise InputError(f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash.")
     version = find_version(model)
-    asked = scoring.Asked(tuple(id), strict, scoring.drift_config(version), escape_formulas)
+    options = scoring.ScoringOptions(tuple(id), strict, scoring.drift_config(version), escape_formulas)
     with RunProgress(100, "scoring-progress", "the scoring") as progress:
         progress.start(f"{input} with {version.uri}")
-        tell = scoring.progress_lines(progress)
+        on_progress = scoring.ScoringProgress(progress)
         try:
             if output.endswith("/"):
                 from learnkernels.tasks.workers.cluster import DaskPool  # here: a file needs no Dask, which takes time
 
                 with DaskPool(workers) as pool:
                     pool.require_usable()
-                    scores = scoring.score_table(version, input, output, asked, tell, pool)
+                    scores = scoring.score_table(version, input, output, options, on_progress, pool)
             else:
-                scores = scoring.score_table(version, input, output, asked, tell)
+                scores = scoring.score_table(version, input, output, options, on_progress)
         except scoring.Drifted as drifted:
             _report(version, input, output, drifted.scores)
             raise

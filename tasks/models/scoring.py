@@ -1,4 +1,4 @@
-"""Batch scoring of tables of any length, with constant memory: predictions, drift, and the report in Prefect."""
+"""Batch scoring of tables of any length with constant memory: predictions, drift, and the report in Prefect."""
 
 from __future__ import annotations
 
@@ -42,50 +42,60 @@ if TYPE_CHECKING:
     from ..workers.cluster import DaskPool
 
 
-LINE_SECONDS = 5.0
-"""Least time between two lines of progress where there is no terminal."""
+MAX_SHOWN = 20
+"""Maximum number of classes and columns in the report; the other classes are counted together."""
 
-SHOWN = 20
-"""How many labels the report shows before it only counts."""
+SUCCESS = "_SUCCESS"
+"""File that marks an output in parts as complete, as Spark and others do."""
 
+ROW = "row"
+"""Name of the column of row numbers in an output without ids."""
+
+OnProgress = Callable[[float, int], None]
+"""Function that is called with the share of the work that is done, and the number of rows, or zero if unknown."""
 
 Distribution = Counter[str] | NumberSummary
-"""What one column of predictions looks like: how often each label occurs, or the summary of numbers; two add up."""
+"""Distribution of a column of predictions: counts of labels, or a summary of numbers. Both can be added."""
 
 
 def distribution_of(values: np.ndarray, numbers: bool) -> Distribution:
-    """Return the distribution of some numbers or labels, shape (n,)."""
-    return NumberSummary.of(values, all_kept=False) if numbers else Counter(map(str, values))
+    """Return the distribution of numbers or labels, shape (n,)."""
+    if numbers:
+        return NumberSummary.of(values, all_kept=False)
+    return Counter(map(str, values))
 
 
-def shown_distribution(of: Distribution) -> dict[str, float]:
-    """Return counts by label, or mean, sd, min and max; nothing for no rows."""
-    if isinstance(of, Counter):
-        return {label: of[label] for label in sorted(of)}
-    sd = float(np.sqrt(of.squares / (of.finite - 1))) if of.finite > 1 else 0.0
-    return {"mean": of.mean, "sd": sd, "min": of.low, "max": of.high} if of.finite else {}
+def shown_distribution(distribution: Distribution) -> dict[str, float]:
+    """Return counts by label, or mean, sd, min and max; empty without rows."""
+    if isinstance(distribution, Counter):
+        return {label: distribution[label] for label in sorted(distribution)}
+    n = distribution.finite
+    if not n:
+        return {}
+    sd = float(np.sqrt(distribution.squares / (n - 1))) if n > 1 else 0.0
+    return {"mean": distribution.mean, "sd": sd, "min": distribution.low, "max": distribution.high}
 
 
 @dataclass
 class Tally:
-    """What was counted of the rows that were scored; those of two parts of a table add up.
+    """Counts and statistics of scored rows; the tallies of two parts of a table can be added.
 
     Attributes
     ----------
-    rows : int
-        How many there are.
     distributions : dict of str to Distribution
-        Of each column of predictions.
+        Distribution of each column of predictions.
     new : NewRows or None
-        What is compared with the training rows; None for a model that keeps none.
+        Statistics to compare with the training rows; None if the model keeps no training rows.
+    rows : int
+        Number of rows.
     report : EncodingReport
         Missing values and new levels.
     columns, ignored : list of str
-        Of the output; and those of the input that the model does not read.
-    input_columns : list of str
-        All columns of the input.
+        Columns of the output, and columns of the input that the model does not read.
     notes : list of str
         Remarks about the files of the input.
+    input_columns : list of str
+        All columns of the input.
     """
 
     distributions: dict[str, Any]
@@ -98,28 +108,36 @@ class Tally:
     input_columns: list[str] = field(default_factory=list)
 
     def __add__(self, other: Tally) -> Tally:
-        joined = {name: one + other.distributions[name] for name, one in self.distributions.items()}
-        new = None if self.new is None or other.new is None else self.new + other.new
-        notes = list(dict.fromkeys([*self.notes, *other.notes]))
-        rows, report = self.rows + other.rows, self.report + other.report
-        return Tally(joined, new, rows, report, self.columns, self.ignored, notes, self.input_columns)
+        new = None
+        if self.new is not None and other.new is not None:
+            new = self.new + other.new
+        return replace(
+            self,
+            distributions={
+                name: distribution + other.distributions[name] for name, distribution in self.distributions.items()
+            },
+            new=new,
+            rows=self.rows + other.rows,
+            report=self.report + other.report,
+            notes=list(dict.fromkeys([*self.notes, *other.notes])),
+        )
 
 
 @dataclass(frozen=True)
 class DriftReport:
-    """How rows that were scored differ from the training rows, as plain data.
+    """Differences between scored rows and training rows, as plain data.
 
     Attributes
     ----------
     warnings : list of str
-        What exceeds a threshold; empty where nothing does.
+        Sentences about exceeded thresholds.
     note : str
-        Why the rows were not compared; empty where they were.
+        Reason why the rows were not compared; empty if they were.
     metrics : dict of str to float
-        For MLflow: `p`, `mmd2`, and the largest of the columns' shares.
+        Metrics for MLflow: `p`, `mmd2`, and the largest share of a column for each threshold.
     columns : list of dict
         One row per column: shares of missing values (now and at training), of unknown categories, and of rows outside
-        of the range, and the p-value, None where it is not tested.
+        of the range, and the p-value, which is None for untested columns.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -129,7 +147,7 @@ class DriftReport:
 
 
 class Drifted(InputError):
-    """Rows that differ from the training rows by more than is allowed; `scores` say how."""
+    """Error for rows that differ too much from the training rows, with their `scores`."""
 
     def __init__(self, sentence: str, scores: Scores) -> None:
         super().__init__(sentence)
@@ -137,7 +155,7 @@ class Drifted(InputError):
 
 
 def drift_config(version: ModelVersion) -> DriftConfig:
-    """Return what the configuration of a version's latest training says of drift."""
+    """Return the drift settings of the latest training of a version."""
     try:
         return DriftConfig.model_validate(json.loads(version.tags.get(PLACE, "{}")).get("drift", {}))
     except (AttributeError, ValueError) as error:
@@ -147,75 +165,86 @@ def drift_config(version: ModelVersion) -> DriftConfig:
 
 
 def drift_report(model: Model, tally: Tally, config: DriftConfig) -> DriftReport:
-    """Compare the rows that were scored with what a model keeps of its training rows."""
+    """Compare scored rows with the training rows of a model."""
     if model.reference is None or tally.new is None:
         return DriftReport(note="the model keeps no training rows; train it again to have new rows compared with them")
     if tally.rows < FEWEST_ROWS:
         return DriftReport(note=f"not tested, as {FEWEST_ROWS} rows are needed and the input has {tally.rows}")
-    found = drift_of(model.estimator.kernel_, model.feature_columns, model.reference, tally.new, config.ignore)
-    at_training = model.missing_at_training
+    drift = drift_of(model.estimator.kernel_, model.feature_columns, model.reference, tally.new, config.ignore)
     columns: list[dict[str, Any]] = [
         {
             "column": name,
             "missing": tally.report.gaps.get(name, 0) / tally.rows,
-            "missing_at_training": at_training.get(name, 0.0),
+            "missing_at_training": model.missing_at_training.get(name, 0.0),
             "unknown": tally.report.levels.get(name, 0) / tally.rows,
-            "outside": found.outside.get(name, 0.0),
-            "p": found.p_columns.get(name),
+            "outside": drift.outside.get(name, 0.0),
+            "p": drift.p_columns.get(name),
         }
         for name in model.features
     ]
+    monitored = [row for row in columns if row["column"] not in config.ignore]
     dates = {name for name, view in model.feature_columns if view == "dates"}
-    counted = [one for one in columns if one["column"] not in config.ignore]
-    warnings = _tested(found, config.level)
-    largest = {}
-    for what, (said, share) in EXCEEDING.items():
-        shares = {one["column"]: share(one) for one in counted if what != "outside" or one["column"] not in dates}
-        most, largest[what] = getattr(config, what), max(shares.values(), default=0.0)
-        if over := [f"{name!r} ({share:.0%})" for name, share in shares.items() if share > most]:
-            warnings.append(f"{said}: column {listed(over, show=str)}; the limit is {most:.0%}")
-    tests = {"p": found.p, "mmd2": found.mmd2, "score": max(found.scores)}
-    return DriftReport(warnings, "", {**tests, **largest, "warnings": len(warnings)}, columns)
+    shares = {
+        "missing": {row["column"]: row["missing"] - row["missing_at_training"] for row in monitored},
+        "unknown": {row["column"]: row["unknown"] for row in monitored},
+        "outside": {row["column"]: row["outside"] for row in monitored if row["column"] not in dates},
+    }
+    warnings = _test_warnings(drift, config.level)
+    for threshold, shares_of_columns in shares.items():
+        warnings += _threshold_warnings(threshold, shares_of_columns, getattr(config, threshold))
+    metrics = {
+        "p": drift.p,
+        "mmd2": drift.mmd2,
+        "score": max(drift.scores),
+        **{threshold: max(by_column.values(), default=0.0) for threshold, by_column in shares.items()},
+        "warnings": len(warnings),
+    }
+    return DriftReport(warnings, "", metrics, columns)
 
 
-EXCEEDING: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
-    "missing": ("more values are missing than at training", lambda one: one["missing"] - one["missing_at_training"]),
-    "unknown": ("rows have categories that no training row had", lambda one: one["unknown"]),
-    "outside": ("rows are outside of the range of the training rows", lambda one: one["outside"]),
-}
-"""Thresholds of a configuration: what is said where the share of a column exceeds one, and that share."""
-
-
-def _tested(found: Drift, level: float) -> list[str]:
-    """Return the sentence that says which columns differ from the training rows; none where the tests find nothing."""
-    if found.p > level:
+def _threshold_warnings(threshold: str, shares: Mapping[str, float], limit: float) -> list[str]:
+    """Return a sentence about the columns whose share exceeds the limit, if there are any."""
+    sentences = {
+        "missing": "more values are missing than at training",
+        "unknown": "rows have categories that no training row had",
+        "outside": "rows are outside of the range of the training rows",
+    }
+    exceeding = [f"{name!r} ({share:.0%})" for name, share in shares.items() if share > limit]
+    if not exceeding:
         return []
-    moved = [name for name, p in found.p_columns.items() if p <= level / 2]
-    where = f"column {listed(moved)}" if moved else "no column alone, but their combination"
-    return [f"the rows differ from the training rows (p = {found.p:.2g}): {where}"]
+    return [f"{sentences[threshold]}: column {listed(exceeding, show=str)}; the limit is {limit:.0%}"]
+
+
+def _test_warnings(drift: Drift, level: float) -> list[str]:
+    """Return a sentence about the columns that differ from the training rows, if the tests are significant."""
+    if drift.p > level:
+        return []
+    changed = [name for name, p in drift.p_columns.items() if p <= level / 2]
+    where = f"column {listed(changed)}" if changed else "no column alone, but their combination"
+    return [f"the rows differ from the training rows (p = {drift.p:.2g}): {where}"]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What scoring a table gave, as plain data.
+    """Result of scoring a table, as plain data.
 
     Attributes
     ----------
     rows : int
-        How many rows there are.
+        Number of rows.
     columns : list of str
-        Of the output.
+        Columns of the output.
     distribution : dict
-        Of each column of predictions: counts by label, or mean, sd, min and max.
+        Distribution of each column of predictions: counts by label, or mean, sd, min and max.
     seconds : float
     gaps, new_levels : dict of str to int
-        Of each column of a table, rows with a gap that was filled, and with a level that no training row had.
+        Number of rows with a missing value, and with a level that is not in the training rows, by column.
     cells : list of str
-        Remarks about the files of the input, and about cells that are none of what their column holds.
+        Remarks about the files of the input, and about invalid cells.
     ignored : list of str
         Columns of the input that the model does not read.
     drift : DriftReport
-        How the rows differ from the training rows.
+        Differences from the training rows.
     input_columns : list of str
         All columns of the input.
     """
@@ -232,109 +261,129 @@ class Scores:
     input_columns: list[str]
 
 
-def progress_lines(progress: RunProgress) -> Callable[[float, int], None]:
-    """Return what shows how far a scoring is, of 100 steps; after a second attempt began, it goes back with it."""
-    done, said = 0.0, time.monotonic()
+class ScoringProgress:
+    """Show the progress of a scoring with 100 steps, and a line every five seconds without a terminal.
 
-    def advance(share: float, rows: int) -> None:
-        """Report the share that is done, and the number of rows, zero where it is unknown."""
-        nonlocal done, said
-        progress.advance(100 * (share - done))
-        done = share
-        if time.monotonic() - said > LINE_SECONDS:
-            progress.start(f"{rows:,} rows scored" if rows else "scoring")
-            said = time.monotonic()
+    When a scoring is retried, the progress goes back.
+    """
 
-    return advance
+    def __init__(self, progress: RunProgress) -> None:
+        self.progress = progress
+        self.share = 0.0
+        self.shown_at = time.monotonic()
+
+    def __call__(self, share: float, rows: int) -> None:
+        """Report the share that is done, and the number of rows, or zero if unknown."""
+        self.progress.advance(100 * (share - self.share))
+        self.share = share
+        if time.monotonic() - self.shown_at > 5.0:
+            self.progress.start(f"{rows:,} rows scored" if rows else "scoring")
+            self.shown_at = time.monotonic()
 
 
 def publish_scores(version: ModelVersion, source: str, output: str, scores: Scores) -> None:
-    """Show in Prefect what was scored, with which version, and what rows and predictions look like.
+    """Publish in Prefect the scored data, the version, and the distributions of rows and predictions.
 
-    How rows differ from the training rows goes to MLflow as well, as metrics of the run that trained the version.
+    Drift is also logged in MLflow, as metrics of the run that trained the version.
     """
-    log, drift = get_run_logger(), scores.drift
+    log = get_run_logger()
+    drift = scores.drift
     if scores.ignored:
         log.info("columns that %s does not read are ignored: %s", version.uri, listed(scores.ignored))
-    for sentence in (*drift.warnings, *([drift.note] if drift.note else [])):
+    for sentence in drift.warnings:
         log.warning("drift: %s", sentence)
+    if drift.note:
+        log.warning("drift: %s", drift.note)
     try:
         log_scored(version, source, scores.input_columns, scores.rows)
         if drift.metrics:
             log_series(version, {f"drift/{name}": value for name, value in drift.metrics.items()})
-    except InputError as error:  # the predictions are there, and no reason to have none
+    except InputError as error:  # the predictions are written nevertheless
         log.warning("columns and drift are not in MLflow: %s", error)
     page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
-    facts: dict[str, Any] = {
-        "input": code(source),
-        "output": code(output),
-        "columns": Markdown(", ".join(map(code, scores.columns))),
-        **({"columns that were ignored": Markdown(", ".join(map(code, scores.ignored)))} if scores.ignored else {}),
-        **_counted("missing values", scores.gaps),
-        **_counted("categories that no training row had", scores.new_levels),
-        **{f"remark {i}": plain(sentence) for i, sentence in enumerate(scores.cells, 1)},
-        "rows a second": f"{scores.rows / max(scores.seconds, 1e-9):,.0f}",
-        "digest of the model": code(version.digest),
-    }
-    differing = sorted(drift.columns, key=lambda one: (1.0 if one["p"] is None else one["p"], -one["missing"]))
-    columns = [
-        {
-            "column": code(one["column"]),
-            "missing": f"{one['missing']:.1%}",
-            "at training": f"{one['missing_at_training']:.1%}",
-            "unknown categories": f"{one['unknown']:.1%}",
-            "outside of the range": f"{one['outside']:.1%}",
-            "p": "not tested" if one["p"] is None else f"{one['p']:.2g}",
-        }
-        for one in differing[:SHOWN]
-    ]
+    facts = _facts(version, source, output, scores)
     report = render(
         "scoring.md",
         scores=scores,
         version=link(f"{version.name} version {version.version}", page),
-        facts=[{"": what, " ": fact} for what, fact in facts.items()],
-        predictions={name: _rows(values, scores.rows) for name, values in scores.distribution.items()},
-        columns=columns,
+        facts=[{"": name, " ": fact} for name, fact in facts.items()],
+        predictions={name: _prediction_rows(values, scores.rows) for name, values in scores.distribution.items()},
+        columns=_drift_rows(drift),
     )
     create_markdown_artifact(report, key="scoring", description=f"Scores of {code(source)}")
 
 
-def _counted(what: str, columns: dict[str, int]) -> dict[str, Markdown]:
-    """Return the rows of each column of which there are some, as a fact; nothing where there are none."""
-    named = ", ".join(f"{code(name)} {count:,}" for name, count in columns.items())
-    return {f"rows with {what}": Markdown(named)} if columns else {}
+def _facts(version: ModelVersion, source: str, output: str, scores: Scores) -> dict[str, Any]:
+    """Return the facts of the report by name."""
+    facts: dict[str, Any] = {
+        "input": code(source),
+        "output": code(output),
+        "columns": Markdown(", ".join(map(code, scores.columns))),
+    }
+    if scores.ignored:
+        facts["columns that were ignored"] = Markdown(", ".join(map(code, scores.ignored)))
+    if scores.gaps:
+        facts["rows with missing values"] = _column_counts(scores.gaps)
+    if scores.new_levels:
+        facts["rows with categories that no training row had"] = _column_counts(scores.new_levels)
+    for i, remark in enumerate(scores.cells, 1):
+        facts[f"remark {i}"] = plain(remark)
+    facts["rows a second"] = f"{scores.rows / max(scores.seconds, 1e-9):,.0f}"
+    facts["digest of the model"] = code(version.digest)
+    return facts
 
 
-def _rows(values: dict[str, float], scored: int) -> list[dict[str, str]]:
-    """Return what predictions look like as rows of a table: the most frequent labels, or the numbers in one row."""
-    if not values:
+def _column_counts(counts: dict[str, int]) -> Markdown:
+    return Markdown(", ".join(f"{code(name)} {count:,}" for name, count in counts.items()))
+
+
+def _drift_rows(drift: DriftReport) -> list[dict[str, str]]:
+    """Return one row per column, by ascending p-value and then descending share of missing values."""
+
+    def order(column: dict[str, Any]) -> tuple[float, float]:
+        p = 1.0 if column["p"] is None else column["p"]
+        return p, -column["missing"]
+
+    return [
+        {
+            "column": code(column["column"]),
+            "missing": f"{column['missing']:.1%}",
+            "at training": f"{column['missing_at_training']:.1%}",
+            "unknown categories": f"{column['unknown']:.1%}",
+            "outside of the range": f"{column['outside']:.1%}",
+            "p": "not tested" if column["p"] is None else f"{column['p']:.2g}",
+        }
+        for column in sorted(drift.columns, key=order)[:MAX_SHOWN]
+    ]
+
+
+def _prediction_rows(distribution: dict[str, float], n_rows: int) -> list[dict[str, str]]:
+    """Return the distribution of predictions as a table: the most frequent labels, or one row for numbers."""
+    if not distribution:
         return []
-    if not all(isinstance(value, int) for value in values.values()):
-        return [{name: f"{value:.6g}" for name, value in values.items()}]
-    most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-    if most[SHOWN:]:
-        most[SHOWN:] = [(f"{len(most) - SHOWN} others", sum(count for _, count in most[SHOWN:]))]
-    return [{"class": label, "rows": f"{count:,}", "share": f"{count / scored:.1%}"} for label, count in most]
-
-
-SUCCESS = "_SUCCESS"
-"""Says that an output in parts is complete, as the readers of Spark and others look for it."""
+    if not all(isinstance(value, int) for value in distribution.values()):
+        return [{name: f"{value:.6g}" for name, value in distribution.items()}]
+    counts = sorted(distribution.items(), key=lambda item: (-item[1], item[0]))
+    others = counts[MAX_SHOWN:]
+    if others:
+        counts = [*counts[:MAX_SHOWN], (f"{len(others)} others", sum(count for _, count in others))]
+    return [{"class": label, "rows": f"{count:,}", "share": f"{count / n_rows:.1%}"} for label, count in counts]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScoringOptions:
     """Options of a scoring.
 
     Parameters
     ----------
     ids : tuple of str
-        Columns copied unchanged; without any, the output has row numbers from 0.
+        Columns that are copied unchanged. Without any, the output has row numbers from 0.
     strict : bool
-        Whether columns that the model does not read are refused; else they are ignored.
+        Whether to reject columns that the model does not read, instead of ignoring them.
     drift : DriftConfig
-        When rows differ too much from the training rows, and whether no output is written then.
+        Thresholds of drift, and whether exceeding one prevents the output.
     escape_formulas : bool
-        Whether an apostrophe leads texts of a CSV output that a spreadsheet would run as formulas.
+        Whether to prefix texts of a CSV output that a spreadsheet would run as formulas with an apostrophe.
     """
 
     ids: tuple[str, ...] = ()
@@ -343,28 +392,28 @@ class Asked:
     escape_formulas: bool = True
 
 
-ROW = "row"
-"""Name of the column of row numbers, where no ids are given."""
-
-
 @step("score {source}", **TRIED_AGAIN)
 def score_table(
     version: ModelVersion,
     source: str,
     output: str,
-    asked: Asked,
-    tell: Callable[[float, int], None],
+    options: ScoringOptions,
+    on_progress: OnProgress,
     pool: DaskPool | None = None,
 ) -> Scores:
-    """Score a table with a registered version into a file, or by the workers of a pool into a folder.
+    """Score a table with a registered version into a file, or with the workers of a pool into a folder.
 
     See `score_with` and `score_parts_with`.
     """
     about = {"model": version.uri, "version": str(version.version), "digest": version.digest}
     model = load_version(version)
     if pool is None:
-        return score_with(model, about, source, output, asked, tell)
-    return score_parts_with(model, about, source, output, pool, asked, tell)
+        return score_with(model, about, source, output, options, on_progress)
+    return score_parts_with(model, about, source, output, pool, options, on_progress)
+
+
+def _ignore_progress(share: float, rows: int) -> None:
+    pass
 
 
 def score_with(
@@ -372,24 +421,24 @@ def score_with(
     about: Mapping[str, str],
     source: str,
     output: str,
-    asked: Asked,
-    tell: Callable[[float, int], None] = lambda share, rows: None,
+    options: ScoringOptions,
+    on_progress: OnProgress = _ignore_progress,
 ) -> Scores:
     """Score a table with a model and write the predictions.
 
     Parameters
     ----------
     model : Model
-        What scores them.
+        The model.
     about : mapping of str to str
-        What the metadata of a Parquet or Arrow output says about the model.
+        Description of the model for the metadata of a Parquet or Arrow output.
     source, output : str
-        Parquet, CSV or Arrow; a path, or ``s3://bucket/key``. The source may be a folder or a pattern, for several
-        files of the same columns, by name.
-    asked : Asked
-        What is copied, refused and compared.
-    tell : callable
-        Told the share that is done and the rows so far, after every batch.
+        Parquet, CSV or Arrow; a path, or ``s3://bucket/key``. The source may be a folder or a pattern for several
+        files of the same columns, in the order of their names.
+    options : ScoringOptions
+        Ids, strictness and thresholds of drift.
+    on_progress : callable
+        Function that is called after each batch.
 
     Returns
     -------
@@ -398,22 +447,23 @@ def score_with(
     Raises
     ------
     InputError
-        Source or output cannot be used, the columns do not fit the model, a value is refused, or rows have drifted
+        Source or output cannot be used, the columns do not fit the model, a value is invalid, or rows have drifted
         (`Drifted`). No output is written.
     TransferError
-        Something could not be read or written for now. No output is written.
+        A file could temporarily not be read or written. No output is written.
 
     Notes
     -----
-    Rows go through the model in batches of `Model.batch_rows`, so predictions are, bit by bit, those of all rows at
-    once. Memory: some batches and blocks of the formats, whatever the length.
+    Rows are scored in batches of `Model.batch_rows`, so predictions are bit-for-bit equal to those of all rows at once.
+    Memory does not depend on the number of rows: some batches, and blocks of the formats.
     """
     started = time.monotonic()
-    before, after = _inputs_of(source, {*model.features, *asked.ids}), output_location(output)
-    if any(after.is_same(one) for one in before):
+    inputs = _inputs_of(source, {*model.features, *options.ids})
+    destination = output_location(output)
+    if any(destination.is_same(location) for location in inputs):
         raise InputError(f"{output}: the output would replace the input; give another name.")
-    with _scored(model, about, Table(before), after, asked, source, tell) as tally:
-        return _settled(model, tally, source, asked.drift, started)
+    with _scored(model, about, Table(inputs), destination, options, source, on_progress) as tally:
+        return _result(model, tally, source, options.drift, started)
 
 
 @contextmanager
@@ -422,69 +472,89 @@ def _scored(
     about: Mapping[str, str],
     table: Table,
     output: Location,
-    asked: Asked,
+    options: ScoringOptions,
     where: str,
-    tell: Callable[[float, int], None] = lambda share, rows: None,
+    on_progress: OnProgress = _ignore_progress,
     first: int = 0,
 ) -> Iterator[Tally]:
-    """Score a table, which is closed, into one file, and give what came of it before the file is put in place.
+    """Score a table into one file, and yield the tally before the file is moved into place; close the table.
+
+    `first` is the number of the first row.
 
     Raises
     ------
     InputError
-        Columns do not fit the model, or it refuses a row.
+        Columns do not fit the model, or it rejects a row.
     """
     with table:
-        ignored = _ignored_columns(model, table.schema.names, asked, where)
-        ids = [table.schema.field(name) for name in asked.ids] or [pa.field(ROW, pa.int64())]
-        outputs = [pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()]
-        schema = pa.schema([*ids, *outputs], metadata={f"learnkernels.{key}": value for key, value in about.items()})
-        predicted = {name: of for name, of in model.column_types.items() if name.split()[0] == "prediction"}
-        numbers = model.task == "regression"
-        distributions = {name: distribution_of(np.empty(0, of), numbers) for name, of in predicted.items()}
-        nothing = np.empty((0, len(model.feature_columns))), np.empty((0, len(model.score_names)))
-        new = None if model.reference is None else NewRows.of(*nothing, model.reference, [0])
-        tally = Tally(
-            distributions,
-            new,
-            columns=schema.names,
-            ignored=ignored,
-            input_columns=list(table.schema.names),
-        )
+        ignored = _ignored_columns(model, table.schema.names, options, where)
+        schema = _output_schema(model, table, options, about)
+        tally = _empty_tally(model)
+        tally.columns = schema.names
+        tally.ignored = ignored
+        tally.input_columns = list(table.schema.names)
+        needed_columns = list(dict.fromkeys([*model.features, *options.ids]))
         with written(output) as path:
-            with TableOutput(path, output, schema, asked.escape_formulas) as out:
-                for piece in table.tables(list(dict.fromkeys([*model.features, *asked.ids])), model.batch_rows):
+            with TableOutput(path, output, schema, options.escape_formulas) as out:
+                for batch in table.tables(needed_columns, model.batch_rows):
                     start = first + tally.rows
-                    columns = _predictions(model, piece, tally, where, start)
-                    kept = [piece.column(name) for name in asked.ids] or [np.arange(start, start + piece.num_rows)]
-                    values = [pa.array(columns[of.name], type=of.type) for of in outputs]
-                    out.write(pa.table([*kept, *values], schema=schema))
-                    tell(table.share_read, tally.rows)
+                    predictions = _score_batch(model, batch, tally, where, start)
+                    ids = [batch.column(name) for name in options.ids]
+                    if not ids:
+                        ids = [np.arange(start, start + batch.num_rows)]
+                    values = [pa.array(predictions[name], type=schema.field(name).type) for name in model.column_types]
+                    out.write(pa.table([*ids, *values], schema=schema))
+                    on_progress(table.share_read, tally.rows)
             tally.notes = table.notes
             yield tally
 
 
-def _predictions(model: Model, piece: Any, tally: Tally, where: str, first: int) -> dict[str, np.ndarray]:
-    """Return what a model says of some rows, of which `first` is the number of the first one; add them to the tally."""
+def _output_schema(model: Model, table: Table, options: ScoringOptions, about: Mapping[str, str]) -> Any:
+    """Return the schema of an output: ids or row numbers, and the columns of the model."""
+    ids = [table.schema.field(name) for name in options.ids]
+    if not ids:
+        ids = [pa.field(ROW, pa.int64())]
+    predictions = [pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()]
+    metadata = {f"learnkernels.{key}": value for key, value in about.items()}
+    return pa.schema([*ids, *predictions], metadata=metadata)
+
+
+def _empty_tally(model: Model) -> Tally:
+    """Return the tally of no rows."""
+    distributions = {
+        name: distribution_of(np.empty(0, dtype), model.task == "regression")
+        for name, dtype in model.column_types.items()
+        if name.split()[0] == "prediction"
+    }
+    new = None
+    if model.reference is not None:
+        no_rows = np.empty((0, len(model.feature_columns)))
+        no_scores = np.empty((0, len(model.score_names)))
+        new = NewRows.of(no_rows, no_scores, model.reference, [0])
+    return Tally(distributions, new)
+
+
+def _score_batch(model: Model, batch: Any, tally: Tally, where: str, first: int) -> dict[str, np.ndarray]:
+    """Return the predictions for a batch whose first row has the number `first`, and add them to the tally."""
     tally.report.first = first
     with input_errors(where):
-        X = model.encoded(model.raw_rows(piece, first), tally.report)
+        X = model.encoded(model.raw_rows(batch, first), tally.report)
         columns = model.columns_of(X)
     for name in tally.distributions:
         tally.distributions[name] += distribution_of(columns[name], model.task == "regression")
     if model.reference is not None and tally.new is not None:
         seed = [zlib.crc32(where.encode()), first]
         tally.new += NewRows.of(X, model.scores_in(columns), model.reference, seed)
-    tally.rows += piece.num_rows
+    tally.rows += batch.num_rows
     return columns
 
 
-def _settled(model: Model, tally: Tally, source: str, drift: DriftConfig, started: float) -> Scores:
-    """Return what scoring gave, compared with the training rows; raise Drifted where no output may be written."""
+def _result(model: Model, tally: Tally, source: str, drift: DriftConfig, started: float) -> Scores:
+    """Return the result of a scoring; raise Drifted if drift prevents the output."""
     scores = Scores(
         rows=tally.rows,
         columns=tally.columns,
-        distribution={name: shown_distribution(of) for name, of in tally.distributions.items()},
+        distribution={name: shown_distribution(distribution) for name, distribution in tally.distributions.items()},
         seconds=time.monotonic() - started,
         gaps=dict(tally.report.gaps),
         new_levels=dict(tally.report.levels),
@@ -502,65 +572,75 @@ def _settled(model: Model, tally: Tally, source: str, drift: DriftConfig, starte
     return scores
 
 
+@dataclass
+class PartsProgress:
+    """Turn shares of finished parts into the progress of a scoring of `rows` rows."""
+
+    on_progress: OnProgress
+    rows: int
+    share: float = 0.0
+
+    def __call__(self, share: float) -> None:
+        self.share += share
+        self.on_progress(self.share, int(self.share * self.rows))
+
+
 def score_parts_with(
     model: Model,
     about: Mapping[str, str],
     source: str,
     output: str,
     pool: DaskPool,
-    asked: Asked,
-    tell: Callable[[float, int], None] = lambda share, rows: None,
+    options: ScoringOptions,
+    on_progress: OnProgress = _ignore_progress,
 ) -> Scores:
-    """Score each file of a table with a model on the workers of a pool, into a file of a folder.
+    """Score each file of a table on the workers of a pool, into a file of a folder.
 
-    Files of the output are named part-00000.parquet and so on, in the order of those of the input. Each is there whole
-    or not at all, and when all are, `_SUCCESS` says with which model they were made, from what, and how many rows each
-    has; until then the folder is not to be read.
+    Files of the output are named part-00000.parquet and so on, in the order of the input files. Each file is written
+    atomically. When all are written, `_SUCCESS` records the model, the inputs, and the number of rows of each file;
+    until then the folder must not be read.
 
     Parameters
     ----------
     model : Model
-        What scores them.
+        The model.
     about : mapping of str to str
-        What `_SUCCESS` and the metadata of each file say about the model.
+        Description of the model for `_SUCCESS` and the metadata of each file.
     source : str
-        As for `score_with`; usually a folder.
+        See `score_with`; usually a folder.
     output : str
-        A folder, or ``s3://bucket/prefix/``, that all workers see.
+        A folder, or ``s3://bucket/prefix/``, that all workers can write to.
     pool : DaskPool
-        Whose workers do it.
-    asked, tell
-        As for `score_with`; where rows have drifted too far, `_SUCCESS` is not written.
+        Workers.
+    options, on_progress
+        See `score_with`. If drift prevents the output, `_SUCCESS` is not written.
 
     Raises
     ------
     InputError
-        As `score_with`; or the folder holds something else, or a complete output.
+        See `score_with`. The folder contains other files, or a complete output.
     TransferError
-        Something could not be read or written for now.
+        A file could temporarily not be read or written.
     """
-    started, inputs = time.monotonic(), _inputs_of(source, {*model.features, *asked.ids})
+    started = time.monotonic()
+    inputs = _inputs_of(source, {*model.features, *options.ids})
     files = [location.text for location in inputs]
     folder = f"{output.rstrip('/')}/"
     parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
-    _require_own(locate(f"{folder}{SUCCESS}"), set(parts))
-    counts = [0] * len(files) if asked.ids else pool.map(_count, files)
-    firsts = np.cumsum([0, *counts])[:-1].tolist()
-    told = [0.0]
-
-    def advance(share: float) -> None:
-        told[0] += share
-        tell(told[0], int(told[0] * sum(counts)))
-
-    jobs = list(zip(files, [location.told for location in inputs], parts, firsts, strict=True))
-    found = pool.map(_score_part, jobs, advance, model=model, about=about, asked=asked)
+    success = locate(f"{folder}{SUCCESS}")
+    _require_own(success, set(parts))
+    n_rows = [0] * len(files) if options.ids else pool.map(_count, files)  # row numbers replace missing ids
+    first_rows = np.cumsum([0, *n_rows])[:-1].tolist()
+    jobs = list(zip(files, [location.told for location in inputs], parts, first_rows, strict=True))
+    progress = PartsProgress(on_progress, sum(n_rows))
+    tallies = pool.map(_score_part, jobs, progress, model=model, about=about, options=options)
+    total = reduce(add, tallies)
+    scores = _result(model, total, source, options.drift, started)
     entries = [
         {"file": part.rpartition("/")[2], "rows": tally.rows, "input": file}
-        for file, part, tally in zip(files, parts, found, strict=True)
+        for file, part, tally in zip(files, parts, tallies, strict=True)
     ]
-    total = reduce(add, found)
-    scores = _settled(model, total, source, asked.drift, started)
-    with written(locate(f"{folder}{SUCCESS}")) as path:
+    with written(success) as path:
         path.write_text(json.dumps({**about, "rows": total.rows, "files": entries}, indent=1), encoding="utf-8")
     return scores
 
@@ -570,16 +650,25 @@ def _count(file: str) -> int:
         return table.num_rows
 
 
-def _inputs_of(source: str, wanted: set[str]) -> tuple[Location, ...]:
-    """Return the files that an input refers to, with those of some columns that all folders above them tell."""
-    locations = [table_location(one.text) for one in locations_of(source)]
-    told = [told_by_folders(location.text) for location in locations]
-    return telling(locations, [{name: of for name, of in one.items() if name in wanted} for one in told])
+def _inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
+    """Return the files of an input, with the values of needed columns that the names of their folders contain."""
+    locations = [table_location(location.text) for location in locations_of(source)]
+    folder_values = []
+    for location in locations:
+        values = told_by_folders(location.text)
+        folder_values.append({name: value for name, value in values.items() if name in needed})
+    return telling(locations, folder_values)
 
 
-def input_columns(source: str, wanted: set[str]) -> list[str]:
-    """Return the columns of an input, with those wanted that its folders tell; InputError where it is none."""
-    with Table(_inputs_of(source, wanted)[:1]) as table:
+def input_columns(source: str, needed: set[str]) -> list[str]:
+    """Return the columns of an input, including needed ones from the names of folders.
+
+    Raises
+    ------
+    InputError
+        The input cannot be used.
+    """
+    with Table(_inputs_of(source, needed)[:1]) as table:
         return list(table.schema.names)
 
 
@@ -587,26 +676,30 @@ def _input_of(file: str, told: Told = ()) -> Table:
     return Table([replace(table_location(file), told=told)])
 
 
-def _score_part(job: tuple[str, Told, str, int], model: Model, about: Mapping[str, str], asked: Asked) -> Tally:
+def _score_part(
+    job: tuple[str, Told, str, int], model: Model, about: Mapping[str, str], options: ScoringOptions
+) -> Tally:
     file, told, part, first = job
-    with _scored(model, about, _input_of(file, told), locate(part), asked, file, first=first) as tally:
+    with _scored(model, about, _input_of(file, told), locate(part), options, file, first=first) as tally:
         return tally
 
 
 def _require_own(success: Location, parts: set[str]) -> None:
-    """Refuse a folder for parts that holds other things than parts of an output that is not complete.
+    """Reject a folder that contains files other than parts of an incomplete output.
 
     Raises
     ------
     InputError
-        It does, or its bucket does not exist.
+        The folder contains other files or a complete output, or its bucket does not exist.
     """
     if success.remote:
         success.require_bucket()
-    folder, where = success.path.rpartition("/")[0], success.text.rpartition("/")[0]
+    folder = success.path.rpartition("/")[0]
+    where = success.text.rpartition("/")[0]
     with explained(success):
-        there = success.filesystem.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
-    names = {info.base_name for info in there if info.type != pyarrow.fs.FileType.Directory or not success.remote}
+        entries = success.filesystem.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    # In a bucket, folders are only prefixes of names.
+    names = {entry.base_name for entry in entries if entry.type != pyarrow.fs.FileType.Directory or not success.remote}
     if SUCCESS in names:
         raise InputError(f"{where}: holds a complete output, as {SUCCESS} says; give another folder, or remove it.")
     others = names - {part.rpartition("/")[2] for part in parts}
@@ -615,12 +708,12 @@ def _require_own(success: Location, parts: set[str]) -> None:
 
 
 def table_location(text: str) -> Location:
-    """Return the place of a table; its ending says its format.
+    """Return the location of a table, whose extension determines its format.
 
     Raises
     ------
     InputError
-        The address or its ending is not supported.
+        The address or its extension is not supported.
     """
     location = locate(text)
     if location.suffix not in FORMATS:
@@ -629,41 +722,45 @@ def table_location(text: str) -> Location:
 
 
 def output_location(text: str) -> Location:
-    """Return the place of a table that is written; InputError as `table_location`, and for compressed files."""
+    """Return the location of an output; InputError as in `table_location`, and for compressed files."""
     location = table_location(text)
     if compression_of(text) is not None:
         raise InputError(f"{text}: is written without compression; leave out the ending {Path(text).suffix}.")
     return location
 
 
-def _ignored_columns(model: Model, names: Sequence[str], asked: Asked, where: str) -> list[str]:
-    """Return the columns of a table that a model does not read, but for those that it knows.
+def _ignored_columns(model: Model, names: Sequence[str], options: ScoringOptions, where: str) -> list[str]:
+    """Return the columns of a table that the model neither reads nor knows.
 
     Raises
     ------
     InputError
-        Columns that it reads are missing, one is there twice, an id has the name of an output, or others are refused.
+        Columns of the model are missing, a column appears twice, an id has the name of an output column, or with
+        `strict` there are columns to ignore.
     """
     refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
-    refuse_repeated(asked.ids, "id {} is given more than once; name it once.")
-    known = {model.about.get("target"), *(model.about.get("drop") or ()), *model.features, *asked.ids}
+    refuse_repeated(options.ids, "id {} is given more than once; name it once.")
+    known = {model.about.get("target"), *(model.about.get("drop") or ()), *model.features, *options.ids}
     if model.table is not None:
         known |= set(model.table.left_out)
-    others = [name for name in names if name not in known]
-    if lacking := model.lacking(names, others):
-        raise InputError(f"{where}: {lacking}")
-    if absent := [name for name in asked.ids if name not in names]:
+    ignored = [name for name in names if name not in known]
+    missing_sentence = model.lacking(names, ignored)
+    if missing_sentence:
+        raise InputError(f"{where}: {missing_sentence}")
+    absent = [name for name in options.ids if name not in names]
+    if absent:
         raise InputError(
             f"{where}: id {listed(absent)} is no column; {did_you_mean(absent[0], names)}correct the name."
         )
-    if others and asked.strict:
+    if ignored and options.strict:
         raise InputError(
-            f"{where}: has columns that the model does not read: {listed(others)}; remove them, name those to copy as "
+            f"{where}: has columns that the model does not read: {listed(ignored)}; remove them, name those to copy as "
             "ids, or do without 'strict'."
         )
-    if clash := [name for name in asked.ids if name in model.column_types]:
-        raise InputError(f"{where}: id {listed(clash)} has the name of a column of the output; rename it.")
-    return others
+    clashing = [name for name in options.ids if name in model.column_types]
+    if clashing:
+        raise InputError(f"{where}: id {listed(clashing)} has the name of a column of the output; rename it.")
+    return ignored
 
 
 def _arrow_type(dtype: np.dtype[Any]) -> Any:

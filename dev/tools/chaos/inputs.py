@@ -100,7 +100,7 @@ def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
     from learnkernels.conf.errors import InputError
     from learnkernels.kernels.model import Model
     from learnkernels.tasks.data.locations import TransferError
-    from learnkernels.tasks.models.scoring import Asked, score_with
+    from learnkernels.tasks.models.scoring import ScoringOptions, score_with
 
     ending = random.choice(ENDINGS[:-1])
     content = of_format(rows(60, 2).drop_columns(["y"]), ending)
@@ -110,7 +110,7 @@ def scored_tables(lane: Lane, attempt: Attempt, random: Random) -> None:
 
     def act(damaged: bytes) -> None:
         path.write_bytes(damaged)
-        score_with(model, {}, str(path), str(path.with_name("scores.parquet")), Asked())
+        score_with(model, {}, str(path), str(path.with_name("scores.parquet")), ScoringOptions())
 
     attempt.case = f"table to score {ending}"
     _try(lane, attempt, _damaged(content, random), act, (InputError, TransferError), 60, lambda case: (case, ending))

@@ -29,7 +29,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models import registry
-from learnkernels.tasks.models.scoring import Asked, Drifted, score_table
+from learnkernels.tasks.models.scoring import Drifted, ScoringOptions, score_table
 from tests.refusals import require_refusals
 from tests.service.conftest import S3
 from tests.service.flows.test_notifications import sends, told_of
@@ -181,7 +181,7 @@ def test_reading_and_writing_are_tried_again_and_faults_are_not(registered: regi
     @flow(name="twice")
     def twice(*ids: str) -> int:
         at_once = score_table.with_options(retry_delay_seconds=0)
-        asked = Asked(ids, strict=True)
+        asked = ScoringOptions(ids, strict=True)
         return at_once(registry.find_version(registered.uri), "in.parquet", "twice.parquet", asked, tell).rows
 
     assert twice("key") == 50

@@ -20,7 +20,7 @@ from learnkernels.kernels.model import Model
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.data.row_files import RowFiles
-from learnkernels.tasks.models.scoring import Asked, score_parts_with, score_with
+from learnkernels.tasks.models.scoring import ScoringOptions, score_parts_with, score_with
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.sources import config
 from tests.unit.tasks.test_parts import M, load, table, written
@@ -81,14 +81,14 @@ def test_predictions_in_parts_are_those_of_one_file_and_complete_or_said_not_to_
     of = Model(fitted, ("x0", "x1", "x2"), np.zeros(3), np.ones(3), {"target": "y", "drop": ["day"]})
     new = table(gaps=False).select(["x0", "x1", "x2", "day"])
     source, scored = written(tmp_path / "new", new), tmp_path / "scored"
-    whole = score_with(of, about, source, str(tmp_path / "whole.parquet"), Asked(("day",)))
+    whole = score_with(of, about, source, str(tmp_path / "whole.parquet"), ScoringOptions(("day",)))
     with DaskPool(DaskConfig.model_validate({"workers": 0})) as pool:
-        score = partial(score_parts_with, of, about, pool=pool, asked=Asked())
-        ours = score(source, f"{scored}/", asked=Asked(("day",)))
+        score = partial(score_parts_with, of, about, pool=pool, options=ScoringOptions())
+        ours = score(source, f"{scored}/", options=ScoringOptions(("day",)))
         parts = [f"part-{i:05d}.parquet" for i in range(4)]
         assert sorted(path.name for path in scored.iterdir()) == ["_SUCCESS", *parts]
         for i, part in enumerate(parts):
-            score_with(of, about, f"{source}{i}.parquet", str(tmp_path / "one.parquet"), Asked(("day",)))
+            score_with(of, about, f"{source}{i}.parquet", str(tmp_path / "one.parquet"), ScoringOptions(("day",)))
             assert pq.read_table(scored / part).equals(pq.read_table(tmp_path / "one.parquet"))
         np.testing.assert_array_equal(pq.read_table(scored)["day"], pq.read_table(tmp_path / "whole.parquet")["day"])
         assert (ours.rows, ours.columns) == (whole.rows, whole.columns)

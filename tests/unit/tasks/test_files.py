@@ -36,7 +36,7 @@ from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.starting import start
 from learnkernels.tasks.data.tables import Table, columns_remembered, locations_of, telling
-from learnkernels.tasks.models.scoring import Asked, score_with
+from learnkernels.tasks.models.scoring import ScoringOptions, score_with
 from tests.refusals import require_refusals
 from tests.sources import config, load, require_equal, write
 
@@ -178,7 +178,7 @@ def test_several_files_are_scored_as_one_with_what_their_folders_tell(tmp_path, 
     shares: list[float] = []
 
     def scored(source: str, output: str = "out.parquet") -> pd.DataFrame:
-        score_with(model, {}, source, output, Asked(("site",)), lambda share, n: shares.append(share))
+        score_with(model, {}, source, output, ScoringOptions(("site",)), lambda share, n: shares.append(share))
         return pd.read_parquet(output).fillna("")  # gaps of a CSV are empty texts
 
     expected, one = scored(f"whole{ending}"), f"new/site=north%20east/year=2024/share=1/rows{ending}"
@@ -269,7 +269,7 @@ def test_folders_without_a_value_are_gaps_of_a_column_of_the_type_of_the_others(
     )
     scored = []
     for source in ("whole.csv", "parted"):
-        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.parquet"), Asked(("a",)))
+        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.parquet"), ScoringOptions(("a",)))
         scored.append(pd.read_parquet(tmp_path / "out.parquet").astype(float).sort_values("a"))
     np.testing.assert_allclose(*scored, rtol=1e-9)  # rows of other blocks
 
@@ -351,7 +351,7 @@ def test_texts_of_every_type_are_texts_in_every_role(tmp_path: Path, kind: str, 
     model = Model.of_table(KernelLearningClassifier(learner="unif").fit(frame, plain["y"].to_pylist()), {"target": "y"})
     scored = []
     for source in ("plain.parquet", f"other{ending}"):
-        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.csv"), Asked(("site", "c")))
+        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.csv"), ScoringOptions(("site", "c")))
         scored.append((tmp_path / "out.csv").read_text())
     assert scored[0] == scored[1]
 
@@ -399,7 +399,7 @@ def test_dictionaries_lists_and_extensions_of_new_types_are_those_of_old_ones(tm
     model = Model.of_table(KernelLearningRegressor(learner="unif").fit(frame, np.arange(n)), {"target": "y"})
     scored = []
     for name in ("plain.arrow", "other.arrow"):
-        score_with(model, {}, str(tmp_path / name), str(tmp_path / "out.csv"), Asked(("id", "price", "text")))
+        score_with(model, {}, str(tmp_path / name), str(tmp_path / "out.csv"), ScoringOptions(("id", "price", "text")))
         scored.append((tmp_path / "out.csv").read_text())
     assert scored[0] == scored[1]
 
@@ -582,7 +582,7 @@ def test_empty_columns_without_a_name_are_left_out_and_said(tmp_path: Path, head
     )
     scored = []
     for source in ("plain.csv", "wider.csv"):
-        scores = score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.csv"), Asked())
+        scores = score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.csv"), ScoringOptions())
         assert scores.ignored == []
         scored.append(((tmp_path / "out.csv").read_text(), scores.cells))
     assert scored[0][0] == scored[1][0]

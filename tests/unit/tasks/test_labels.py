@@ -19,7 +19,7 @@ from learnkernels.kernels.tables.dates import NO_DATE
 from learnkernels.kernels.tables.reading import MISSING
 from learnkernels.tasks.data.dataset import load_dataset, store_dataset
 from learnkernels.tasks.data.tables import Table, locations_of
-from learnkernels.tasks.models.scoring import Asked, score_with
+from learnkernels.tasks.models.scoring import ScoringOptions, score_with
 from tests.sources import ENDINGS, load, read, write
 
 CODES = [
@@ -53,7 +53,7 @@ def predicted(folder: Path, rows: pd.DataFrame, ending: str, **keys: Any) -> tup
     set_table(estimator, dataset.table)
     Model.of_table(estimator, {}).save(folder / "model.safetensors")
     model = Model.load(folder / "model.safetensors")
-    score_with(model, {}, str(folder / f"data{ending}"), str(folder / f"scored{ending}"), Asked())
+    score_with(model, {}, str(folder / f"data{ending}"), str(folder / f"scored{ending}"), ScoringOptions())
     with Table(locations_of(str(folder / f"scored{ending}"))) as table:
         predictions = table.select(["prediction"])["prediction"].to_pylist()
     return list(dataset.target.classes), predictions

@@ -22,7 +22,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data import locations, tables
 from learnkernels.tasks.data.tables import Table
-from learnkernels.tasks.models.scoring import Asked, Scores, distribution_of, score_with, shown_distribution
+from learnkernels.tasks.models.scoring import Scores, ScoringOptions, distribution_of, score_with, shown_distribution
 from tests.refusals import require_refusals
 from tests.sources import ENDINGS, write
 
@@ -84,7 +84,7 @@ def summary(values: np.ndarray) -> dict[str, float]:
 
 
 def score(model: Model, source: Any, output: Any, tell: Any = lambda share, rows: None, **asked: Any) -> Scores:
-    return score_with(model, ABOUT, str(source), str(output), Asked(**asked), tell)
+    return score_with(model, ABOUT, str(source), str(output), ScoringOptions(**asked), tell)
 
 
 def scored(model: Model, table: Any, folder: Path, source: str = ".parquet", output: str = ".parquet", **keys: Any):

@@ -25,7 +25,7 @@ from learnkernels.tasks.data.starting import LEAST_TRAIN, MOST_ROWS, start
 from learnkernels.tasks.data.tables import columns_remembered
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.trials import _learned_columns
-from learnkernels.tasks.models.scoring import Asked, score_with
+from learnkernels.tasks.models.scoring import ScoringOptions, score_with
 from learnkernels.tasks.own import as_learner
 from tests.refusals import require_refusals
 from tests.sources import write
@@ -377,7 +377,7 @@ def test_raw_tables_are_scored_with_gaps_and_new_levels(frame: pd.DataFrame, fol
         assert "age, in years" in read(folder).features
         new.to_csv("new.csv", index=False, sep=delimiter)
         for ending in ("csv", "parquet"):
-            scores = score_with(model, {}, f"new.{ending}", f"out.{ending}", Asked(("customer id",)))
+            scores = score_with(model, {}, f"new.{ending}", f"out.{ending}", ScoringOptions(("customer id",)))
             assert (scores.rows, scores.gaps, scores.new_levels) == (M, {"age": 2, "city": 1}, {"city": 2})
         told = pd.read_parquet("out.parquet")
         np.testing.assert_allclose(pd.read_csv("out.csv")["score"], told["score"])
@@ -389,6 +389,8 @@ def test_a_table_that_does_not_fit_is_refused(frame: pd.DataFrame, folder: Path,
     frame.assign(age="old").to_csv("texts.csv", index=False)
     refused = {"less.csv": r"reads: 'age' \(without values: [0-9.]+, the median\); rename a column, or add"}
     refused["texts.csv"] = r"texts.csv: column 'age' must hold numbers.* such as 'old'"
-    scored = ((partial(score_with, model, {}, name, "out.csv", Asked()), said) for name, said in refused.items())
+    scored = (
+        (partial(score_with, model, {}, name, "out.csv", ScoringOptions()), said) for name, said in refused.items()
+    )
     require_refusals(scored, error=InputError)
     assert not Path("out.csv").exists()
