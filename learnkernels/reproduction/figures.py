@@ -105,13 +105,11 @@ def trials_on_curves(folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _trials_by_panel(folds: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials on curves, with the panel in place of the data set."""
     trials = trials_on_curves(folds)
     return trials.assign(dataset=trials["panel"])
 
 
 def _mean_alignment_figure(trials: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return mean alignment against mean error, one point for each place."""
 
     def draw_means(axis: Axes, learner_trials: pd.DataFrame, style: dict[str, Any]) -> None:
         means = learner_trials.groupby("place")[["alignment", "error"]].mean()

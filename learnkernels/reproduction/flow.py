@@ -187,7 +187,6 @@ def _mlflow_inputs(prepared: Sequence[Prepared]) -> list[Any]:
 
 
 def _data_sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
-    """Return the sources of the data sets of an item; empty if it has no data set."""
     titles = {"file": "files", "openml": "OpenML", "sklearn": "scikit-learn", "synthetic": "a known distribution"}
     datasets = [dataset for config in configs for dataset in config.datasets]
     if isinstance(study, BaseKernelsStudy):

@@ -322,7 +322,6 @@ class ChangeConfig(schema.Strict):
         return {**study, "parts": parts}
 
     def _reduced(self, part: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy of a part with the data sets and learners to keep."""
         reduced_part = dict(part)
         for key, titles in (("datasets", self.datasets), ("learners", self.learners)):
             if titles is not None and (key in part or key in shared):
@@ -335,7 +334,6 @@ class ChangeConfig(schema.Strict):
 
 
 def _title(entry: Any) -> Any:
-    """Return the title of an entry of data sets or learners in tables."""
     if not isinstance(entry, dict):
         return entry
     for key in ("label", "name", "use"):
@@ -404,8 +402,9 @@ class PaperItem(schema.Strict):
             There is no such reading, or it changes a key that is not part of the study.
         """
         if name not in self.readings:
-            known = f"it has {', '.join(self.readings) or 'none'}"
-            raise InputError(f"{self.name} has no reading {name!r}; {did_you_mean(name, self.readings)}{known}.")
+            hint = did_you_mean(name, self.readings)
+            readings = ", ".join(self.readings) or "none"
+            raise InputError(f"{self.name} has no reading {name!r}; {hint}it has {readings}.")
         reading = self.readings[name]
         changes = {
             "name": f"{self.name}.{name}",
@@ -429,14 +428,7 @@ class PaperItem(schema.Strict):
     def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[schema.CompareConfig]:
         """Return the comparisons of the item, one per part; none for a special study.
 
-        Parameters
-        ----------
-        data_dir : str or None
-            Folder of the data files; None fetches the data sets from OpenML.
-        quick : bool
-            Whether to return the reduced form.
-        folder : Path
-            Folder of the catalogue of data sets.
+        Without `data_dir`, data sets are fetched from OpenML. With `quick`, the reduced form is returned.
 
         Raises
         ------
@@ -473,7 +465,6 @@ class PaperItem(schema.Strict):
 
 
 def _fill_in_datasets(study: dict[str, Any], catalogue: Catalogue, openml: bool) -> None:
-    """Replace the data sets of a study, of its shared keys and of its parts by their keys in the catalogue."""
     holders = [study, study.get("shared")]
     if isinstance(study.get("parts"), list):
         holders += study["parts"]
@@ -556,13 +547,6 @@ def _require_known(name: str, known: Sequence[str]) -> None:
 def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
     """Return an item, validated as far as possible without its data.
 
-    Parameters
-    ----------
-    name : str
-        Name of the file without ``.yaml``.
-    folder : Path
-        Folder of the items and of the catalogue.
-
     Raises
     ------
     InputError
@@ -586,7 +570,6 @@ def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
 
 
 def _with_inherited_keys(data: dict[str, Any], name: str, folder: Path) -> dict[str, Any]:
-    """Return the keys of an item with those of the item that it is the same as."""
     origin_name = data.get("same_as")
     if origin_name is None:
         return data
@@ -616,8 +599,11 @@ def _require_distinct(parts: Sequence[schema.CompareConfig], path: Path) -> None
 
 def _require_titles(item: PaperItem, parts: Sequence[schema.CompareConfig], path: Path) -> None:
     """Reject a published cell or a claim on a learner or data set that is not in the study."""
-    learners = {learner.title for part in parts for learner in part.learners} | {schema.GRID_SEARCH_TITLE}
-    datasets = {dataset.label for part in parts for dataset in part.datasets}
+    learners = {schema.GRID_SEARCH_TITLE}
+    datasets: set[str] = set()
+    for part in parts:
+        learners.update(learner.title for learner in part.learners)
+        datasets.update(dataset.label for dataset in part.datasets)
     datasets_and_panels = datasets | {panel(dataset)[0] for dataset in datasets}
 
     def require(names: Sequence[str | None] | None, known: set[str], where: str) -> None:

@@ -29,18 +29,14 @@ class Cell:
 
     Attributes
     ----------
-    dataset, learner : str or None
-        None for a number of a special study.
     measure : str
         error, alignment, test_alignment, rank, or the name of a number of a special study.
     paper, paper_sd : float, float or None
         Published mean and standard deviation.
     here, here_sd : float or None
-        Mean and standard deviation over trials; None if there is no such trial.
+        Mean and standard deviation over trials.
     apart : float or None
         ``(here - paper) / paper_sd``. If the paper prints no deviation, ``here_sd`` is used. None for ranks.
-    metric : str or None
-        Metric of the errors on the data set.
     """
 
     dataset: str | None
@@ -102,9 +98,6 @@ class Verdict:
         The claim.
     expected : str
         Expected kind of difference; empty for a claim on a number.
-    word : str
-        "holds" only if it holds on every data set.
-    evidence : tuple of Evidence
     learners : str
         Pair of learners, if the claim has several pairs.
     identity : bool
@@ -180,7 +173,6 @@ def _measured_cell(
     values: Mapping[str, float],
     rank_table: pd.DataFrame,
 ) -> tuple[float | None, float | None]:
-    """Return mean and standard deviation of a number of a cell as measured here."""
     if cell.name == measure:
         return values.get(measure), values.get(f"{measure} sd")
     if measure == "rank":
@@ -205,7 +197,9 @@ def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
     cosines = {}
     trials = folds[folds["learner"].isin(item.figure.learners)]
     for dataset, group in trials.groupby("dataset", sort=False):
-        shares = {str(learner): mean_shares(rows) for learner, rows in group.groupby("learner", sort=False)}
+        shares = {}
+        for learner, rows in group.groupby("learner", sort=False):
+            shares[str(learner)] = mean_shares(rows)
         for first, second in itertools.permutations(shares, 2):
             a = shares[first]
             b = shares[second]
@@ -243,7 +237,9 @@ def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
     `parameter_deviations`.
     """
     means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
-    values = {f"error of {learner} on {dataset}": float(error) for (dataset, learner), error in means.items()}
+    values = {}
+    for (dataset, learner), error in means.items():
+        values[f"error of {learner} on {dataset}"] = float(error)
     if item.figure.kind == "weights":
         values |= weight_cosines(item, folds)
     if item.found:
@@ -288,7 +284,6 @@ def overall_word(parts: Sequence[Evidence | Verdict]) -> Word:
 
 
 def _number_evidence(claim: ClaimConfig, values: Mapping[str, float]) -> tuple[Evidence, ...]:
-    """Return the evidence for a claim that a number lies above or below a bound."""
     name = str(claim.value)
     evidence = []
     if claim.above is not None:
@@ -316,7 +311,6 @@ def _compare_with_bound(
 
 
 def _pair_evidence(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame | None) -> tuple[Evidence, ...]:
-    """Return the evidence for a claim that one learner is better than another."""
     if folds is None:
         return ()
     datasets = list(folds["dataset"].unique())
@@ -334,7 +328,6 @@ def _pair_evidence(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.Da
 
 
 def _test_on_dataset(claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, dataset: str) -> Evidence:
-    """Return the paired tests on one data set."""
     columns = [values_by_trial(folds, dataset, learner, claim.measure) for learner in pair]
     table = pd.concat(columns, axis=1, join="inner")
     if table.empty:
@@ -360,12 +353,7 @@ def _test_on_dataset(claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, datase
 def detectable_difference(trials: np.ndarray, share: float) -> float | None:
     """Return the mean difference that the corrected test detects with a power of 0.8, or None for a single trial.
 
-    Parameters
-    ----------
-    trials : ndarray of shape (n, 2)
-        Errors of both learners.
-    share : float
-        See `share_of_test`.
+    `trials` has one column per learner; for `share`, see `share_of_test`.
     """
     n = len(trials)
     if n < 2:
@@ -384,7 +372,6 @@ def _loss_sign(claim: ClaimConfig) -> float:
 def _evidence_of_means(
     claim: ClaimConfig, on: str, means: pd.Series, p: float | None, detectable: float | None
 ) -> Evidence:
-    """Return the evidence of the mean of each learner and of the p-value that the first is better."""
     better = float(means.iloc[0])
     than = float(means.iloc[1])
     word = _pair_word(claim, better, than, p)
@@ -394,7 +381,6 @@ def _evidence_of_means(
 
 
 def _pair_word(claim: ClaimConfig, better: float, than: float, p: float | None) -> Word:
-    """Return the verdict for two means and the p-value that the first is better."""
     if claim.expected == "none":
         if p is None:
             return "cannot be judged"
@@ -416,7 +402,6 @@ def _mean_share_of_test(folds: pd.DataFrame, dataset: str) -> float:
 def _test_across_datasets(
     claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame, datasets: Sequence[str]
 ) -> Evidence:
-    """Return the signed-rank test over data sets."""
     if claim.measure == "rank":
         table = ranks(folds, ranked_learners(item, folds))
     else:
@@ -436,16 +421,8 @@ def _test_across_datasets(
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     """Return the p-value of Wilcoxon's one-sided signed-rank test that errors are lower than the baseline's.
 
-    Parameters
-    ----------
-    errors, baseline : ndarray of shape (n,)
-        Errors on the same data sets. Pairs without a difference are dropped.
-
-    Returns
-    -------
-    p : float or None
-        Exact for up to 50 pairs without ties, otherwise asymptotic. 1 if no pair differs, None for fewer than two
-        pairs.
+    Pairs without a difference are dropped. The p-value is exact for up to 50 pairs without ties, otherwise asymptotic.
+    It is 1 if no pair differs, and None for fewer than two pairs.
     """
     if len(errors) < 2:
         return None
@@ -567,16 +544,8 @@ class Summary(TypedDict):
 class ReproducedItem:
     """An item with its stored results.
 
-    Attributes
-    ----------
-    item : PaperItem
-    result : StudyResult
-        Results, without figures.
-    figures : tuple of str
-        File names of the figures.
-    facts : dict
-        seconds, cores, data, date, quick, environment and the digest of the study.
-    folder : Path
+    `figures` are file names in `folder`. `facts` are seconds, cores, data, date, quick, environment and the digest of
+    the study.
     """
 
     item: PaperItem
@@ -595,7 +564,8 @@ class ReproducedItem:
     @property
     def partial(self) -> bool:
         """Whether this is a reduced form or another reading, which may lack data sets and learners."""
-        return bool(self.facts["quick"]) or self.item.name.startswith(f"{self.item.same_as}.")
+        is_reading = self.item.name.startswith(f"{self.item.same_as}.")
+        return is_reading or bool(self.facts["quick"])
 
     def cells(self) -> list[Cell]:
         """Return the published numbers with ours; a partial item leaves out missing ones."""
@@ -675,8 +645,11 @@ def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
 
 def sum_summaries(summaries: Sequence[Summary]) -> Summary:
     """Return the sum of the counts of several items."""
-    sums = {key: sum(summary[key] for summary in summaries) for key in Summary.__annotations__}  # type: ignore
-    return Summary(**sums)  # type: ignore
+    sums: dict[str, Any] = {}
+    for key in Summary.__annotations__:
+        sums[key] = sum(summary[key] for summary in summaries)  # type: ignore
+    total: Summary = Summary(**sums)  # type: ignore
+    return total
 
 
 def systematic_deviations(cells: Sequence[Cell]) -> list[str]:

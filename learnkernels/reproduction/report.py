@@ -48,14 +48,7 @@ def item_section(
 ) -> str:
     """Return the page of an item in Markdown.
 
-    Parameters
-    ----------
-    reproduced : ReproducedItem
-        The item and its results.
-    images : mapping of str to str
-        Addresses of the figures by file name.
-    readings : mapping of str to ReproducedItem, optional
-        Results of other readings of the item by name.
+    `images` are the addresses of the figures by file name, and `readings` the results of other readings by name.
     """
     item = reproduced.item
     folds = reproduced.result.folds
@@ -100,18 +93,20 @@ def minutes(seconds: float) -> str:
 
 
 def _tables(item: PaperItem, result: StudyResult, cells: Sequence[Cell]) -> list[Table]:
-    """Return the tables of an item, in the order of its page."""
+    dataset_cells = [cell for cell in cells if cell.dataset is not None]
+    rank_cells = [cell for cell in cells if cell.measure == "rank"]
+    study_cells = [cell for cell in cells if cell.dataset is None and cell.learner is None]
     tables: list[Table] = []
     if result.folds is not None:
         if item.figure.kind == "curves":
             tables += _curve_tables(item, result.folds)
-            tables.append(("", cells_table([cell for cell in cells if cell.dataset is not None]), ""))
+            tables.append(("", cells_table(dataset_cells), ""))
         else:
             tables.append(_results_table(result.folds, cells))
         if item.figure.kind == "weights":
             tables.append(_cosine_table(item, result.folds))
-    tables.append(("", cells_table([cell for cell in cells if cell.measure == "rank"]), ""))
-    tables.append(("", cells_table([cell for cell in cells if cell.learner is None and cell.dataset is None]), ""))
+    tables.append(("", cells_table(rank_cells), ""))
+    tables.append(("", cells_table(study_cells), ""))
     numbers = [{"number": name, "here": f"{value:.4g}"} for name, value in result.values.items()]
     tables.append(("Numbers of the study; sd is the standard deviation over trials.", numbers, ""))
     tables += [(caption, rows, "") for caption, rows in result.tables]
@@ -121,6 +116,7 @@ def _tables(item: PaperItem, result: StudyResult, cells: Sequence[Cell]) -> list
 def _curve_tables(item: PaperItem, folds: pd.DataFrame) -> list[Table]:
     """Return one table per panel: one row per point of the curves, one column per learner."""
     tables = []
+    axis = item.figure.x or "the data sets"
     for panel, group in trials_on_curves(folds).groupby("panel", sort=False):
         rows = []
         for place, trials in group.groupby("place"):
@@ -129,7 +125,7 @@ def _curve_tables(item: PaperItem, folds: pd.DataFrame) -> list[Table]:
             for learner, mean, sd in errors.itertuples():
                 row[str(learner)] = mean_and_sd(mean, sd)
             rows.append(row)
-        tables.append((f"{panel}: test error along {item.figure.x or 'the data sets'}", rows, ""))
+        tables.append((f"{panel}: test error along {axis}", rows, ""))
     return tables
 
 
@@ -148,7 +144,9 @@ def _results_table(folds: pd.DataFrame, cells: Sequence[Cell]) -> Table:
             values = trials[measure]
             if measure in published:
                 row[f"{measure}, paper"] = _published_number(cell)
-            row[f"{measure}, here"] = "" if values.isna().all() else mean_and_sd(values.mean(), values.std())
+            row[f"{measure}, here"] = ""
+            if values.notna().any():
+                row[f"{measure}, here"] = mean_and_sd(values.mean(), values.std())
             if measure in comparable:
                 row[f"{measure}, apart"] = _distance(cell)
         seconds_without_pass = (trials["seconds_weights"] + trials["seconds_fit"]).astype(float)
@@ -162,7 +160,6 @@ def _results_table(folds: pd.DataFrame, cells: Sequence[Cell]) -> Table:
 
 
 def _cosine_table(item: PaperItem, folds: pd.DataFrame) -> Table:
-    """Return the cosine of the weights of each pair of learners on each data set."""
     cosines = judge.weight_cosines(item, folds)
     rows = []
     for dataset in folds["dataset"].unique():
@@ -332,7 +329,6 @@ def _stored_result(reproduced: ReproducedItem) -> dict[str, Any]:
 
 
 def _publish_page(reproduced: ReproducedItem) -> None:
-    """Publish the page of an item in Prefect, with its figures inside."""
     images = {}
     for name in reproduced.figures:
         content = base64.b64encode((reproduced.folder / name).read_bytes()).decode()
@@ -367,7 +363,7 @@ def _facts_of_computation(item: PaperItem, quick: bool, result: StudyResult, fac
 
 
 def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
-    """Return an item with its stored results, or None if there are none of this study."""
+    """Return an item with its stored results, or None without results of this study."""
     folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
@@ -394,17 +390,8 @@ EARLIER = "page of an earlier run"
 def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: Path | None = None) -> str:
     """Write the summary of all items that have results and a page for each; return the path of the summary.
 
-    Parameters
-    ----------
-    items : sequence of PaperItem
-        Items in the order of the report.
-    reasons : mapping of str to str
-        Reasons why items were not run or failed, by item.
-    quick : bool
-        Whether to report the reduced forms.
-    path : Path, optional
-        File of the summary, by default in the folder of the results. The pages and figures go into a folder of the
-        same name.
+    `reasons` explain why items were not run or failed. `path` is the file of the summary, by default in the
+    folder of the results; pages and figures go into a folder of the same name.
     """
     reproduced = {}
     for item in items:
@@ -427,7 +414,6 @@ def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: 
 
 
 def _write_page(reproduced: ReproducedItem, quick: bool, pages: Path) -> None:
-    """Write the page of an item, and copy its figures next to it."""
     item = reproduced.item
     for outdated in pages.glob(f"{item.name}.*.png"):
         outdated.unlink()
@@ -460,7 +446,10 @@ def report_text(
     findings = dict(zip(reproduced, judge.distinct_findings([*reproduced.values()]), strict=True))
     summaries = {name: finding.summary() for name, finding in findings.items()}
     total = judge.sum_summaries([*summaries.values()])
-    places = {item.name: link(f"{item.paper}, {item.where}", f"{pages}/{item.name}.md") for item in items}
+    places = {}
+    for item in items:
+        title = f"{item.paper}, {item.where}"
+        places[item.name] = link(title, f"{pages}/{item.name}.md")
     return render(
         "papers.md",
         TEMPLATES,
@@ -487,7 +476,6 @@ def report_text(
 def _overview(
     items: Sequence[PaperItem], summaries: Mapping[str, Summary], statuses: Mapping[str, str], pages: str
 ) -> Rows:
-    """Return one row per item, with a link to its page."""
     rows: Rows = []
     for item in items:
         summary = summaries.get(item.name)
@@ -502,7 +490,6 @@ def _overview(
 
 
 def _counts_by_paper(items: Sequence[PaperItem], summaries: Mapping[str, Summary]) -> Rows:
-    """Return one row per paper with results."""
     by_paper: dict[str, list[Summary]] = {}
     for item in items:
         if item.name in summaries:
@@ -514,7 +501,6 @@ def _counts_by_paper(items: Sequence[PaperItem], summaries: Mapping[str, Summary
 
 
 def _numbers_apart(findings: Mapping[str, Findings]) -> list[tuple[str, str]]:
-    """Return each item with numbers beyond two standard deviations, and these numbers."""
     numbers_apart = []
     for name, finding in findings.items():
         texts = []
@@ -552,7 +538,6 @@ def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
 
 
 def _environment(facts: Sequence[Mapping[str, Any]]) -> str:
-    """Return cores, versions and dates of the computations."""
     newest = max(facts, key=lambda fact: str(fact["date"]))
     versions = newest["environment"]
     parts = [f"{newest['cores']} cores ({versions['machine']})", f"Python {versions['python']}"]
@@ -584,8 +569,8 @@ def count_cells(summary: Summary) -> dict[str, str]:
     }
 
 
-def _part_of(part: int, whole: int) -> str:
-    return f"{part} of {whole}" if whole else ""
+def _part_of(part: int, total: int) -> str:
+    return f"{part} of {total}" if total else ""
 
 
 def overview_row(item: PaperItem, summary: Summary | None, status: str) -> dict[str, str]:

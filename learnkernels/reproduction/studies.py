@@ -47,26 +47,11 @@ COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance) -> StudyResult:
     """Return accuracy and alignments of single base kernels, and their correlation over the base kernels.
 
-    Parameters
-    ----------
-    study : BaseKernelsStudy
-        Data sets, base kernels and protocol.
-    data_dir : str or None
-        Folder of the data files.
-    advance : callable
-        Function that is called with the share of the whole after each draw of the folds.
-
     Returns
     -------
     result : StudyResult
         Values ``"rho NAME"`` and ``"A NAME"``: correlations of mean accuracy with mean alignment over the base kernels
-        of a data set. ``"rho NAME sd"`` is the standard deviation over trials. Smallest values and differences are
-        included.
-
-    Raises
-    ------
-    InputError
-        A data set cannot be read, or does not allow these base kernels or folds.
+        of a data set. ``"rho NAME sd"`` is the standard deviation over trials.
 
     Notes
     -----
@@ -92,13 +77,7 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance
 def measure_base_kernels(
     dataset: Dataset, name: str, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig, repeat: int
 ) -> list[dict[str, Any]]:
-    """Return one row per base kernel and trial for one draw of the folds.
-
-    Raises
-    ------
-    InputError
-        The data set does not allow these base kernels or folds.
-    """
+    """Return one row per base kernel and trial for one draw of the folds."""
     where = f"data set {name}"
     require_varying(kernels, dataset.X, dataset.features, where)
     family = build_family(kernels, dataset.features, where)
@@ -121,7 +100,6 @@ def _rows_of_trial(
     trial: Trial,
     grid: Sequence[float],
 ) -> list[dict[str, Any]]:
-    """Return one row per base kernel for one trial."""
     training = statistics.restrict(trial.training)
     training.require_informative()
     problem = LearningProblem(family, dataset.X, training)
@@ -153,21 +131,36 @@ def correlations(measured: pd.DataFrame) -> StudyResult:
     """
     values: dict[str, float] = {}
     rows = []
+    smallest = {"rho": np.inf, "A": np.inf, "rho - A": np.inf}
     for dataset, group in measured.groupby("dataset", sort=False):
         means = _means_by_kernel(group)
-        for letter in (CENTERED, UNCENTERED):
-            values[f"{letter} {dataset}"] = correlation(means["accuracy"], means[letter])
-            by_trial = [correlation(trial["accuracy"], trial[letter]) for _, trial in group.groupby(["repeat", "fold"])]
-            values[f"{letter} {dataset} sd"] = 0.0 if len(by_trial) == 1 else float(np.std(by_trial, ddof=1))
-        values[f"rho - A {dataset}"] = values[f"rho {dataset}"] - values[f"A {dataset}"]
+        rho = correlation(means["accuracy"], means[CENTERED])
+        uncentered = correlation(means["accuracy"], means[UNCENTERED])
+        values[f"rho {dataset}"] = rho
+        values[f"rho {dataset} sd"] = _sd_over_trials(group, CENTERED)
+        values[f"A {dataset}"] = uncentered
+        values[f"A {dataset} sd"] = _sd_over_trials(group, UNCENTERED)
+        values[f"rho - A {dataset}"] = rho - uncentered
+        smallest["rho"] = min(smallest["rho"], rho)
+        smallest["A"] = min(smallest["A"], uncentered)
+        smallest["rho - A"] = min(smallest["rho - A"], rho - uncentered)
         for kernel, mean in means.iterrows():
             numbers = {column: f"{mean[column]:.4f}" for column in means.columns}
             rows.append({"data set": str(dataset), "base kernel": str(kernel), **numbers})
-    datasets = measured["dataset"].unique()
-    for prefix in ("rho", "A", "rho - A"):
-        values[f"{prefix}, least"] = min(values[f"{prefix} {dataset}"] for dataset in datasets)
+    for name, value in smallest.items():
+        values[f"{name}, least"] = value
     tables = [("Each base kernel alone, means over trials; alignments are those of the training folds.", rows)]
     return StudyResult(values=values, tables=tables, figures={"base_kernels": _base_kernels_figure(measured)})
+
+
+def _sd_over_trials(rows: pd.DataFrame, letter: str) -> float:
+    """Return the standard deviation over trials of the correlation of accuracy and alignment."""
+    correlations_of_trials = []
+    for _, trial in rows.groupby(["repeat", "fold"]):
+        correlations_of_trials.append(correlation(trial["accuracy"], trial[letter]))
+    if len(correlations_of_trials) == 1:
+        return 0.0
+    return float(np.std(correlations_of_trials, ddof=1))
 
 
 def _means_by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
@@ -184,7 +177,6 @@ def correlation(a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series) 
 
 
 def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
-    """Return both alignments against accuracy: one panel per data set, one point per base kernel."""
     datasets = list(measured["dataset"].unique())
     figure, axes = panels(datasets)
     for axis, dataset in zip(axes, datasets, strict=False):
@@ -252,25 +244,7 @@ def local_minima(study: LocalMinimaStudy, data_dir: str | None, advance: Advance
 
     .. math:: h(\sigma) = -\langle K_\sigma, F'(K_{t-1,c}) \rangle_F
 
-    Parameters
-    ----------
-    study : LocalMinimaStudy
-        Data sets, rows, draws, steps and bandwidths.
-    data_dir : str or None
-        Folder of the data files.
-    advance : callable
-        Function that is called with the share of the whole after each data set.
-
-    Returns
-    -------
-    result : StudyResult
-        Value ``"local minima, most"``, counts of the objectives by number of local minima, and a figure of the first
-        draw.
-
-    Raises
-    ------
-    InputError
-        A data set cannot be read.
+    The figure shows the first draw of the rows.
 
     References
     ----------
@@ -328,26 +302,6 @@ def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> Stud
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
               K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
-
-    Parameters
-    ----------
-    study : SurfaceStudy
-        Data set, features, values of lambda and the grid of weights.
-    data_dir : str or None
-        Folder of the data files.
-    advance : callable
-        Function that is called with the share of the whole after each panel.
-
-    Returns
-    -------
-    result : StudyResult
-        For each lambda, the share of the grid where the Hessian has a negative eigenvalue, the mean distance of these
-        points from zero, and the curvature at zero.
-
-    Raises
-    ------
-    InputError
-        The data set cannot be read, or lacks a feature.
 
     Notes
     -----

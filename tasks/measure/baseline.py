@@ -161,15 +161,11 @@ class FittedBaseline:
     error : float
         Test error.
     errors : ndarray of shape (n_candidates, L)
-        Validation errors.
-    candidate, position : int
-        Position of the best setting in `errors`.
+        Validation errors. The best setting is at `candidate` and `position`.
     C : float
         Chosen value along the grid; NaN for a baseline without a grid.
     params : dict of str to float
         Chosen parameter besides the value along the grid.
-    estimator : estimator of scikit-learn, optional
-        Fitted estimator; None for the best constant.
     X : ndarray or CSR matrix, optional
         All rows in the representation of the estimator.
     sigmoid : ndarray of shape (2,), optional
@@ -299,15 +295,8 @@ def _fit_best_setting(
 class SearchSpace:
     """Estimator of a baseline with the parameter values to choose from.
 
-    Attributes
-    ----------
-    X : ndarray or CSR matrix
-        All rows in the representation of the estimator.
-    estimator : estimator of scikit-learn
-    values : dict of str to sequence of float
-        Values of a parameter, and then of the parameter along the grid; empty if nothing is chosen.
-    grid : sequence of float
-        Values along the grid as the fold table shows them.
+    `X` holds all rows in the representation of the estimator. `values` are those of a parameter, and then of the
+    parameter along the grid; empty if nothing is chosen. `grid` has the values along the grid for the fold table.
     """
 
     X: Rows
@@ -341,7 +330,6 @@ def _validation_errors(space: SearchSpace, X: Rows, y: np.ndarray, parts: Parts,
 
 
 def _fit_sigmoid(estimator: Any, X: Rows, y: np.ndarray, parts: Parts) -> np.ndarray:
-    """Return the sigmoid that turns scores into probabilities, fitted on validation rows."""
     scores = [estimator.fit(X[training], y[training]).decision_function(X[held_out]) for training, held_out in parts]
     labels = [y[held_out] for _, held_out in parts]
     return fit_calibration(np.concatenate(scores), np.concatenate(labels), None)
@@ -350,7 +338,6 @@ def _fit_sigmoid(estimator: Any, X: Rows, y: np.ndarray, parts: Parts) -> np.nda
 def _search_space(
     kind: BaselineName, baseline: BaselineConfig | None, dataset: Dataset, training: np.ndarray
 ) -> SearchSpace:
-    """Return the estimator of a baseline with the parameter values to choose from."""
     if kind == LINEAR:
         return _linear_space(dataset)
     if kind == BOOSTING:
@@ -445,7 +432,6 @@ def _inner_parts(trial: Trial, folds: np.ndarray, rows: np.ndarray) -> Parts:
 
 
 def _response(estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | None) -> np.ndarray:
-    """Return the response that a metric needs: predictions, scores or probabilities."""
     if metric.response == "predictions":
         return np.asarray(estimator.predict(X))
     if metric.response == "probabilities" and sigmoid is None:

@@ -126,16 +126,7 @@ def predictor_for(
 ) -> PredictorChoice:
     """Return the predictor of a learner on a data set, with the reason of an automatic choice.
 
-    Parameters
-    ----------
-    config : CompareConfig
-        Configuration with the requested predictor.
-    learner : LearnerConfig
-        Learner whose own predictor overrides that of the task.
-    ref : DatasetRef
-        The data set.
-    n_rows : int, optional
-        Number of training rows; those of a trial by default.
+    `n_rows` is the number of training rows, by default that of a trial.
 
     Raises
     ------
@@ -168,7 +159,6 @@ def predictor_for(
 def _prediction_problem(
     config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef, n_rows: int | None
 ) -> PredictionProblem:
-    """Return the sizes and properties on which the choice of a predictor depends."""
     learner_type = learner_class(learner.name)
     n_outputs = len(ref.classes) if len(ref.classes) > 2 else 1
     n_values = len(schema.grid_values(config.protocol.grid)) if n_rows is None else 1
@@ -345,7 +335,6 @@ def evaluate_learner(
 
 
 def _log_result(rows: Sequence[dict[str, Any]], title: str, trials_name: str) -> None:
-    """Log the notes of the predictor, the mean error, and a warning if C is at the boundary of the grid."""
     log = get_run_logger()
     notes = [note for row in rows for note in row["notes"] or ()]
     for note in dict.fromkeys(notes):
@@ -371,7 +360,6 @@ def _run_trials(
     pool: DaskPool,
     advance: Advance,
 ) -> list[dict[str, Any]]:
-    """Return the rows of the trials of a learner: in parallel if they are small, otherwise one after the other."""
     config = jobs[0].config
     by_rows = PREDICTORS[predictor].by_rows
     parallel_rows = PARALLEL_ITERATIONS if by_rows else PARALLEL_ROWS
@@ -448,7 +436,6 @@ def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
 
 
 def _jobs(statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref: DatasetRef) -> list[TrialJob]:
-    """Return the trials of a protocol, each with its statistics."""
     planned = planned_trials(config.protocol, ref.ordered)
     jobs = []
     for statistics_ref in statistics:

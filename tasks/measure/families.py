@@ -44,7 +44,6 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
 
 
 def _require_known_columns(configs: Sequence[FamilyConfig], features: Sequence[str], where: str) -> None:
-    """Raise InputError if a family names no column, or one that is not a feature."""
     for config in configs:
         if config.columns is None:
             continue
@@ -70,7 +69,6 @@ def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _positions(config: FamilyConfig, features: Sequence[str]) -> list[int]:
-    """Return the positions of the features of a family."""
     if config.columns is None:
         return list(range(len(features)))
     known = positions_of(features)

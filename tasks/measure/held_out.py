@@ -28,7 +28,7 @@ MOST_PREDICTIONS = 5000
 """Maximum number of stored predictions of one method on one data set, over all trials."""
 
 FEWEST_PREDICTIONS = 20
-"""Minimum number of stored predictions per trial, if it has as many test rows."""
+"""Minimum number of stored predictions per trial."""
 
 COLUMNS = pa.schema(
     [
@@ -107,20 +107,10 @@ def predict_held_out(
     rows: np.ndarray,
     sigmoid: np.ndarray,
 ) -> HeldOutPredictions:
-    """Return the predictions of a predictor with one value of C for some rows.
+    """Return the predictions of fitted predictors, for the value of C at a position of their grid, for some rows.
 
-    Parameters
-    ----------
-    fitted : PredictorPath
-        Predictors, fitted on the training rows.
-    position : int
-        Position of the value of C.
-    X, target : ndarray or CSR matrix, Target
-        All rows of the data set.
-    training, rows : ndarray of int
-        Positions of the training rows, and of the rows to predict.
-    sigmoid : ndarray of shape (2,)
-        Slope and offset that turn scores into probabilities; NaN if the metric does not need probabilities.
+    `X` and `target` hold all rows of the data set. `sigmoid` is the slope and offset that turn scores into
+    probabilities; NaN if the metric does not need probabilities.
     """
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted = fitted.only(position)
@@ -154,7 +144,6 @@ def write_predictions(folder: Path, trials: Sequence[tuple[int, int, HeldOutPred
 
 
 def _table_of_trial(repeat: int, fold: int, held_out: HeldOutPredictions) -> pa.Table:
-    """Return the predictions of one trial as a table."""
     n_rows = len(held_out)
     columns = {
         "repeat": np.full(n_rows, repeat),
@@ -169,7 +158,6 @@ def _table_of_trial(repeat: int, fold: int, held_out: HeldOutPredictions) -> pa.
 
 
 def _as_lists(values: np.ndarray | None, n_rows: int) -> list[Any]:
-    """Return the values of each row as a list, or None for each row."""
     if values is None:
         return [None] * n_rows
     return list(np.asarray(values, dtype=np.float64).reshape(n_rows, -1))
@@ -187,7 +175,6 @@ def read_predictions(folder: Path) -> list[HeldOutPredictions]:
 
 
 def _predictions_of(trial: pd.DataFrame, task: Task, classes: tuple[str, ...]) -> HeldOutPredictions:
-    """Return the predictions of one trial from its rows of the table."""
     measured = _stacked(trial["measured"])
     predicted = _stacked(trial["predicted"])
     assert measured is not None

@@ -232,7 +232,6 @@ def _named_matrices(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _require_kernel_matrix(name: str, K: np.ndarray, ref: DatasetRef, source: str) -> None:
-    """Raise InputError if a matrix is not a symmetric, finite matrix of numbers over the rows of a data set."""
     if K.dtype.kind not in "biuf":
         raise InputError(f"{source} must hold real numbers, got {name!r} of {K.dtype}; convert it.")
     if K.shape != (ref.n_rows, ref.n_rows):
@@ -311,20 +310,7 @@ def write_matrices(
 ) -> str:
     """Compute and write the matrices of a folder unless it is complete, and return a line for the report.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the matrices of this data set only.
-    index : MatrixIndex
-        Index from `index_of`.
-    family : KernelFamily
-        The p base kernels of the index.
-    X : ndarray or CSR matrix of shape (n, d)
-        Rows of the data set. Not modified.
-    pool : DaskPool
-        Workers that write the strips. They need access to the folder under the same path.
-    advance : callable
-        Function that is called with shares of the work; they sum to one.
+    The workers of the pool write strips of rows, so they need access to the folder under the same path.
 
     Raises
     ------
@@ -333,7 +319,8 @@ def write_matrices(
 
     Notes
     -----
-    O(n^2 (d + p)) time; a worker holds one strip and one tile. A run that ends early leaves nothing behind.
+    O(n^2 (d + p)) time for n rows, d features and p base kernels. A worker holds one strip and one tile. A run that
+    ends early leaves nothing behind.
     """
     report = f"{index.dataset}: {len(index.kernels)} matrices of {index.n_rows:,} rows"
     require_place(folder, index)

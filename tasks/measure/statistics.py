@@ -233,7 +233,6 @@ def sampled(config: CompareConfig) -> bool:
 
 
 def _uncentered(config: CompareConfig) -> bool:
-    """Return whether some learner needs uncentered statistics."""
     if config.centering != "center":
         return True
     return any(not learner_class(learner.name).centered for learner in config.learners)
@@ -252,25 +251,7 @@ def measure_statistics(
 ) -> GramStatistics | FeatureStatistics | SampledStatistics:
     """Return the statistics of some rows, exact or from a sample, as configured.
 
-    Parameters
-    ----------
-    family, X, Y, groups
-        See `gram_statistics`. Without groups, statistics are computed over all rows.
-    config : CompareConfig
-        Configuration with the learners, some of which may need uncentered statistics.
-    seed : int
-        Random seed of the sample.
-    pool : DaskPool
-        Workers for the pass.
-    advance : callable
-        Function that is called with shares of the pass; they sum to one.
-    sample_weight : ndarray of shape (m,), optional
-        Weights of the rows; not used with a sample.
-
-    Raises
-    ------
-    ValueError
-        See `gram_statistics` and `sample_statistics`.
+    For the arguments and errors, see `gram_statistics` and `sample_statistics`. A sample ignores `sample_weight`.
     """
     dtype = np.dtype(config.precision).type
     keep_origin = _uncentered(config)

@@ -110,14 +110,7 @@ def load_folds(ref: StatisticsRef) -> np.ndarray:
 class TrialJob:
     """References to the data of a trial, small enough to send to a worker; for learners and baselines.
 
-    Attributes
-    ----------
-    ref : DatasetRef
-    statistics : StatisticsRef
-        Statistics of the repeat of the trial, with the fold of each row.
-    trial : Trial
-    config : CompareConfig
-        Configuration of the data set: base kernels, normalization, centering, metric and the values of C.
+    `statistics` are those of the repeat, with the fold of each row. `config` has the base kernels of this data set.
     """
 
     ref: DatasetRef
@@ -128,15 +121,7 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class TrialData:
-    """Data sets and statistics of some trials, for workers that cannot read the store.
-
-    Attributes
-    ----------
-    datasets : dict of str to Dataset
-        Data sets by path in the store.
-    statistics : dict of str to StoredStatistics
-        Statistics by path in the store.
-    """
+    """Data sets and statistics of some trials by path in the store, for workers that cannot read the store."""
 
     datasets: dict[str, Dataset]
     statistics: dict[str, StoredStatistics]
@@ -193,20 +178,8 @@ class Training(NamedTuple):
 class TrialFitter:
     """Learner and predictor of a trial, with the rows of its data set.
 
-    Attributes
-    ----------
-    learner, config : LearnerConfig, CompareConfig
-    predictor, options : str, dict
-        Name and options of the predictor.
-    family : KernelFamily
-        Base kernels.
-    dataset : Dataset
-    X : ndarray, CSR matrix or parts of a table
-        Rows of the data set as the workers read them.
-    workers, progress : Workers, callable, optional
-        See `run_trial`.
-    seconds_weights : float
-        Seconds that were spent on weights so far.
+    `X` holds the rows of the data set as the workers read them. `seconds_weights` adds up the seconds of the learner.
+    For the other attributes, see `run_trial`.
     """
 
     learner: LearnerConfig
@@ -283,12 +256,10 @@ def run_trial(
 
     Parameters
     ----------
-    job : TrialJob
-        The trial.
-    learner : LearnerConfig
-        Learner of the kernel.
+    job, learner : TrialJob, LearnerConfig
+        Trial and learner.
     predictor, options : str, dict
-        Name and options of the predictor that uses the kernel.
+        Name and options of the predictor.
     validation_errors : sequence of sequence of float, optional
         Validation errors of another repeat, which choose the setting and C: one row per combination of `tune`, along
         the grid.
@@ -364,7 +335,6 @@ def run_trial(
 
 
 def _training(statistics: AlignmentStatistics, folds: np.ndarray, training_folds: tuple[int, ...]) -> Training:
-    """Return the statistics and the rows of some folds."""
     restricted = statistics.restrict(training_folds)
     if isinstance(restricted, SampledStatistics):
         return Training(restricted, rows_of(folds, training_folds))
@@ -403,7 +373,6 @@ def _refit(
 
 
 def _notes(predictors: PredictorPath) -> list[str] | None:
-    """Return the notes of predictors about their solutions, or None."""
     if isinstance(predictors, KernelPredictors) and predictors.notes:
         return list(predictors.notes)
     return None
@@ -464,7 +433,6 @@ def trial_columns(
 
 
 def _learned_columns(learned: Learned, family: KernelFamily, position: int, features: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of the learned weights at a position of the grid."""
     if isinstance(learned, KernelEnsemble):
         weights = learned.weights[position].tolist()
         return {"weights": weights, "alignment": None, "kernels": list(family.names), "n_kernels": len(weights)}

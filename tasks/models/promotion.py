@@ -129,7 +129,7 @@ class Contender:
         ]
 
     def faults(self, other: Contender) -> list[str]:
-        """Return phrases for what this version can no longer learn, or did not learn, compared with another one."""
+        """Return phrases for defects of the training of this version, compared with another one."""
         phrases = []
         lost_or_changed = []
         removed = other.beyond(self)
@@ -424,7 +424,7 @@ def _change(error: float, other: float) -> str:
 
 
 def _on_newest_rows(challenge: Challenge) -> str:
-    """Return a phrase with the errors on rows that the champion has not seen; empty if there are none."""
+    """Return a phrase with the errors on rows that the champion has not seen; empty without such rows."""
     newest = challenge.newest
     champion = challenge.defender
     if newest is None or champion is None:

@@ -730,7 +730,7 @@ def output_location(text: str) -> Location:
 
 
 def _ignored_columns(model: Model, names: Sequence[str], options: ScoringOptions, where: str) -> list[str]:
-    """Return the columns of a table that the model neither reads nor knows.
+    """Return the columns of a table that the model ignores and that were not in its training table.
 
     Raises
     ------
