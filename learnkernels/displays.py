@@ -1,9 +1,9 @@
-"""Figures of what was learned, as scikit-learn has its own: `from_estimator` computes them, `plot` draws them."""
+"""Displays of learned kernels, as in scikit-learn: `from_estimator` computes the values, `plot` draws them."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LARGEST = 12
-"""Default number of base kernels, or features, that a figure shows."""
-
-PARAMETER = re.compile(r"(?<==)-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,) ]|$)")
-"""Decimal number of a parameter in the name of a base kernel."""
-
 KERNEL_NAME = re.compile(
     r"(?P<family>[\w-]+)\((?P<first>[^,()]+)(?:, (?P<others>[^()]+))?\)(?: (?:in|on) (?P<metric>.+))?"
 )
@@ -32,7 +26,7 @@ KERNEL_NAME = re.compile(
 
 
 class _Display:
-    """What figures share: axes of their own where none are given, and the objects that were drawn."""
+    """Base class: new axes if the user has none, and the objects that were drawn."""
 
     ax_: Axes
     figure_: Figure
@@ -40,7 +34,7 @@ class _Display:
     def _axes(self, ax: Axes | None, height: float = 4.0) -> Axes:
         if ax is None:
             try:
-                from matplotlib.figure import Figure  # here: what learns needs no figures
+                from matplotlib.figure import Figure  # imported late: estimators do not need matplotlib
             except ImportError:
                 raise ImportError("figures need matplotlib; install it with: pip install matplotlib") from None
             ax = Figure(figsize=(6.4, height), layout="constrained").subplots()
@@ -49,7 +43,7 @@ class _Display:
         return ax
 
     def _repr_png_(self) -> bytes | None:
-        """Show the figure in a notebook, where it has no window of its own."""
+        """Return the figure for a notebook."""
         from io import BytesIO
 
         if not hasattr(self, "figure_"):
@@ -59,16 +53,16 @@ class _Display:
         return png.getvalue()
 
 
-def _last(estimator: Any) -> Any:
+def _last_step(estimator: Any) -> Any:
     """Return the last step of a pipeline, or the estimator."""
     return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
 
 
-def _kernel_of(estimator: Any) -> LearnedKernel:
-    """Return the learned kernel of an estimator, or of a pipeline that ends with one, or a learned kernel itself."""
+def _learned_kernel(estimator: Any) -> LearnedKernel:
+    """Return the learned kernel of a fitted estimator or pipeline, or the argument if it is a learned kernel."""
     if isinstance(estimator, LearnedKernel):
         return estimator
-    estimator = _last(estimator)
+    estimator = _last_step(estimator)
     check_is_fitted(estimator)
     kernel = getattr(estimator, "kernel_", None)
     if not isinstance(kernel, LearnedKernel):
@@ -76,58 +70,70 @@ def _kernel_of(estimator: Any) -> LearnedKernel:
     return kernel
 
 
-OTHER_KERNELS = "other base kernels"
-"""Group of base kernels whose names are not those of a family with parameters."""
-
-
 class KernelLabel(NamedTuple):
-    """Label of a base kernel in a figure, and the group under which it stands."""
+    """Label of a base kernel in a figure, and the name of its group."""
 
     group: str
     text: str
 
 
+class Line(NamedTuple):
+    """Line of a figure: a base kernel, or the name of a group, which has no kernel."""
+
+    kernel: int | None
+    text: str
+
+
 def short_names(names: Sequence[str]) -> list[str]:
-    """Return names with parameters of three significant digits; those that would be equal keep all digits."""
-    short = [PARAMETER.sub(lambda found: f"{float(found[0]):.3g}", name) for name in names]
-    counts = Counter(short)
-    return [name if counts[label] > 1 else label for name, label in zip(names, short, strict=True)]
+    """Return names with three digits per parameter; names that would be equal keep all digits."""
+    number = re.compile(r"(?<==)-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?=[,) ]|$)")
+    rounded = [number.sub(lambda match: f"{float(match[0]):.3g}", name) for name in names]
+    counts = Counter(rounded)
+    return [name if counts[short] > 1 else short for name, short in zip(names, rounded, strict=True)]
 
 
 def kernel_labels(names: Sequence[str]) -> list[KernelLabel]:
-    """Return the label of each base kernel: its first parameter, in a group of the same metric, family and others.
+    """Return the label of each base kernel: its first parameter, grouped by metric, family and other parameters.
 
-    Names of other forms are a group. If there is one group alone, it has no name, and labels are names.
+    Names of another form are the group *other base kernels*. A single group has no name, and its labels are names.
     """
+    shortened = short_names(names)
     labels = []
-    for name in short_names(names):
-        found = KERNEL_NAME.fullmatch(name)
-        if found is None:
-            labels.append(KernelLabel(OTHER_KERNELS, name))
+    for name in shortened:
+        match = KERNEL_NAME.fullmatch(name)
+        if match is None:
+            labels.append(KernelLabel("other base kernels", name))
             continue
-        parts = [found["metric"], found["family"], found["others"]]
-        labels.append(KernelLabel(", ".join(part for part in parts if part), found["first"]))
+        parts = [match["metric"], match["family"], match["others"]]
+        group = ", ".join(part for part in parts if part)
+        labels.append(KernelLabel(group, match["first"]))
     if len({label.group for label in labels}) > 1:
         return labels
-    return [KernelLabel("", name) for name in short_names(names)]
+    return [KernelLabel("", name) for name in shortened]
 
 
 @dataclass
 class KernelWeightsDisplay(_Display):
-    """What each base kernel has of a learned kernel, next to how well it alone is aligned with the target.
+    """Bar plot of the weights of the base kernels, next to their alignments.
 
-    Build it with `from_estimator`. A kernel that is well aligned and has no share adds nothing to the others.
+    Use `from_estimator` to create a display. A base kernel with a large alignment and no weight is redundant: other
+    base kernels contain the same information.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the p base kernels.
+    shares : ndarray of shape (p,)
+        Weights, divided by the sum of their absolute values.
+    alignments : ndarray of shape (p,)
+        Centered alignment of each base kernel with the target kernel on the training rows.
 
     Attributes
     ----------
-    names : sequence of str
-        Of the p base kernels.
-    shares : ndarray of shape (p,)
-        Weights as shares of the sum of their sizes.
-    alignments : ndarray of shape (p,)
-        Centered alignments of each with the target kernel on the training rows.
-    ax_, figure_ : matplotlib Axes and Figure
-        What `plot` has drawn on.
+    ax_ : matplotlib Axes
+        Axes of the plot.
+    figure_ : matplotlib Figure
+        Figure of the plot.
 
     Examples
     --------
@@ -144,17 +150,17 @@ class KernelWeightsDisplay(_Display):
     alignments: np.ndarray
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, largest: int = LARGEST, ax: Axes | None = None) -> Self:
-        """Draw the weights of a fitted estimator.
+    def from_estimator(cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None) -> Self:
+        """Plot the weights of a fitted estimator.
 
         Parameters
         ----------
         estimator : estimator of learnkernels, Pipeline or LearnedKernel
-            Fitted; of a pipeline the last step.
+            Fitted estimator; of a pipeline, the last step.
         largest : int, default 12
-            How many base kernels are shown, those of the largest shares.
+            Number of base kernels to show, with the largest weights.
         ax : matplotlib Axes, optional
-            By default of a figure of its own.
+            Axes to plot on. By default, a new figure is created.
 
         Returns
         -------
@@ -165,37 +171,42 @@ class KernelWeightsDisplay(_Display):
         TypeError
             The estimator has no learned kernel.
         NotFittedError
-            It is not fitted.
+            The estimator is not fitted.
         """
-        kernel = _kernel_of(estimator)
+        kernel = _learned_kernel(estimator)
         return cls(kernel.family.names, kernel.shares, kernel.alignments).plot(largest=largest, ax=ax)
 
-    def plot(self, *, largest: int = LARGEST, ax: Axes | None = None) -> Self:
-        """Draw the largest shares as bars, the largest on top, and alignments as dots.
+    def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
+        """Plot the largest shares as bars, the largest on top, and alignments as dots.
 
-        Base kernels of different metrics or families stand in groups, the group of the largest sum of shares on top.
+        Base kernels are grouped by metric and family, the group with the largest sum of shares on top.
 
         Parameters
         ----------
         largest : int, default 12
-            How many.
+            Number of base kernels to show.
         ax : matplotlib Axes, optional
-            By default of a figure of its own.
+            Axes to plot on. By default, a new figure is created.
 
         Returns
         -------
         display : KernelWeightsDisplay
-            Itself.
+            This display.
         """
-        lines = self._lines(np.argsort(-np.abs(self.shares), kind="stable")[:largest])[::-1]
-        kernels = [k for k, _ in lines if k is not None]
-        heights = [height for height, (k, _) in enumerate(lines) if k is not None]
+        order = np.argsort(-np.abs(self.shares), kind="stable")
+        lines = self._lines(order[:largest])[::-1]
+        kernels = []
+        heights = []
+        for height, line in enumerate(lines):
+            if line.kernel is not None:
+                kernels.append(line.kernel)
+                heights.append(height)
         ax = self._axes(ax, 1.4 + 0.26 * len(lines))
         ax.barh(heights, self.shares[kernels], color="#9ecae1", label="share")
         ax.plot(self.alignments[kernels], heights, "o", color="#08519c", label="alignment of it alone")
-        ax.set_yticks(range(len(lines)), [text for _, text in lines], parse_math=False)
-        for (k, _), label in zip(lines, ax.get_yticklabels(), strict=True):
-            if k is None:
+        ax.set_yticks(range(len(lines)), [line.text for line in lines], parse_math=False)
+        for line, label in zip(lines, ax.get_yticklabels(), strict=True):
+            if line.kernel is None:
                 label.set_fontweight("bold")
         ax.set_ylim(-0.7, len(lines) - 0.3)
         ax.set_xlabel("share of the learned kernel; alignment")
@@ -203,47 +214,55 @@ class KernelWeightsDisplay(_Display):
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False)  # above the bars
         return self
 
-    def _lines(self, shown: np.ndarray) -> list[tuple[int | None, str]]:
-        """Return the lines of the figure from the top: base kernels with their labels, after each group's name."""
-        groups: dict[str, list[tuple[int, str]]] = {}
-        for k, label in zip(shown.tolist(), kernel_labels([self.names[k] for k in shown]), strict=True):
-            groups.setdefault(label.group, []).append((k, label.text))
-        lines: list[tuple[int | None, str]] = []
-        for group in sorted(groups, key=lambda name: -sum(abs(self.shares[k]) for k, _ in groups[name])):
+    def _lines(self, positions: np.ndarray) -> list[Line]:
+        """Return the lines for some base kernels from the top: the name of each group, then its base kernels."""
+        groups: dict[str, list[Line]] = {}
+        sums: dict[str, float] = defaultdict(float)
+        labels = kernel_labels([self.names[k] for k in positions])
+        for k, label in zip(positions.tolist(), labels, strict=True):
+            groups.setdefault(label.group, []).append(Line(k, label.text))
+            sums[label.group] += abs(self.shares[k])
+        lines = []
+        for group in sorted(groups, key=lambda name: -sums[name]):
             if group:
-                lines.append((None, group))
+                lines.append(Line(None, group))
             lines += groups[group]
         return lines
 
 
 @dataclass
 class RelevanceDisplay(_Display):
-    """How much each feature, or column of a table, counts in a learned metric.
+    """Bar plot of the relevance of features, or of columns of a table, in a learned metric.
 
-    Build it with `from_estimator`.
+    Use `from_estimator` to create a display.
+
+    Parameters
+    ----------
+    relevance : dict of str to float
+        Share of each feature, the largest first. The shares add up to one.
 
     Attributes
     ----------
-    relevance : dict of str to float
-        Shares of one, the largest first.
-    ax_, figure_ : matplotlib Axes and Figure
-        What `plot` has drawn on.
+    ax_ : matplotlib Axes
+        Axes of the plot.
+    figure_ : matplotlib Figure
+        Figure of the plot.
     """
 
     relevance: dict[str, float]
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, largest: int = LARGEST, ax: Axes | None = None) -> Self:
-        """Draw the relevance of a fitted estimator whose learner weighs features, as the default one does.
+    def from_estimator(cls, estimator: Any, *, largest: int = 12, ax: Axes | None = None) -> Self:
+        """Plot the relevance of a fitted estimator whose learner weights features, as the default learner does.
 
         Parameters
         ----------
         estimator : estimator of learnkernels or Pipeline
-            Fitted; of a pipeline the last step.
+            Fitted estimator; of a pipeline, the last step.
         largest : int, default 12
-            How many features are shown.
+            Number of features to show, with the largest relevance.
         ax : matplotlib Axes, optional
-            By default of a figure of its own.
+            Axes to plot on. By default, a new figure is created.
 
         Returns
         -------
@@ -254,29 +273,30 @@ class RelevanceDisplay(_Display):
         TypeError
             The estimator has no learned kernel.
         AttributeError
-            Its learner weighs no features.
+            The learner does not weight features.
         """
-        _kernel_of(estimator)
-        return cls(_last(estimator).relevance_).plot(largest=largest, ax=ax)
+        _learned_kernel(estimator)
+        return cls(_last_step(estimator).relevance_).plot(largest=largest, ax=ax)
 
-    def plot(self, *, largest: int = LARGEST, ax: Axes | None = None) -> Self:
-        """Draw the largest as bars, the largest on top.
+    def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
+        """Plot the largest shares as bars, the largest on top.
 
         Parameters
         ----------
         largest : int, default 12
-            How many.
+            Number of features to show.
         ax : matplotlib Axes, optional
-            By default of a figure of its own.
+            Axes to plot on. By default, a new figure is created.
 
         Returns
         -------
         display : RelevanceDisplay
-            Itself.
+            This display.
         """
-        shown = list(self.relevance.items())[:largest][::-1]
-        ax = self._axes(ax, 1.0 + 0.3 * len(shown))
-        ax.barh([name for name, _ in shown], [share for _, share in shown], color="#9ecae1")
+        names = list(self.relevance)[:largest][::-1]
+        shares = [self.relevance[name] for name in names]
+        ax = self._axes(ax, 1.0 + 0.3 * len(names))
+        ax.barh(names, shares, color="#9ecae1")
         ax.set_xlabel("relevance")
         ax.grid(axis="x", alpha=0.3)
         return self
@@ -284,18 +304,23 @@ class RelevanceDisplay(_Display):
 
 @dataclass
 class LearningHistoryDisplay(_Display):
-    """How a kernel was found: its alignment round by round, or what is minimized iteration by iteration.
+    """Plot of the alignment after each round of a learner, or of its objective after each iteration.
 
-    Build it with `from_estimator`.
+    Use `from_estimator` to create a display.
+
+    Parameters
+    ----------
+    values : ndarray of shape (r,)
+        Value after each round or iteration.
+    measure : str
+        Name of the values: "objective" after iterations, another name after rounds.
 
     Attributes
     ----------
-    values : ndarray of shape (r,)
-        After each round or iteration.
-    measure : str
-        What they are.
-    ax_, figure_ : matplotlib Axes and Figure
-        What `plot` has drawn on.
+    ax_ : matplotlib Axes
+        Axes of the plot.
+    figure_ : matplotlib Figure
+        Figure of the plot.
     """
 
     values: np.ndarray
@@ -303,14 +328,14 @@ class LearningHistoryDisplay(_Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Draw the history of a fitted estimator.
+        """Plot the history of a fitted estimator.
 
         Parameters
         ----------
         estimator : estimator of learnkernels, Pipeline or LearnedKernel
-            Fitted; of a pipeline the last step.
+            Fitted estimator; of a pipeline, the last step.
         ax : matplotlib Axes, optional
-            By default of a figure of its own.
+            Axes to plot on. By default, a new figure is created.
 
         Returns
         -------
@@ -319,9 +344,9 @@ class LearningHistoryDisplay(_Display):
         Raises
         ------
         ValueError
-            The kernel was found in one step.
+            The learner has no rounds or iterations.
         """
-        kernel = _kernel_of(estimator)
+        kernel = _learned_kernel(estimator)
         if kernel.history:
             return cls(np.array(kernel.history), "alignment on rows that did not teach it").plot(ax=ax)
         if kernel.certificate is None or not kernel.certificate.objectives:
@@ -329,21 +354,26 @@ class LearningHistoryDisplay(_Display):
         return cls(np.array(kernel.certificate.objectives), "objective").plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw the values over the rounds.
+        """Plot the values over the rounds or iterations.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            By default of a figure of its own.
+            Axes to plot on. By default, a new figure is created.
 
         Returns
         -------
         display : LearningHistoryDisplay
-            Itself.
+            This display.
         """
         ax = self._axes(ax)
-        ax.plot(np.arange(1, len(self.values) + 1), self.values, marker="o", color="#08519c")
-        ax.set(xlabel="iteration" if self.measure == "objective" else "round", ylabel=self.measure)
+        rounds = np.arange(1, len(self.values) + 1)
+        ax.plot(rounds, self.values, marker="o", color="#08519c")
+        if self.measure == "objective":
+            ax.set_xlabel("iteration")
+        else:
+            ax.set_xlabel("round")
+        ax.set_ylabel(self.measure)
         ax.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
         ax.grid(alpha=0.3)
         return self
@@ -351,24 +381,31 @@ class LearningHistoryDisplay(_Display):
 
 @dataclass
 class RegularizationDisplay(_Display):
-    """Shares of the base kernels along the regularization, next to the score on rows that were left out.
+    """Plot of the weights of the base kernels against the regularization, with cross-validation scores.
 
-    Build it with `from_estimator`. Weights of a two-stage learner do not depend on it: their lines are level.
+    Use `from_estimator` to create a display. The weights of a two-stage learner do not depend on the regularization.
+
+    Parameters
+    ----------
+    parameter : {"C", "alpha"}
+        Parameter that regularizes.
+    grid : ndarray of shape (g,)
+        Values of the parameter.
+    names : sequence of str
+        Names of the p base kernels.
+    shares : ndarray of shape (g, p)
+        Weights, fitted on all rows and divided by the sum of their absolute values.
+    scores : ndarray of shape (g, folds)
+        Scores of the estimator on the test folds.
 
     Attributes
     ----------
-    parameter : {"C", "alpha"}
-        What regularizes.
-    grid : ndarray of shape (g,)
-        Its values.
-    names : sequence of str
-        Of the p base kernels.
-    shares : ndarray of shape (g, p)
-        Weights on all rows, as shares of the sum of their sizes.
-    scores : ndarray of shape (g, folds)
-        Of the estimator, on the folds that were left out.
-    ax_, figure_ : matplotlib Axes and Figure
-        What `plot` has drawn on.
+    ax_ : matplotlib Axes
+        Axes of the weights.
+    score_ax_ : matplotlib Axes
+        Axes of the scores, which share the horizontal axis.
+    figure_ : matplotlib Figure
+        Figure of the plot.
     """
 
     parameter: str
@@ -390,23 +427,23 @@ class RegularizationDisplay(_Display):
         scoring: Any = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Fit copies of an estimator along a grid, and draw what they learn and how well they do.
+        """Fit copies of an estimator along a grid, and plot their weights and scores.
 
         Parameters
         ----------
         estimator : KernelLearningClassifier or KernelLearningRegressor
-            Whose ``C`` or ``alpha`` is varied; it is not changed, and need not be fitted. Its learner must weigh given
-            base kernels, as alignf and the one-stage learners do.
+            Estimator whose ``C`` or ``alpha`` is varied. It is not changed, and need not be fitted. Its learner must
+            weight given base kernels, such as alignf and the one-stage learners.
         X, y
-            As `fit` takes them.
+            Training rows and targets, as for `fit`.
         grid : sequence of float
-            Values, above zero.
+            Positive values of the parameter.
         cv : int or cross-validation generator, default 3
-            Folds, as `cross_val_score` takes them.
+            Folds, as for `cross_val_score`.
         scoring : str or callable, optional
-            By default the estimator's own score.
+            Score, as for `cross_val_score`. By default, the estimator's own score.
         ax : matplotlib Axes, optional
-            By default of a figure of its own.
+            Axes to plot on. By default, a new figure is created.
 
         Returns
         -------
@@ -415,48 +452,52 @@ class RegularizationDisplay(_Display):
         Raises
         ------
         ValueError
-            Base kernels differ along the grid, since the learner finds its own.
+            Base kernels differ along the grid, since the learner selects its own.
 
         Notes
         -----
-        Costs folds + 1 fits a value.
+        The estimator is fitted ``folds + 1`` times for each value of the grid.
         """
         parameter = "C" if is_classifier(estimator) else "alpha"
-        along = [clone(estimator).set_params(**{parameter: value}) for value in grid]
-        kernels = [_kernel_of(clone(one).fit(X, y)) for one in along]
-        if any(kernel.family.names != kernels[0].family.names for kernel in kernels):
+        estimators = [clone(estimator).set_params(**{parameter: value}) for value in grid]
+        kernels = [_learned_kernel(clone(model).fit(X, y)) for model in estimators]
+        names = kernels[0].family.names
+        if any(kernel.family.names != names for kernel in kernels):
             raise ValueError(
                 f"{kernels[0].learner} finds other base kernels at each value; take a learner that weighs given ones, "
                 "such as alignf."
             )
-        scores = np.array([cross_val_score(one, X, y, cv=cv, scoring=scoring) for one in along])
         shares = np.array([kernel.shares for kernel in kernels])
-        return cls(parameter, np.array(grid, dtype=np.float64), kernels[0].family.names, shares, scores).plot(ax=ax)
+        scores = np.array([cross_val_score(model, X, y, cv=cv, scoring=scoring) for model in estimators])
+        return cls(parameter, np.array(grid, dtype=np.float64), names, shares, scores).plot(ax=ax)
 
-    def plot(self, *, largest: int = LARGEST, ax: Axes | None = None) -> Self:
-        """Draw the largest shares as lines, and the mean score with its deviation over the folds as a band.
+    def plot(self, *, largest: int = 12, ax: Axes | None = None) -> Self:
+        """Plot the largest shares as lines, and the mean score with its standard deviation over the folds as a band.
 
         Parameters
         ----------
         largest : int, default 12
-            How many base kernels.
+            Number of base kernels to show.
         ax : matplotlib Axes, optional
-            By default of a figure of its own; a second one, of the score, is put over it, `score_ax_`.
+            Axes to plot on. By default, a new figure is created. The scores are plotted on new axes, `score_ax_`.
 
         Returns
         -------
         display : RegularizationDisplay
-            Itself.
+            This display.
         """
         ax = self._axes(ax)
         names = short_names(self.names)
-        for k in np.argsort(-np.abs(self.shares).max(axis=0), kind="stable")[:largest]:
+        largest_shares = np.abs(self.shares).max(axis=0)
+        for k in np.argsort(-largest_shares, kind="stable")[:largest]:
             ax.plot(self.grid, self.shares[:, k], marker=".", label=names[k])
         ax.set(xscale="log", xlabel=self.parameter, ylabel="share")
         ax.legend(loc="best", fontsize="small")
-        self.score_ax_ = over = ax.twinx()
-        mean, sd = self.scores.mean(axis=1), self.scores.std(axis=1)
-        over.plot(self.grid, mean, color="black", linestyle="--")
-        over.fill_between(self.grid, mean - sd, mean + sd, color="black", alpha=0.12, linewidth=0)
-        over.set_ylabel("score on folds left out (dashed)")
+        score_ax = ax.twinx()
+        mean = self.scores.mean(axis=1)
+        sd = self.scores.std(axis=1)
+        score_ax.plot(self.grid, mean, color="black", linestyle="--")
+        score_ax.fill_between(self.grid, mean - sd, mean + sd, color="black", alpha=0.12, linewidth=0)
+        score_ax.set_ylabel("score on folds left out (dashed)")
+        self.score_ax_ = score_ax
         return self

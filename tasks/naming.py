@@ -1,10 +1,10 @@
-"""Runs and their steps in Prefect: their names, their states, and how many steps run at once."""
+"""Runs and steps in Prefect: names, states, and steps that run at the same time."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,45 +28,49 @@ R = TypeVar("R")
 K = TypeVar("K")
 
 THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=MOST_AT_ONCE)
-"""The task runner of flows whose steps may run at once; `side_by_side` submits no more than are to run."""
+"""Task runner of flows; `side_by_side` limits the number of steps that run at the same time."""
 
 
 def run_name(pattern: str) -> Callable[[], str]:
-    """Return what names the runs of a flow.
+    """Return a function that returns the name of a flow run.
 
     Parameters
     ----------
     pattern : str
-        With the flow's parameters in braces, such as ``train-{model}``; of a configuration its `name`. The time that
-        the run was scheduled for follows.
+        Text with the flow's parameters in braces, such as ``train-{model}``; a configuration is replaced by its `name`.
+        The scheduled time of the run is appended.
     """
 
     def name() -> str:
-        of = {key: _named(value) for key, value in runtime.flow_run.parameters.items()}
-        return f"{pattern.format(**of)}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+        values = {}
+        for parameter, value in runtime.flow_run.parameters.items():
+            values[parameter] = _name_or_value(value)
+        return f"{pattern.format(**values)}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
 
     return name
 
 
-def _named(value: object) -> object:
-    """Return a parameter, or the name of one that has a name: a configuration, or what Prefect keeps of it."""
+def _name_or_value(value: object) -> object:
+    """Return the name of a configuration, which Prefect may hold as a dict, or another value unchanged."""
     if isinstance(value, BaseModel):
         return getattr(value, "name", value)
-    return value.get("name", value) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return value.get("name", value)
+    return value
 
 
 def by_deployment() -> bool:
-    """Return whether a deployment has started this run, so that a message names no options of a command."""
+    """Return whether a deployment has started this run: then messages name no command-line options."""
     return runtime.deployment.id is not None
 
 
 def file_name(name: str) -> str:
-    """Return a name as that of one file or folder, which leads nowhere else: what stands out is percent-encoded."""
+    """Return a name as a safe name of one file or folder: special characters are percent-encoded."""
+    return re.sub(r"[^\w .-]|^\.+$", _percent_encoded, name)[:100]
 
-    def encoded(found: re.Match[str]) -> str:
-        return "".join(f"%{byte:02X}" for byte in found[0].encode())
 
-    return re.sub(r"[^\w .-]|^\.+$", encoded, name)[:100]
+def _percent_encoded(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
 
 
 def new_run_id() -> str:
@@ -75,14 +79,14 @@ def new_run_id() -> str:
 
 
 class Step(Task[P, R]):
-    """A Prefect task that may end as *Cached*, and whose caller is given the value in any case.
+    """A Prefect task that may end as *Cached*, and always returns its value.
 
     Parameters
     ----------
     fn : callable
-        What it runs.
+        Function to run.
     **options
-        Of `prefect.task`.
+        Options of `prefect.task`.
     """
 
     def __init__(self, fn: Callable[P, R], **options: Any) -> None:
@@ -90,7 +94,7 @@ class Step(Task[P, R]):
         self._options = options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task in this thread and return its value, or its state where `return_state` requests that."""
+        """Run the task in this thread and return its value, or its state if `return_state` requests it."""
         outcome: Any = super().__call__(*map(_opaque, args), **_options(args, kwargs))
         if isinstance(outcome, State) and not kwargs.get("return_state"):
             return outcome.result()
@@ -105,57 +109,64 @@ class Step(Task[P, R]):
         return Step(self.fn, **self._options | options)
 
 
-OF_PREFECT = ("wait_for", "return_state")
-"""Options of a call that are no arguments of the task."""
-
-
 def _opaque(argument: Any) -> Any:
-    """Return an argument such that Prefect does not look into it.
+    """Hide an argument from Prefect, unless it is a future.
 
-    It would take each text that an earlier step also had in its result, such as the name of a data set, for a
-    dependency on that step.
+    Otherwise Prefect takes each text that is also in the result of an earlier step, such as the name of a data set,
+    as a dependency on that step.
     """
     return argument if isinstance(argument, PrefectFuture) else quote(argument)
 
 
 def _options(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the named arguments and options of a call, which waits for the steps whose results are arguments.
+    """Return the named arguments and options of a call that waits for steps whose results are arguments.
 
     `wait_for` may hold such results, too.
     """
-    options = {name: value if name in OF_PREFECT else _opaque(value) for name, value in kwargs.items()}
+    options = {}
+    for name, value in kwargs.items():
+        is_option = name in ("wait_for", "return_state")
+        options[name] = value if is_option else _opaque(value)
     arguments = [*args, *(value for name, value in kwargs.items() if name != "return_state")]
     sources: list[Any] = []
     for argument in arguments:
         values = argument if isinstance(argument, list | tuple) else [argument]
         sources += [value for value in values if isinstance(value, PrefectFuture)]
-        linked = [get_state_for_result(value) for value in values if is_dataclass(value) or isinstance(value, Path)]
-        # Prefect keeps states without their data, and waits only for states that have some.
-        sources += [found[0].model_copy(update={"data": True}) for found in linked if found is not None]
+        sources += _states_of_results(values)
     if sources:
         options["wait_for"] = sources
     return options
 
 
-def from_store(value: R) -> R:
-    """Return a value of a step that the store had, such that Prefect shows the step as *Cached*.
+def _states_of_results(values: Iterable[Any]) -> list[State]:
+    """Return the states of steps whose results are among some values."""
+    states = []
+    for value in values:
+        if not (is_dataclass(value) or isinstance(value, Path)):
+            continue
+        linked = get_state_for_result(value)
+        if linked is not None:
+            # Prefect keeps states without their data, and waits only for states with data.
+            states.append(linked[0].model_copy(update={"data": True}))
+    return states
 
-    Outside of a Prefect run, this is the value itself.
-    """
+
+def from_store(value: R) -> R:
+    """Return a stored value of a step so that Prefect shows the step as *Cached*; outside of Prefect, the value."""
     if runtime.task_run.id is None:
         return value
     return cast(R, Completed(name="Cached", message="The store had the result of this step.", data=value))
 
 
 def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Return a decorator for Prefect tasks without persisted results: expensive ones are in the store.
+    """Return a decorator for Prefect tasks without persisted results: the store has expensive ones.
 
     Parameters
     ----------
     name : str
-        Of its runs, with the arguments in braces.
+        Name of the task's runs, with arguments in braces.
     **options
-        Of `prefect.task`.
+        Options of `prefect.task`.
     """
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -165,14 +176,14 @@ def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
 
 
 def side_by_side(submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int) -> Iterator[tuple[K, R]]:
-    """Give the values of submitted steps as they end; the next step is submitted when fewer than `at_once` run.
+    """Give the values of submitted steps as they end, with at most `at_once` running.
 
     Parameters
     ----------
     submissions : iterator of (object, PrefectFuture)
-        Submits the next step when the next item is requested. The object says which step it is.
+        Iterator that submits the next step when its next item is requested. The object identifies the step.
     at_once : int
-        Most steps that run at the same time. With 1, they end in their order.
+        Maximal number of steps that run at the same time. With 1, they end in their order.
     """
     running: dict[PrefectFuture[R], K] = {}
     for key, future in submissions:
@@ -184,6 +195,6 @@ def side_by_side(submissions: Iterator[tuple[K, PrefectFuture[R]]], at_once: int
 
 
 def _first_to_end(running: dict[PrefectFuture[R], K]) -> tuple[K, R]:
-    """Wait for a step, take it out of those that run, and return what it is and its value; raises its error."""
+    """Wait for a step, remove it from `running`, and return its key and value, or raise its error."""
     future = next(as_completed(list(running)))
     return running.pop(future), future.result()

@@ -1,7 +1,7 @@
-"""Learners by name, their parameters, and learners and families of a user's own, called ``module:Class``.
+"""Learners by name, their parameters, and custom learners and families, named ``module:Class``.
 
-Modules of the latter are looked for where Python looks, and then in the working directory: last, so that no file there
-takes the place of an installed module.
+Modules of custom classes are searched for on Python's path and then in the working directory. The working directory is
+last, so that no file in it replaces an installed module.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .store import digest, keep, kept, store_path
 
 
 def learner_class(name: str) -> type[Learner]:
-    """Return the class of learners of a name, or raise InputError; see `kernels.learners.learner_class`."""
-    _look_here(name)
+    """Return the class of a learner, or raise InputError; see `kernels.learners.learner_class`."""
+    _search_working_directory(name)
     try:
         return learners.learner_class(name)
     except ValueError as error:
@@ -42,33 +42,25 @@ def learner_class(name: str) -> type[Learner]:
 
 def as_learner(name: str, params: Mapping[str, Any] | None = None, features: Sequence[str] = ()) -> Learner:
     """Return a learner by its name and parameters, for the features of a data set; see `learners.as_learner`."""
-    _look_here(name)
+    _search_working_directory(name)
     learner = learners.as_learner(name, **params or {})
     return learner.for_features(features) if isinstance(features, TableFeatures) else learner
 
 
 def require_params(learner: LearnerConfig) -> None:
-    """Raise InputError if a learner does not take a parameter, or one of that type, or cannot be tuned as asked."""
+    """Raise InputError if a learner lacks a parameter, a value has another type, or it cannot be tuned as requested."""
     try:
-        found = as_learner(learner.name)
-        taken = found.get_params(deep=False)
+        default_learner = as_learner(learner.name)
+        defaults = default_learner.get_params(deep=False)
     except ValueError as error:
         raise InputError(f"learners: {str(error).rstrip('.')}.") from None
-    if learner.tune_by == "alignment" and not found.learns_kernel:
+    if learner.tune_by == "alignment" and not default_learner.learns_kernel:
         raise InputError(
             f"learners: {learner.title} learns no kernel that 'tune_by: alignment' could compare; set 'tune_by: error'."
         )
-    for name, values in [*((name, [value]) for name, value in learner.params.items()), *learner.tune.items()]:
-        if name not in taken:
-            valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
-            raise InputError(
-                f"learners: {learner.title} has no parameter {name!r}; {did_you_mean(name, taken)}{valid}."
-            )
-        default = taken[name]
-        kinds, expected = _AUTO if default == "auto" else _KINDS.get(type(default), ((object,), ""))
-        for value in values:
-            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
+    values_of_params = {name: [value] for name, value in learner.params.items()}
+    for name, values in [*values_of_params.items(), *learner.tune.items()]:
+        _require_values(learner, name, values, defaults)
     for setting in learner.settings():
         try:
             as_learner(learner.name, setting).require()
@@ -76,105 +68,163 @@ def require_params(learner: LearnerConfig) -> None:
             raise InputError(f"learners: {learner.title}: {str(error).rstrip('.')}.") from None
 
 
-_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+def _require_values(learner: LearnerConfig, name: str, values: Sequence[Any], defaults: Mapping[str, Any]) -> None:
+    """Raise InputError if a learner has no such parameter, or a value has another type than the default."""
+    if name not in defaults:
+        valid = "it takes none"
+        if defaults:
+            valid = f"it takes {', '.join(defaults)}"
+        raise InputError(f"learners: {learner.title} has no parameter {name!r}; {did_you_mean(name, defaults)}{valid}.")
+    default = defaults[name]
+    types, expected = _TYPES.get(type(default), ((object,), ""))
+    if default == "auto":
+        types, expected = (str, int, float), "auto or a number"
+    for value in values:
+        is_unwanted_bool = isinstance(value, bool) and bool not in types
+        if not isinstance(value, types) or is_unwanted_bool:
+            raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
+
+
+_TYPES: dict[type, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
     float: ((int, float), "a number"),
     bool: ((bool,), "true or false"),
     str: ((str,), "text"),
 }
-"""Types that a parameter may have for that of its default, and what a user calls them."""
-
-_AUTO = (str, int, float), "auto or a number"
-"""The same for a parameter that is chosen where it is not given."""
+"""Type of a default -> types of its values, and their description in messages."""
 
 
-def as_configuration(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration of plain values, in which learners and families are named, and arrays are files.
+def as_configuration(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of plain values: learners and families as names, and arrays as files.
 
     Parameters
     ----------
-    given : mapping of str to object
+    mapping : mapping of str to object
         The keys of a YAML file. A learner or a family may be a class or an object. A data set may have ``X`` and ``y``,
-        arrays or a DataFrame and a Series, in place of ``source`` and ``path``. Its ``folds`` may be an array, and
+        arrays or a DataFrame and a Series, instead of ``source`` and ``path``. Its ``folds`` may be an array, and
         its ``kernels`` a mapping of names to matrices.
 
     Raises
     ------
     InputError
-        A class cannot be imported by a worker process, as it is defined in a script, a notebook or a function.
+        A worker process cannot import a class, as a script, a notebook or a function defines it.
     """
-    data = {key: _named(value) for key, value in given.items() if key != "datasets"}
-    datasets = several(given.get("datasets", ()))
+    data = {key: _plain(value) for key, value in mapping.items() if key != "datasets"}
+    datasets = several(mapping.get("datasets", ()))
     for position, dataset in enumerate(datasets):
         _require_arrays(dataset, f"the configuration: datasets.{position}")
-    return {**data, "datasets": [_as_files(dataset) for dataset in datasets]}
+    data["datasets"] = [_with_files(dataset) for dataset in datasets]
+    return data
 
 
 def _require_arrays(dataset: Any, where: str) -> None:
-    """Refuse a data set of arrays that lacks one, or whose arrays differ in length."""
+    """Raise InputError if a data set of arrays lacks X or y, or if they differ in length."""
     if not isinstance(dataset, Mapping) or not {"X", "y"} & dataset.keys():
         return
     if dataset.get("y") is None:
         raise InputError(f"{where}: has 'X' and no 'y'; give the target of each row as 'y'.")
     if dataset.get("X") is None and "kernels" not in dataset:
         raise InputError(f"{where}: has 'y' and no 'X'; give the rows as 'X', or matrices as 'kernels'.")
-    if dataset.get("X") is not None and len(pd.DataFrame(dataset["X"])) != len(dataset["y"]):
-        raise InputError(
-            f"{where}: 'X' has {len(pd.DataFrame(dataset['X']))} rows and 'y' has {len(dataset['y'])}; give one target "
-            "per row."
-        )
+    if dataset.get("X") is None:
+        return
+    n_rows = len(pd.DataFrame(dataset["X"]))
+    n_targets = len(dataset["y"])
+    if n_rows != n_targets:
+        raise InputError(f"{where}: 'X' has {n_rows} rows and 'y' has {n_targets}; give one target per row.")
 
 
-def _named(given: Any) -> Any:
-    """Return learners and families as a configuration names them, by themselves, in lists or as values of keys."""
-    if isinstance(given, list | tuple):
-        return [_named(one) for one in given]
-    if isinstance(given, Mapping):
-        kept = {key: _named(value) for key, value in given.items()}
-        made = next((of for of in (kept.get("name"), kept.get("family")) if isinstance(of, dict)), {})
-        return {**kept, **made, **({"params": {**made["params"], **kept.get("params", {})}} if made else {})}
-    kind = given if isinstance(given, type) else type(given)
-    if not issubclass(kind, Learner | KernelFamily):
-        return given.tolist() if isinstance(given, np.ndarray | np.generic) else given
-    if kind.__module__ == "__main__" or "." in kind.__qualname__:
+def _plain(value: Any) -> Any:
+    """Return a value of a configuration with plain values for learners, families and arrays, at any depth."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return _plain_mapping(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    cls = value if isinstance(value, type) else type(value)
+    if issubclass(cls, Learner | KernelFamily):
+        return _plain_object(value, cls)
+    return value
+
+
+def _plain_mapping(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with plain values; an object under ``name`` or ``family`` becomes a name and parameters."""
+    plain = {key: _plain(value) for key, value in mapping.items()}
+    for key in ("name", "family"):
+        described = plain.get(key)
+        if isinstance(described, dict):
+            params = {**described["params"], **plain.get("params", {})}
+            return {**plain, **described, "params": params}
+    return plain
+
+
+def _plain_object(value: Any, cls: type) -> dict[str, Any]:
+    """Return name and parameters of a learner or a family, which is a class or an object of the class.
+
+    Raises
+    ------
+    InputError
+        A worker process cannot import the class.
+    """
+    if cls.__module__ == "__main__" or "." in cls.__qualname__:
         raise InputError(
-            f"{kind.__qualname__} is defined in {kind.__module__}, from where no worker process imports it; put it "
+            f"{cls.__qualname__} is defined in {cls.__module__}, from where no worker process imports it; put it "
             "into a file, such as my_learner.py, and import it from there."
         )
-    name, params = f"{kind.__module__}:{kind.__qualname__}", {} if given is kind else given.get_params(deep=False)
-    params = {key: _named(value) for key, value in params.items()}
-    if not issubclass(kind, Learner):
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    params: dict[str, Any] = {}
+    if value is not cls:
+        params = {key: _plain(param) for key, param in value.get_params(deep=False).items()}
+    if not issubclass(cls, Learner):
         return {"family": name, "params": params}
-    changed = {key: value for key, value in params.items() if value != kind().get_params(deep=False)[key]}
-    return {"name": kind.name if kind.__module__.startswith(learners.__name__) else name, "params": changed}
+    if cls.__module__.startswith(learners.__name__):
+        name = cls.name
+    if params:
+        defaults = cls().get_params(deep=False)
+        params = {key: param for key, param in params.items() if param != defaults[key]}
+    return {"name": name, "params": params}
 
 
-def _as_files(given: Any) -> Any:
+def _with_files(dataset: Any) -> Any:
     """Return a data set with its arrays as files in the store."""
-    if not isinstance(given, Mapping):
-        return given
-    data = {key: value for key, value in given.items() if key not in ("X", "y")}
-    if "y" in given:
-        rows = pd.DataFrame(given.get("X", np.empty((len(given["y"]), 0))))
-        rows.columns = [name if isinstance(name, str) else f"x{name}" for name in rows.columns]
-        target = next(name for name in ("y", "target", "the target") if name not in rows)
-        table = rows.assign(**{target: np.asarray(given["y"])}).to_parquet(index=False)
-        path = _file("rows.parquet", [table], lambda to: to.write_bytes(table))
-        data |= {"source": "file", "path": path, "target": target}
-    if "folds" in given and not isinstance(given["folds"], str | Path):
-        folds = np.asarray(given["folds"])
-        data["folds"] = _file("folds.npy", [folds], lambda to: np.save(to, folds))
-    if isinstance(kernels := given.get("kernels"), Mapping) and all(np.ndim(of) > 1 for of in kernels.values()):
-        matrices = {name: np.asarray(of) for name, of in kernels.items()}
-        path = _file("kernels.npz", [*map(str, matrices), *matrices.values()], lambda to: np.savez(to, **matrices))  # type: ignore[arg-type]
-        data["kernels"] = {"family": "precomputed", "path": path}
-    return {key: str(value) if isinstance(value, Path) else _named(value) for key, value in data.items()}
+    if not isinstance(dataset, Mapping):
+        return dataset
+    data = {key: value for key, value in dataset.items() if key not in ("X", "y")}
+    if "y" in dataset:
+        data |= _rows_as_file(dataset)
+    folds = dataset.get("folds")
+    if "folds" in dataset and not isinstance(folds, str | Path):
+        folds = np.asarray(folds)
+        data["folds"] = _store_file("folds.npy", [folds], lambda path: np.save(path, folds))
+    kernels = dataset.get("kernels")
+    if isinstance(kernels, Mapping) and all(np.ndim(matrix) > 1 for matrix in kernels.values()):
+        data["kernels"] = _kernels_as_file(kernels)
+    return {key: str(value) if isinstance(value, Path) else _plain(value) for key, value in data.items()}
 
 
-def _file(name: str, content: Sequence[Any], write: Callable[[Path], object]) -> str:
-    """Return the path of a file in the store, named by its content, which is written unless it is there."""
-    known = [[np.shape(one), hashlib.sha256(np.asarray(one).tobytes()).hexdigest()] for one in content]
-    path = store_path("given", digest(known))
+def _rows_as_file(dataset: Mapping[str, Any]) -> dict[str, str]:
+    """Write features and target of a data set to a file, and return the keys that name it."""
+    features = dataset.get("X", np.empty((len(dataset["y"]), 0)))
+    rows = pd.DataFrame(features)
+    rows.columns = [name if isinstance(name, str) else f"x{name}" for name in rows.columns]
+    target = next(name for name in ("y", "target", "the target") if name not in rows)
+    table = rows.assign(**{target: np.asarray(dataset["y"])}).to_parquet(index=False)
+    path = _store_file("rows.parquet", [table], lambda path: path.write_bytes(table))
+    return {"source": "file", "path": path, "target": target}
+
+
+def _kernels_as_file(kernels: Mapping[Any, Any]) -> dict[str, str]:
+    """Write kernel matrices to a file, and return the configuration of a precomputed family."""
+    matrices = {name: np.asarray(matrix) for name, matrix in kernels.items()}
+    content = [*map(str, matrices), *matrices.values()]
+    path = _store_file("kernels.npz", content, lambda path: np.savez(path, **matrices))  # type: ignore[arg-type]
+    return {"family": "precomputed", "path": path}
+
+
+def _store_file(name: str, content: Sequence[Any], write: Callable[[Path], object]) -> str:
+    """Return the path of a file in the store, named by its content; write it if it is missing."""
+    key = [[np.shape(part), hashlib.sha256(np.asarray(part).tobytes()).hexdigest()] for part in content]
+    path = store_path("given", digest(key))
     if not kept(path, warnings.warn):
         with keep(path) as folder:
             write(folder / name)
@@ -187,54 +237,58 @@ def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
     Raises
     ------
     InputError
-        It cannot be imported, is no class below `KernelFamily`, or refuses its parameters.
+        It cannot be imported, is no subclass of `KernelFamily`, or refuses its parameters.
     """
     try:
         family = _family_class(config.family)(**config.params)
-        family.get_params(False)  # which every later step reads
-        return family
+        family.get_params(False)  # fails here rather than in a later step
     except (TypeError, ValueError) as error:
-        named = "" if config.family in str(error) else f"family {config.family} refuses its parameters: "
-        raise InputError(f"{where}: {named}{str(error).rstrip('.')}.") from None
+        reason = str(error).rstrip(".")
+        if config.family not in reason:
+            reason = f"family {config.family} refuses its parameters: {reason}"
+        raise InputError(f"{where}: {reason}.") from None
+    return family
 
 
 def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
-    """Return families as plain data with all that their values depend on: of custom ones, the source too."""
-    return [
-        config.model_dump(mode="json")
-        | ({"source": _source(_family_class(config.family))} if isinstance(config, OwnConfig) else {})
-        for config in configs
-    ]
+    """Return families as plain data for keys of the store; custom families include a digest of their source."""
+    descriptions = []
+    for config in configs:
+        description = config.model_dump(mode="json")
+        if isinstance(config, OwnConfig):
+            description["source"] = _source(_family_class(config.family))
+        descriptions.append(description)
+    return descriptions
 
 
 def sources(configs: Iterable[LearnerConfig]) -> list[str]:
-    """Return a digest of the source of each learner that is one's own, for keys of the store; often there is none."""
+    """Return a digest of the source of each custom learner, for keys of the store."""
     return [_source(learner_class(config.name)) for config in configs if ":" in config.name]
 
 
 def _family_class(name: str) -> type[KernelFamily]:
-    _look_here(name)
+    _search_working_directory(name)
     return imported(name, KernelFamily, "family")
 
 
-def _look_here(name: str) -> None:
-    """Let modules of the working directory be found, after all others, where a name is one's own."""
-    if ":" in name and (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # which worker processes that are started from here are given
+def _search_working_directory(name: str) -> None:
+    """Let Python find modules of the working directory, after all others, if a name is that of a custom class."""
+    folder = str(Path.cwd())
+    if ":" in name and folder not in sys.path:
+        sys.path.append(folder)  # worker processes inherit the path
         importlib.invalidate_caches()
 
 
 @cache
-def _source(owner: type) -> str:
-    """Return a digest of the source of the modules of a class and of what it is derived from, less this package."""
-    modules = {base.__module__ for base in owner.__mro__}
-    known = {"learnkernels", *sys.stdlib_module_names}
+def _source(cls: type) -> str:
+    """Return a digest of the modules of a class and of its bases, without those of Python and of this package."""
+    excluded = {"learnkernels", *sys.stdlib_module_names}
+    modules = {base.__module__ for base in cls.__mro__}
+    custom_modules = sorted(name for name in modules if name.split(".")[0] not in excluded)
     try:
-        return digest(
-            [inspect.getsource(sys.modules[name]) for name in sorted(modules) if name.split(".")[0] not in known]
-        )
+        return digest([inspect.getsource(sys.modules[name]) for name in custom_modules])
     except (OSError, TypeError):
         raise InputError(
-            f"{owner.__module__}:{owner.__qualname__}: its source cannot be read, so results of another version could "
+            f"{cls.__module__}:{cls.__qualname__}: its source cannot be read, so results of another version could "
             "be treated as its own; put it into a file."
         ) from None

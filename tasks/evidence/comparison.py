@@ -1,4 +1,4 @@
-"""All learners of a configuration on all its data sets: what flows that measure have in common."""
+"""Comparison of all learners of a configuration on all its data sets."""
 
 from __future__ import annotations
 
@@ -42,14 +42,8 @@ from ..workers.cluster import DaskPool
 from .progress import RunProgress, StepProgress
 from .tracking import TrackedRun, track_result
 
-WORTH_WORKERS = 20.0
-"""Work from which on worker processes are worth the five seconds or so that they take to start and to end."""
-
-LISTED_ROWS = 1_000_000
-"""Rows of a data set up to which results say in which fold each tests."""
-
 SEARCHES = 10.0
-"""Paths that learners of one stage, those that search base kernels, and searched baselines take about as long as."""
+"""Cost of one-stage learners, learners that search base kernels, and searched baselines, in paths of a predictor."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +53,12 @@ class Prepared:
     Attributes
     ----------
     config : CompareConfig
+        Configuration of the run.
     jobs : tuple of (DatasetRef, DatasetRef, CompareConfig)
-        One a data set: as a user knows it, as the pass sees it (matrices on disk have positions for rows), and the
-        configuration for that: its kernels, its folds, and the learners that serve it.
+        For each data set: the data set of the user, the rows that base kernels are functions of (positions for
+        matrices on disk), and the configuration with its own kernels, folds and supported learners.
     skipped : tuple of str
-        A sentence for each learner that does not serve a data set.
+        A sentence for each learner that does not support a data set.
     """
 
     config: CompareConfig
@@ -72,119 +67,135 @@ class Prepared:
 
     @property
     def refs(self) -> list[DatasetRef]:
-        """The data sets, as a user knows them."""
+        """Data sets of the user."""
         return [ref for ref, _, _ in self.jobs]
 
 
 def steps(config: CompareConfig) -> int:
-    """Return how many steps `prepare` and `measure` take."""
-    measured = len(config.learners) + len(kinds_of(config))
-    return len(config.datasets) * (2 + measured)
+    """Return the number of steps of `prepare` and `measure`."""
+    n_methods = len(config.learners) + len(kinds_of(config))
+    return len(config.datasets) * (2 + n_methods)
 
 
 def timed_steps(config: CompareConfig) -> int:
-    """Return how many of these have trials that take time."""
-    return len(config.datasets) * (len(config.learners) + len({*SEARCHED} & {*kinds_of(config)}))
+    """Return the number of steps with trials that take time."""
+    n_methods = len(config.learners) + len(_searched_baselines(config))
+    return len(config.datasets) * n_methods
+
+
+def _searched_baselines(config: CompareConfig) -> set[str]:
+    return set(SEARCHED) & set(kinds_of(config))
 
 
 def work(config: CompareConfig, ref: DatasetRef) -> float:
-    """Return what there is to do on a data set, in units of a predictor's path on a thousand training rows."""
+    """Return the work on a data set, in units of a predictor's path on a thousand training rows."""
     protocol = config.protocol
-    settings = 0.0
+    paths = SEARCHES * len(_searched_baselines(config))
     for learner in config.learners:
-        two_stage = as_learner(learner.name, **learner.params).two_stage
-        settings += prod(map(len, learner.tune.values())) * (1.0 if two_stage else SEARCHES)
-    settings += SEARCHES * len({*SEARCHED} & {*kinds_of(config)})
-    trials = _trials(config, ref) * (protocol.choose.folds if protocol.choose is not None else 1)
-    return trials * settings * (training_rows(protocol, ref.n_rows) / 1000) ** 3
+        n_settings = prod(map(len, learner.tune.values()))
+        is_two_stage = as_learner(learner.name, **learner.params).two_stage
+        paths += n_settings if is_two_stage else n_settings * SEARCHES
+    n_fits = _trials(config, ref)
+    if protocol.choose is not None:
+        n_fits *= protocol.choose.folds
+    return n_fits * paths * (training_rows(protocol, ref.n_rows) / 1000) ** 3
 
 
 def _trials(config: CompareConfig, ref: DatasetRef) -> int:
-    """Return how many trials a learner has on a data set."""
+    """Return the number of trials of a learner on a data set."""
     return config.protocol.repeats * len(planned_trials(config.protocol, ref.ordered))
 
 
 def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
-    """Read every data set, and refuse what cannot work before any long work.
+    """Read every data set, and raise errors of the configuration before any long work.
 
     Raises
     ------
     InputError
-        A source is missing, no learner serves a data set, the folds cannot be drawn, no scheduler answers.
+        A source is missing, no learner supports a data set, the folds cannot be drawn, or no scheduler answers.
     """
     pool.require_usable()
     for learner in config.learners:
         require_params(learner)
     jobs: dict[int, tuple[DatasetRef, DatasetRef, CompareConfig]] = {}
-    skipped = list[str]()
+    skipped: list[str] = []
     with columns_remembered():
-        for (index, started), ref in side_by_side(_submit_datasets(config, pool, progress), config.parallel):
-            local, left_out = _served(config, config.datasets[index], ref)
-            for sentence in left_out:
+        submissions = _submit_datasets(config, pool, progress)
+        for (position, started), ref in side_by_side(submissions, config.parallel):
+            local, sentences = _supported(config, config.datasets[position], ref)
+            for sentence in sentences:
                 warn(f"skipped: {sentence}")
             rows, local = rows_for(local, ref)
             require_feasible(rows, local.kernels, local.protocol)
-            jobs[index] = (ref, rows, local)
-            started.advance(1 + len(left_out))
-            skipped += left_out
-    ordered = tuple(jobs[index] for index in range(len(jobs)))
-    if sum(work(local, ref) for ref, _, local in ordered) < WORTH_WORKERS:
+            jobs[position] = (ref, rows, local)
+            started.advance(1 + len(sentences))
+            skipped += sentences
+    in_order = tuple(jobs[position] for position in range(len(jobs)))
+    total_work = sum(work(local, ref) for ref, _, local in in_order)
+    if total_work < 20.0:  # less than worker processes take to start and to end, about five seconds
         pool.spare()
-    return Prepared(config, ordered, tuple(skipped))
+    return Prepared(config, in_order, tuple(skipped))
 
 
 def _submit_datasets(
     config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> Iterator[tuple[tuple[int, StepProgress], PrefectFuture[DatasetRef]]]:
     """Submit the ingestion of each data set when the next one is requested, and give its position and future."""
-    for index, dataset in enumerate(config.datasets):
+    for position, dataset in enumerate(config.datasets):
         started = progress.start(f"reading {dataset.label}")
-        yield (index, started), ingest.submit(dataset, config.data_dir, config.protocol.seed, pool)
+        yield (position, started), ingest.submit(dataset, config.data_dir, config.protocol.seed, pool)
 
 
-def _served(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> tuple[CompareConfig, list[str]]:
-    """Return the configuration of a data set with the learners that serve it, and a sentence for each other one.
+def _supported(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> tuple[CompareConfig, list[str]]:
+    """Return the configuration of a data set with the learners that support it, and a sentence for each other one.
 
     Raises
     ------
     InputError
-        None serves it, or a predictor does not.
+        No learner supports the data set, or a predictor does not.
     """
-    sentences = [unserved(learner, ref) for learner in config.learners]
-    learners = [learner for learner, sentence in zip(config.learners, sentences, strict=True) if not sentence]
-    if not learners:
-        learners, sentences = list(config.learners), []
+    learners = []
+    sentences = []
+    for learner in config.learners:
+        sentence = unserved(learner, ref)
+        if sentence:
+            sentences.append(sentence)
+        else:
+            learners.append(learner)
+    if not learners:  # then `predictor_for` raises the error
+        learners = list(config.learners)
+        sentences = []
     local = config_on(config, dataset, ref).model_copy(update={"learners": tuple(learners)})
     for learner in learners:
         predictor_for(local, learner, ref)
-    return local, [sentence for sentence in sentences if sentence]
+    return local, sentences
 
 
 def config_on(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> CompareConfig:
-    """Return the configuration of one data set alone, with the kernels and the folds that are its own."""
+    """Return the configuration of one data set, with its own kernels and folds."""
     folds, repeats = ref.folds or (config.protocol.folds, config.protocol.repeats)
     protocol = config.protocol.model_copy(update={"folds": folds, "repeats": repeats})
     return config.on(dataset).model_copy(update={"protocol": protocol})
 
 
 def measure(prepared: Prepared, comparison: TrackedRun, pool: DaskPool, progress: RunProgress) -> Sequence[FoldsRef]:
-    """Compute statistics per data set and repeat, measure every learner in every trial, and log each as an MLflow run.
+    """Measure all learners and baselines on all data sets, and log each result as an MLflow run.
 
-    Baselines follow the learners of all data sets, the slowest last. What the store has is not computed again. Results
-    are in the order of the data sets.
+    Learners of all data sets come first, then baselines, the slowest last. Stored results are not computed again.
+    Results are returned in the order of the data sets.
     """
     results: dict[int, FoldsRef] = {}
     submissions = _submit_results(prepared, pool, progress)
-    for (index, ref, local), folds in side_by_side(submissions, prepared.config.parallel):
-        results[index] = folds
+    for (position, ref, local), folds in side_by_side(submissions, prepared.config.parallel):
+        results[position] = folds
         track_result(comparison, local, ref, folds)
-    in_order = [results[index] for index in sorted(results)]
+    in_order = [results[position] for position in sorted(results)]
     names = [ref.name for ref in prepared.refs]
     return sorted(in_order, key=lambda folds: names.index(folds.dataset))
 
 
 Result = tuple[int, DatasetRef, CompareConfig]
-"""What a result is of: its position, the data set as a user knows it, and the configuration for that."""
+"""Position of a result, its data set, and the configuration of the data set."""
 
 
 def _submit_results(
@@ -192,66 +203,76 @@ def _submit_results(
 ) -> Iterator[tuple[Result, PrefectFuture[FoldsRef]]]:
     """Submit the measurement of each learner and baseline when the next one is requested, and give its future."""
     statistics: list[list[StatisticsRef]] = []
-    position = itertools.count()
+    positions = itertools.count()
     for ref, rows, local in prepared.jobs:
         statistics.append(measure_kernels(rows, local, pool, progress))
         for future in _submit_learners(rows, statistics[-1], local, pool, progress):
-            yield (next(position), ref, local), future
+            yield (next(positions), ref, local), future
     for kind in kinds_of(prepared.config):
         for (ref, _, local), measured in zip(prepared.jobs, statistics, strict=True):
             if not ref.n_features and kind != CONSTANT:
-                progress.skip()  # there are matrices alone
+                progress.skip()  # a data set of matrices has no features
                 continue
-            started = progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", _trials(local, ref) * (kind in SEARCHED))
-            yield (
-                (next(position), ref, local),
-                evaluate_baseline.submit(ref, measured, local, pool, started.advance, kind),
-            )
+            n_trials = _trials(local, ref) if kind in SEARCHED else 0
+            started = progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", n_trials)
+            future = evaluate_baseline.submit(ref, measured, local, pool, started.advance, kind)
+            yield (next(positions), ref, local), future
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Return, by data set, the fold in which each row tests, a column per repeat; -1 where it tests in none.
+    """Return the test fold of each row by data set, a column per repeat; -1 for rows that are in no test fold.
 
-    Not of data sets of more than `LISTED_ROWS` rows.
+    Data sets with more than 1,000,000 rows are left out.
     """
-    found = {}
+    folds = {}
     for ref, _, local in prepared.jobs:
-        if ref.n_rows > LISTED_ROWS:
+        if ref.n_rows > 1_000_000:
             continue
-        dataset, protocol = load_dataset(ref), local.protocol
-        tests = {trial.test: trial.index for trial in planned_trials(protocol, ref.ordered)}
-        drawn = {f"repeat_{repeat}": draw_folds(dataset, protocol, repeat) for repeat in range(protocol.repeats)}
-        found[ref.name] = pd.DataFrame(drawn).map(lambda fold, tests=tests: tests.get(fold, -1)).astype("int16")
-    return found
+        dataset = load_dataset(ref)
+        protocol = local.protocol
+        trial_of_fold = {trial.test: trial.index for trial in planned_trials(protocol, ref.ordered)}
+        columns = {}
+        for repeat in range(protocol.repeats):
+            drawn = draw_folds(dataset, protocol, repeat)
+            columns[f"repeat_{repeat}"] = [trial_of_fold.get(fold, -1) for fold in drawn]
+        folds[ref.name] = pd.DataFrame(columns).astype("int16")
+    return folds
 
 
 def measure_kernels(
     rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[StatisticsRef]:
-    """Return the statistics of the base kernels, one of each repeat; together a step of the progress.
+    """Return the statistics of the base kernels of each repeat; together they are a step of the progress.
 
-    Where each trial scales the features by its own training rows, one of each trial.
+    If features are scaled by the training rows of each trial, there are statistics of each trial.
     """
-    statistics, repeats = [], config.protocol.repeats
+    repeats = config.protocol.repeats
     trials = planned_trials(config.protocol, rows.ordered) if rows.by_training else []
+    n_parts = repeats * max(1, len(trials))
     started = progress.start(f"{rows.name}: alignment statistics of the base kernels")
-    share = lambda done: started.advance(done / repeats / max(1, len(trials)))  # noqa: E731
+
+    def advance(share: float) -> None:
+        started.advance(share / n_parts)
+
+    statistics = []
     for repeat in range(repeats):
         for trial in trials:
-            own = rows_of_trial(rows, config.protocol, repeat, trial)
-            statistics.append(compute_statistics.submit(own, config, repeat, pool, share, trial).result())
+            trial_rows = rows_of_trial(rows, config.protocol, repeat, trial)
+            future = compute_statistics.submit(trial_rows, config, repeat, pool, advance, trial)
+            statistics.append(future.result())
         if not trials:
-            statistics.append(compute_statistics.submit(rows, config, repeat, pool, share).result())
+            future = compute_statistics.submit(rows, config, repeat, pool, advance)
+            statistics.append(future.result())
     return statistics
 
 
 def measure_learners(
     rows: DatasetRef, statistics: Sequence[StatisticsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[FoldsRef]:
-    """Return the fold results of each learner; a step of the progress each."""
+    """Return the fold results of each learner; each is a step of the progress."""
     submissions = enumerate(_submit_learners(rows, statistics, config, pool, progress))
     results = dict(side_by_side(submissions, config.parallel))
-    return [results[index] for index in range(len(results))]
+    return [results[position] for position in range(len(results))]
 
 
 def _submit_learners(
@@ -266,24 +287,26 @@ def _submit_learners(
 def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, CompareConfig]:
     """Return the rows that the base kernels of a configuration are functions of, and the configuration for them.
 
-    For families that are computed these are the data set and the configuration as given. Matrices are functions of row
-    positions: the rows are then a data set with the same target whose only feature is the position, and whose digest
-    holds that of the matrices; the configuration names the data set's own folder.
+    If kernels are computed, these are the data set and the configuration. Stored matrices are functions of row
+    positions: the rows are then a data set with the same target, whose only feature is the position and whose digest
+    depends on the matrices. The configuration names the folder of the matrices.
 
     Raises
     ------
     InputError
-        There are no whole matrices of this data set's name, or they were made from other data.
+        There are no complete matrices of this data set, or they were made from other data.
 
     Notes
     -----
     Reads the matrices once, for their checksums.
     """
-    (first, *_) = config.kernels
-    if not isinstance(first, PrecomputedConfig):
+    family = config.kernels[0]
+    if not isinstance(family, PrecomputedConfig):
         return ref, config
-    own = own_matrices(Path(config.data_dir, first.path), ref) if first.own else None
-    stored = StoredMatrices(own or matrix_folder(first.path, ref.name))
+    folder = None
+    if family.own:
+        folder = own_matrices(Path(config.data_dir, family.path), ref)
+    stored = StoredMatrices(folder or matrix_folder(family.path, ref.name))
     stored.require_whole()
     index = stored.about
     if index.data_digest != ref.digest:
@@ -293,7 +316,7 @@ def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, Compar
             "make them again with 'learnkernels gram', or correct 'path' or the data set."
         )
     positions = np.arange(ref.n_rows, dtype=np.float64)[:, None]
-    given = load_dataset(ref)
-    rows = Dataset(positions, given.target, (f"row in matrices {index.id}",), **given.sample_columns)
+    dataset = load_dataset(ref)
+    rows = Dataset(positions, dataset.target, (f"row in matrices {index.id}",), **dataset.sample_columns)
     local = PrecomputedConfig(family="precomputed", path=str(stored.folder))
     return store_dataset(rows, ref.name, ref.source, warn), config.model_copy(update={"kernels": (local,)})

@@ -272,7 +272,7 @@ def _version_values(earlier: Sequence[Mapping[str, str]]) -> dict[str, list[str]
     """Return the versions of libraries that stored results were computed with if they differ, and today's."""
     current = versions()
     others = []
-    changed = set()
+    changed: set[str] = set()
     for libraries in earlier:
         differing = {name: number for name, number in libraries.items() if number != current[name]}
         changed.update(differing)

@@ -147,11 +147,11 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     return summary
 
 
-def _tests_against_baselines(trials: pd.DataFrame, same_dataset: pd.DataFrame) -> dict[str, float]:
+def _tests_against_baselines(trials: pd.DataFrame, same_dataset: pd.DataFrame) -> dict[str, float | None]:
     """Return the p-values of the tests that a method is better than `unif` and each baseline, by column."""
     errors = trials["error"].to_numpy()
     share = _test_share(trials)
-    p_values: dict[str, float] = {}
+    p_values: dict[str, float | None] = {}
     for name in (BASELINE, *BASELINE_TITLES):
         baseline_errors = same_dataset.loc[same_dataset["algorithm"] == name, "error"].to_numpy()
         p_values[f"p_{better_than(name)}"] = corrected_p(errors, baseline_errors, share)
@@ -159,7 +159,7 @@ def _tests_against_baselines(trials: pd.DataFrame, same_dataset: pd.DataFrame) -
     return p_values
 
 
-def _test_share(trials: pd.DataFrame) -> np.ndarray:
+def _test_share(trials: pd.DataFrame) -> float:
     return share_of_test(trials["n_test"].to_numpy(), trials["n_rows"].to_numpy())
 
 
