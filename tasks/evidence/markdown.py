@@ -1,6 +1,6 @@
-"""Tables, links, texts and whole documents in Markdown, as reports, notes and artifacts have them.
+"""Markdown of reports, notes and artifacts: tables, links, text and whole documents.
 
-Names of data sets, columns and classes, paths and the words of errors are texts: whatever they hold, they stay texts.
+Names, paths and messages are escaped, so that no character in them becomes markup.
 """
 
 from __future__ import annotations
@@ -13,74 +13,83 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 TEMPLATES = Path(__file__).parent / "templates"
-"""Of the reports of comparisons and models."""
+"""Folder of the templates of reports and notes."""
 
 INLINE = re.compile(
     r"[\\`\[\]|~$]|^\*|\*(?!$)|(?<![^\W_])_|_(?![^\W_])|<(?=[\w/!?])|&(?=#?\w+;)|@|:(?=//)|(?<=www)\.", re.I
 )
-"""What begins markup, a tag, an entity or an address within a line."""
+"""Start of markup, a tag, an entity or an address within a line."""
 
 LEADING = re.compile(r"^(?=>|(?:#{1,6}|[+-])(?:\s|$)|[-=][-=\s]*$)|^(?P<digits>\d+)(?=[.)](?:\s|$))")
-"""What makes a line a heading, a quotation, a rule or an entry of a list."""
-
-IN_ADDRESS = re.compile(r"[\s()<>\[\]\\|`*~]")
-"""What could end the address of a link."""
+"""Start of a line that is a heading, a quotation, a rule or an entry of a list."""
 
 
 class Markdown(str):
-    """Text that is Markdown already."""
+    """Text that is already Markdown."""
 
     def __html__(self) -> Markdown:
-        """Return itself, for Jinja2 to insert it as it is."""
+        """Return this text, which Jinja2 then does not escape."""
         return self
 
 
 def plain(value: object) -> Markdown:
-    """Return a value as Markdown that shows it as it is, in one line."""
+    """Return a value as escaped Markdown in one line."""
     if hasattr(value, "__html__"):
         return Markdown(value)
-    line = INLINE.sub(r"\\\g<0>", " ".join(str(value).split()))
-    return Markdown(LEADING.sub(lambda found: f"{found['digits'] or ''}\\", line))
+    line = " ".join(str(value).split())
+    line = INLINE.sub(r"\\\g<0>", line)
+    return Markdown(LEADING.sub(lambda match: f"{match['digits'] or ''}\\", line))
 
 
 def code(value: object) -> Markdown:
     """Return a value as code within a line."""
     line = " ".join(str(value).split())
-    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
-    pad = " " if "`" in line else ""
-    return Markdown(f"{fence}{pad}{line}{pad}{fence}")
+    if "`" not in line:
+        return Markdown(f"`{line}`")
+    longest = max(map(len, re.findall("`+", line)))
+    fence = "`" * (longest + 1)
+    return Markdown(f"{fence} {line} {fence}")
 
 
 def markdown_table(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the lines of a table, one a row; a column that a row lacks is empty there."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [[_cell(row.get(column, "")) for column in columns] for row in rows]
-    return [f"| {' | '.join(line)} |" for line in (list(map(_cell, columns)), ["---"] * len(columns), *cells)]
+    """Return the lines of a table; cells of columns that a row lacks are empty."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    lines = [map(_cell, columns), ["---"] * len(columns)]
+    for row in rows:
+        lines.append([_cell(row.get(column, "")) for column in columns])
+    return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def _cell(value: object) -> str:
-    """Return a value as a cell holds it: a bar in it is no border, and a line break no new row."""
+    """Return a value as a cell, with escaped bars and with ``<br>`` for line breaks."""
     lines = str(value).splitlines()
-    shown = lines if isinstance(value, Markdown) else map(plain, lines)
-    return re.sub(r"(?<!\\)((?:\\\\)*)\|", r"\1\|", "<br>".join(shown))
+    if not isinstance(value, Markdown):
+        lines = [plain(line) for line in lines]
+    unescaped_bar = r"(?<!\\)((?:\\\\)*)\|"
+    return re.sub(unescaped_bar, r"\1\|", "<br>".join(lines))
 
 
 def link(name: object, place: str) -> Markdown:
-    """Return a link."""
-    address = IN_ADDRESS.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), place)
+    """Return a link, with percent-encoding of characters that could end its address."""
+    address = re.sub(r"[\s()<>\[\]\\|`*~]", _percent_encoded, place)
     return Markdown(f"[{plain(name)}]({address})")
 
 
+def _percent_encoded(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
+
+
 def link_list(links: Mapping[str, str]) -> list[str]:
-    """Return a list of places, addresses as links, paths as they are, and Markdown after its name."""
-    return [
-        f"- {link(name, place)}" if place.startswith("http") else f"- {plain(name)}: {_shown(place)}"
-        for name, place in links.items()
-    ]
-
-
-def _shown(place: str) -> Markdown:
-    return place if isinstance(place, Markdown) else code(place)
+    """Return a list of places: addresses as links, paths as code, and Markdown unchanged."""
+    entries = []
+    for name, place in links.items():
+        if place.startswith("http"):
+            entries.append(f"- {link(name, place)}")
+        elif isinstance(place, Markdown):
+            entries.append(f"- {plain(name)}: {place}")
+        else:
+            entries.append(f"- {plain(name)}: {code(place)}")
+    return entries
 
 
 def inline_links(links: Mapping[str, str]) -> Markdown:
@@ -89,9 +98,9 @@ def inline_links(links: Mapping[str, str]) -> Markdown:
 
 
 def render(template: str, folder: Path = TEMPLATES, /, **values: object) -> str:
-    """Return a document from a template, with no more than one blank line between paragraphs.
+    """Return a document from a template, with one blank line between paragraphs.
 
-    Every value that the template shows is `plain`, unless it is Markdown.
+    Every value in the template is escaped by `plain`, unless it is Markdown.
     """
     text = _templates(folder).get_template(template).render(values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
@@ -112,5 +121,8 @@ def _templates(folder: Path) -> Environment:
         "link_list": lambda links: Markdown("\n".join(link_list(links))),
         "inline_links": inline_links,
     }
-    templates.filters |= {"markdown": Markdown, "paragraph": lambda text: Markdown(" ".join(text.split()))}
+    templates.filters |= {
+        "markdown": Markdown,
+        "paragraph": lambda text: Markdown(" ".join(text.split())),
+    }
     return templates

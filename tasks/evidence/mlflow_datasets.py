@@ -1,4 +1,4 @@
-"""Data sets as MLflow records them: where they come from, their columns, and the use that a run makes of them."""
+"""Data sets as inputs of MLflow runs: source, columns, and use by the run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ CONTEXT = "mlflow.data.context"
 """Tag of an input: its use by the run."""
 
 SCHEMA_COLUMNS = 2_000
-"""Columns up to which a schema is recorded; MLflow refuses a schema of more than a megabyte."""
-
-COLUMN_TYPES = {"number": DataType.double, "category": DataType.string, "date": DataType.datetime}
+"""Largest number of columns of a schema; MLflow refuses a schema of more than a megabyte."""
 
 
 def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: CompareConfig) -> list[DatasetInput]:
@@ -38,9 +36,9 @@ def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: Compare
     Parameters
     ----------
     refs : sequence of DatasetRef
-        The data sets, in the store.
+        Data sets in the store.
     context : {"training", "validation"}
-        Use that the run makes of them.
+        Use of the data sets by the run.
     config : CompareConfig
         Configuration with the folder of relative paths and the targets.
     """
@@ -57,14 +55,16 @@ def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: Compare
 def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInput:
     """Return rows that a model has scored as an input of its run.
 
-    Its digest is of place, time of change, columns and number of rows, as the rows may not fit into memory.
+    The digest depends on source, time of change, columns and number of rows. Rows are not read: they may not fit into
+    memory.
     """
-    changed = Path(source).stat().st_mtime_ns if Path(source).exists() else 0
+    path = Path(source)
+    changed = path.stat().st_mtime_ns if path.exists() else 0
     of_any_type = AnyType()  # type: ignore[no-untyped-call]
     schema = Schema([ColSpec(of_any_type, name) for name in columns[:SCHEMA_COLUMNS]])
     key = digest(source, changed, list(columns), n_rows)
     sizes = {"num_rows": n_rows, "num_features": len(columns)}
-    return _input(Path(source).name, key, _source(source, Path()), _as_json(schema), sizes, "scoring")
+    return _input(path.name, key, _source(source, Path()), _as_json(schema), sizes, "scoring")
 
 
 def _input(
@@ -75,7 +75,7 @@ def _input(
     sizes: dict[str, int],
     context: str,
 ) -> DatasetInput:
-    """Return an input of a run from what MLflow keeps of it; the source is its type and its JSON."""
+    """Return an input of a run; the source is a type and JSON."""
     kind, place = source
     tracked = TrackedDataset(name, digest, kind, place, schema=schema, profile=json.dumps(sizes))
     return DatasetInput(tracked, [InputTag(CONTEXT, context)])
@@ -86,41 +86,50 @@ def _as_json(schema: Schema) -> str:
 
 
 def _source(source: str, folder: Path) -> tuple[str, str]:
-    """Return the type and the JSON of a source, which `mlflow.data.get_source` loads where there is one place."""
+    """Return type and JSON of a source, for `mlflow.data.get_source`. Several files are their common folder."""
     places = source.split(", ")
-    scheme = urlsplit(places[0]).scheme
-    if len(places) == 1 and scheme in ("http", "https"):
-        return "http", json.dumps({"url": source})
-    if len(places) == 1 and scheme == "s3":
-        return "s3", json.dumps({"uri": source})
+    if len(places) == 1:
+        scheme = urlsplit(source).scheme
+        if scheme in ("http", "https"):
+            return "http", json.dumps({"url": source})
+        if scheme == "s3":
+            return "s3", json.dumps({"uri": source})
     paths = [folder / place for place in places]
     if all(path.exists() for path in paths):
-        one = paths[0] if len(paths) == 1 else _common_folder(paths)
-        return "local", json.dumps({"uri": str(one.resolve())})
+        path = paths[0] if len(paths) == 1 else _common_folder(paths)
+        return "local", json.dumps({"uri": str(path.resolve())})
     return "code", CodeDatasetSource(tags={"mlflow.source.name": source}).to_json()
 
 
 def _common_folder(paths: Sequence[Path]) -> Path:
-    """Return the deepest folder that holds all paths."""
-    first = paths[0].resolve()
-    return next(folder for folder in first.parents if all(path.resolve().is_relative_to(folder) for path in paths))
+    """Return the deepest folder that contains all paths."""
+    resolved = [path.resolve() for path in paths]
+    parents = resolved[0].parents
+    return next(folder for folder in parents if all(path.is_relative_to(folder) for path in resolved))
 
 
 @cache
 def _schema_of(ref: DatasetRef, target: str) -> str | None:
-    """Return names and types of the columns as JSON, the target last; None where they are too many.
+    """Return names and types of the columns as JSON, the target last; None if there are too many columns.
 
-    It is kept, as a comparison logs a data set once per method, and each reading of it verifies files.
+    Cached, as a comparison logs a data set once per method, and `load_dataset` verifies files.
     """
     dataset = load_dataset(ref)
     if dataset.table is not None:
         kinds = {column.name: column.kind for column in dataset.table.columns}
+    elif len(dataset.features) <= SCHEMA_COLUMNS:
+        kinds = dict.fromkeys(dataset.features, "number")
     else:
-        if len(dataset.features) > SCHEMA_COLUMNS:
-            return None
-        kinds = {name: "number" for name in dataset.features}
+        return None
     if len(kinds) > SCHEMA_COLUMNS:
         return None
-    columns = [ColSpec(COLUMN_TYPES[kind], name) for name, kind in kinds.items()]
-    of_target = DataType.string if dataset.target.task == "classification" else DataType.double
-    return _as_json(Schema([*columns, ColSpec(of_target, target)]))
+    types = {
+        "number": DataType.double,
+        "category": DataType.string,
+        "date": DataType.datetime,
+    }
+    columns = [ColSpec(types[kind], name) for name, kind in kinds.items()]
+    target_type = DataType.double
+    if dataset.target.task == "classification":
+        target_type = DataType.string
+    return _as_json(Schema([*columns, ColSpec(target_type, target)]))

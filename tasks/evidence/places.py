@@ -1,4 +1,4 @@
-"""Where the evidence of a run is: links that last in a report, and the pages of MLflow and Prefect at this moment."""
+"""Links to the results of a run: lasting links of a report, and current pages of MLflow and Prefect."""
 
 from __future__ import annotations
 
@@ -13,24 +13,20 @@ from ..environment import running_server
 from .databases import mlflow_address, mlflow_is_served
 from .markdown import Markdown, link
 
-RUN_NAME = re.compile(r"[\w.-]+")
-"""Names of folders of results, each that of its run."""
-
 
 def links_of_report(written: Path, target: Path, pages: Mapping[str, str]) -> dict[str, str]:
-    """Return the links of a report that lies in a folder of results: to the files next to it, and to pages.
+    """Return the links of a report in a folder of results: to the files of the folder, and to pages.
 
-    Pages of `learnkernels ui` have an address while that runs, on the ports that it was given: a report names the
-    command that finds it.
+    Pages of `learnkernels ui` have no lasting address. The report then names the command that opens them.
 
     Parameters
     ----------
     written : Path
-        Folder that holds the files, until it becomes the target.
+        Folder with the files, before it is renamed to the target.
     target : Path
         Folder of results.
     pages : mapping of str to str
-        Addresses of pages, which last if MLflow is a server of its own.
+        Addresses of pages, which last if MLflow is a separate server.
     """
     names = sorted(path.name for path in written.iterdir() if path.is_file())
     links: dict[str, str] = {"files": Markdown(", ".join(link(name, name) for name in names))}
@@ -40,7 +36,7 @@ def links_of_report(written: Path, target: Path, pages: Mapping[str, str]) -> di
 
 
 def pages_of_run(place: str) -> dict[str, str]:
-    """Return the addresses of a run's pages on servers that are there now.
+    """Return the addresses of a run's pages on running servers.
 
     Parameters
     ----------
@@ -50,13 +46,17 @@ def pages_of_run(place: str) -> dict[str, str]:
     Raises
     ------
     InputError
-        MLflow's store has no such run, or nothing shows it now.
+        MLflow's store has no such run, or no server is running.
     """
-    from .tracking import find_run  # brings MLflow and Prefect along
+    from .tracking import find_run  # imported late: MLflow and Prefect take a second
 
     path = Path(place)
-    name = path.resolve().parent.name if path.is_file() else path.name
-    run = find_run(name) if RUN_NAME.fullmatch(name) else None
+    name = path.name
+    if path.is_file():
+        name = path.resolve().parent.name
+    run = None
+    if re.fullmatch(r"[\w.-]+", name):
+        run = find_run(name)
     if run is None:
         raise InputError(
             f"there is no run {short(name)} in {mlflow_address()}; give a folder below results/NAME/, as commands "

@@ -28,7 +28,7 @@ from prefect.states import Crashed
 from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, TrackingConfig, grid_values
+from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, ProtocolConfig, TrackingConfig, grid_values
 from learnkernels.kernels.files import ENDING
 
 from ..data.dataset import DatasetRef
@@ -63,10 +63,10 @@ from .prediction_figures import FOLDER, figures_folder
 from .report import verdicts
 
 NOTE = "mlflow.note.content"
-"""Tag of MLflow: the description of a run or an experiment."""
+"""MLflow's tag for the description of a run or an experiment."""
 
 PARENT = "mlflow.parentRunId"
-"""Tag of MLflow: the run below which its table folds a run."""
+"""MLflow's tag for the parent of a nested run."""
 
 MEANS = {
     "error_mean": "test_error",
@@ -81,6 +81,7 @@ MEANS = {
     "iterations": "iterations",
 }
 """Column of a summary -> metric of its run."""
+
 EACH_TRIAL = {
     "error": "fold/test_error",
     "alignment": "fold/alignment",
@@ -88,26 +89,24 @@ EACH_TRIAL = {
     "certificate": "fold/certificate",
     "iterations": "fold/iterations",
 }
-"""Column of the fold table -> metric of its run, with a step each trial."""
-PARAM_CHARACTERS = 6_000
-"""MLflow refuses a longer parameter."""
+"""Column of the fold table -> metric of its run; its steps are trials."""
+
 OWNER = "learnkernels.owner"
+"""Tag of a run: the process that owns it."""
+
 RESULTS = "learnkernels.results"
-"""Tag of a run: its folder below `results/`, as seen from the working directory."""
+"""Tag of a run: its folder below `results/`, relative to the working directory."""
+
 DEPLOYMENT = "learnkernels.deployment"
 """Tag of a run that a deployment has started: the deployment's name."""
+
 Level = Literal["comparison", "result", "model", "decision"]
-"""A comparison, a method on a data set of it, a trained model, a challenge of the champion."""
-TRIES = 5
-"""How often what two runs add at once is tried."""
-ABANDONED = "The process of this run ended unexpectedly; start the same command again and it resumes from there."
-PREFECT_UI = "http://127.0.0.1:4200"
-"""Where `learnkernels ui` shows the flow runs of the working directory, by default."""
+"""A comparison, a method on one of its data sets, a trained model, or a challenge of the champion."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The MLflow run of a whole flow: a comparison, a training, a decision; `name` is that of its results."""
+    """MLflow run of a flow: a comparison, a training or a decision; `name` is the name of its results."""
 
     experiment_id: str
     run_id: str
@@ -117,7 +116,7 @@ class TrackedRun:
 
     @property
     def url(self) -> str:
-        """Address of its page; for a local store, where `learnkernels ui` shows it."""
+        """Address of the run's page; for a local store, on the server of `learnkernels ui`."""
         return f"{mlflow_ui()}/{run_path(self.experiment_id, self.run_id)}"
 
     @property
@@ -127,27 +126,25 @@ class TrackedRun:
 
     @property
     def models_url(self) -> str:
-        """Address of the table of the experiment's models, side by side."""
+        """Address of the table of the experiment's models."""
         return f"{mlflow_ui()}/{runs_path(self.experiment_id, 'model', charts=False)}"
 
     @property
     def flow_run_url(self) -> str:
-        """Address of the flow run in Prefect, its artifacts first."""
-        server = PREFECT_UI_URL.value() or PREFECT_UI
-        pages = "" if "prefect.cloud" in server else "/v2"  # where Prefect's start page leads
-        return f"{server.rstrip('/')}{pages}/runs/flow-run/{self.flow_run_id}?tab=Artifacts"
+        """Address of the artifacts of the flow run in Prefect."""
+        server = PREFECT_UI_URL.value() or "http://127.0.0.1:4200"  # default of `learnkernels ui`
+        version = "" if "prefect.cloud" in server else "/v2"
+        return f"{server.rstrip('/')}{version}/runs/flow-run/{self.flow_run_id}?tab=Artifacts"
 
 
 @contextmanager
 def tracked_run(
     name: str, tracking: TrackingConfig, level: Level, run_name: str, run_id: str, datasets: Sequence[str] = ()
 ) -> Iterator[TrackedRun]:
-    """Hold the MLflow run of a flow open; it ends FINISHED, or FAILED with the reason after an error.
+    """Start the MLflow run of a flow; it ends as FINISHED, as FAILED after an error, or as KILLED.
 
-    `name` is the name of its experiment, if `tracking` has none. `datasets` are the names of the data sets of a
-    comparison, which have charts in its saved view.
-
-    Runs that a killed process of this machine left open in the experiment are closed first.
+    `name` is the name of the experiment, if `tracking` has none. `datasets` are the names of the data sets of a
+    comparison, for the charts of its saved view. Open runs of killed processes of this machine are closed first.
 
     Raises
     ------
@@ -159,7 +156,8 @@ def tracked_run(
         newest = run_id if level == "comparison" else None
         _describe_experiment(client, experiment_id, newest, datasets)
     _close_abandoned(client, experiment_id)
-    flow_run_id, tracked = str(runtime.flow_run.id), None
+    flow_run_id = str(runtime.flow_run.id)
+    tracked = None
     tags = _tags(tracking, level, run_id, flow_run_id)
     with last_word(lambda: _end(client, experiment_id, run_id, "KILLED")):
         try:
@@ -168,12 +166,16 @@ def tracked_run(
             with _system_metrics(tracked, tracking):
                 yield tracked
         except BaseException as error:
-            failed = isinstance(error, Exception) and not requested()  # libraries turn a signal into errors of theirs
-            reason = f"Failed: {error}" if failed else "Stopped by the user."
+            status = "KILLED"
+            reason = "Stopped by the user."
+            if isinstance(error, Exception) and not requested():  # libraries turn a signal into errors of their own
+                status = "FAILED"
+                reason = f"Failed: {error}"
             with mlflow_store():
                 if tracked is not None:
-                    client.set_tag(tracked.run_id, NOTE, f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}")
-                _end(client, experiment_id, run_id, "FAILED" if failed else "KILLED")
+                    note = f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}"
+                    client.set_tag(tracked.run_id, NOTE, note)
+                _end(client, experiment_id, run_id, status)
                 if isinstance(error, MlflowException | SQLAlchemyError):
                     raise
             if requested():
@@ -197,26 +199,27 @@ def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]
 
 
 def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> None:
-    """End what a flow has left open: its own run, even one that was being made, and those of its results."""
-    ours = f"attributes.status = 'RUNNING' and tags.`{RUN}` = '{run_id}' and tags.`{OWNER}` = '{Owner.this()}'"
-    for run in client.search_runs([experiment_id], ours):
+    """End the open runs of a flow in this process: its own run, also if it was just being created, and its results."""
+    conditions = ["attributes.status = 'RUNNING'", f"tags.`{RUN}` = '{run_id}'", f"tags.`{OWNER}` = '{Owner.this()}'"]
+    for run in client.search_runs([experiment_id], " and ".join(conditions)):
         client.set_terminated(run.info.run_id, status)
 
 
 def find_run(name: str) -> TrackedRun | None:
-    """Return the run of the flow whose results have a name, or None where the store has none."""
+    """Return the run of the flow with the named results, or None if the store has none."""
     with mlflow_store() as client:
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-        wanted = f"tags.`{RUN}` = '{name}' and tags.`{LEVEL}` != 'result'"
-        runs = client.search_runs(experiments, wanted, max_results=1)
+        conditions = f"tags.`{RUN}` = '{name}' and tags.`{LEVEL}` != 'result'"
+        runs = client.search_runs(experiments, conditions, max_results=1)
     if not runs:
         return None
-    info, tags = runs[0].info, runs[0].data.tags
+    info = runs[0].info
+    tags = runs[0].data.tags
     return TrackedRun(info.experiment_id, info.run_id, tags.get("prefect.flow_run_id", ""), name, tags[LEVEL])
 
 
 def _tags(tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:
-    """Return the tags of a run; those of the configuration take precedence."""
+    """Return the tags of a run; tags of the configuration take precedence."""
     tags = {
         LEVEL: level,
         OWNER: str(Owner.this()),
@@ -228,12 +231,14 @@ def _tags(tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str)
     }
     if runtime.deployment.name is not None:
         deployment = str(runtime.deployment.name)
-        tags |= {DEPLOYMENT: deployment, "mlflow.source.type": "JOB", "mlflow.source.name": deployment}
+        tags[DEPLOYMENT] = deployment
+        tags["mlflow.source.type"] = "JOB"
+        tags["mlflow.source.name"] = deployment
     return {**tags, **tracking.tags}
 
 
 def _user() -> str:
-    """Return the name of the user, or of the user's number where the machine has no name for it."""
+    """Return the name of the user, which containers may lack."""
     try:
         return getpass.getuser()
     except (ImportError, KeyError, OSError):
@@ -241,163 +246,229 @@ def _user() -> str:
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
-    """Return the experiment of a name, made if missing."""
-    found = client.get_experiment_by_name(name)
-    if found is not None and found.lifecycle_stage == "deleted":
-        raise InputError(f"MLflow experiment {name!r} is deleted; restore it, or choose another tracking.experiment.")
-    local = not mlflow.get_tracking_uri().startswith("http")
-    artifacts = (Path.cwd() / "mlartifacts" / file_name(name)).as_uri() if local else None
-    if found is not None:
-        return str(found.experiment_id)
+    """Return the identifier of the experiment of a name; create the experiment if it is missing."""
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        if experiment.lifecycle_stage == "deleted":
+            raise InputError(
+                f"MLflow experiment {name!r} is deleted; restore it, or choose another tracking.experiment."
+            )
+        return str(experiment.experiment_id)
+    artifacts = None
+    if not mlflow.get_tracking_uri().startswith("http"):
+        artifacts = (Path.cwd() / "mlartifacts" / file_name(name)).as_uri()
     try:
         return str(client.create_experiment(name, artifact_location=artifacts))
     except MlflowException as error:
-        made = client.get_experiment_by_name(name)  # by another process, just now
-        if error.error_code != "RESOURCE_ALREADY_EXISTS" or made is None:
+        experiment = client.get_experiment_by_name(name)
+        if error.error_code != "RESOURCE_ALREADY_EXISTS" or experiment is None:
             raise
-        return str(made.experiment_id)
+        return str(experiment.experiment_id)  # another process has just created it
 
 
 def _describe_experiment(
     client: MlflowClient, experiment_id: str, comparison: str | None, datasets: Sequence[str]
 ) -> None:
-    """Give an experiment its note, which leads to its newest comparison, and the saved views that the note links to."""
+    """Set the saved views of an experiment, and its note, which links to them and to the newest comparison."""
     views = [models_view()]
-    newest = comparison
     if comparison is None:
         newest = client.get_experiment(experiment_id).tags.get(RUN)
     else:
+        newest = comparison
         views.append(comparison_view(comparison, datasets))
     tags = {view.tag: view.value for view in views}
     tags[NOTE] = experiment_note(experiment_id, newest)
     if newest is not None:
         tags[RUN] = newest
     for key, value in tags.items():
-        _add(partial(client.set_experiment_tag, experiment_id, key, value))
+        _retry(partial(client.set_experiment_tag, experiment_id, key, value))
 
 
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
-    """Close the open runs, here and in Prefect, whose process no longer lives; only this machine's can be told."""
+    """Close open runs, here and in Prefect, whose process on this machine no longer exists."""
+    reason = "The process of this run ended unexpectedly; start the same command again and it resumes from there."
     for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'"):
         owner = Owner.read(run.data.tags.get(OWNER, ""))
-        if owner is not None and owner.gone:
-            client.set_tag(run.info.run_id, NOTE, ABANDONED)
-            client.set_terminated(run.info.run_id, "KILLED")
-            with get_client(sync_client=True) as prefect, suppress(ObjectNotFound, ValueError):  # of another Prefect
-                flow_run = prefect.read_flow_run(UUID(run.data.tags.get("prefect.flow_run_id", "")))
-                if flow_run.state is not None and not flow_run.state.is_final():
-                    prefect.set_flow_run_state(flow_run.id, Crashed(message=ABANDONED), force=True)
+        if owner is None or not owner.gone:
+            continue
+        client.set_tag(run.info.run_id, NOTE, reason)
+        client.set_terminated(run.info.run_id, "KILLED")
+        # The flow run may be on another Prefect server.
+        with get_client(sync_client=True) as prefect, suppress(ObjectNotFound, ValueError):
+            flow_run = prefect.read_flow_run(UUID(run.data.tags.get("prefect.flow_run_id", "")))
+            if flow_run.state is not None and not flow_run.state.is_final():
+                prefect.set_flow_run_state(flow_run.id, Crashed(message=reason), force=True)
 
 
 @step("track {folds.learner} on {ref.name}")
 def track_result(comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef) -> str:
-    """Log one (data set, learner) as one flat MLflow run and return its id."""
+    """Log the result of a method on a data set as a nested MLflow run, and return the run's identifier."""
     client = MlflowClient()
     table = tables.read_folds([folds])
     summary = tables.summarize(table)
-    row, (shown,) = summary.iloc[0], tables.display_table(summary)
-    aligned = "".join(f", {name} {shown[name]}" for name in ("alignment", "weights from") if name in shown)
-    what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
-    settings = ["results", config.name, comparison.name, "config.yaml"]
-    train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
-    train += ["--register", config.name]
+    row = summary.iloc[0]
+    titles = {learner.title: learner.name for learner in config.learners}
+    titles |= {BASELINE_TITLES[kind]: kind for kind in kinds_of(config)}
+    tags = {
+        PARENT: comparison.run_id,
+        "dataset_digest": ref.digest,
+        "mlflow.runColor": learner_colors(titles)[folds.learner],
+        NOTE: _result_note(comparison, config, ref, folds, summary),
+    }
+    if row.predictor_reason:
+        tags["predictor_reason"] = row.predictor_reason
+    run = client.create_run(
+        comparison.experiment_id,
+        run_name=f"{ref.name} {folds.learner}",
+        tags=tags | _tags(config.tracking, "result", comparison.name, comparison.flow_run_id),
+    )
+    run_id = str(run.info.run_id)
+    _log_inputs(client, run_id, dataset_inputs([ref], "validation", config))
+    n_trials = len(planned_trials(config.protocol, ref.ordered))
+    client.log_batch(
+        run_id,
+        metrics=_metrics(row, table, n_trials),
+        params=[Param(key, str(value)) for key, value in _params(config, ref, row, folds).items()],
+    )
+    client.set_terminated(run_id)
+    return run_id
+
+
+def _result_note(
+    comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef, summary: pd.DataFrame
+) -> str:
+    """Return the note of a result: errors, links, and the command that trains a model with a learner."""
+    cells = tables.display_table(summary)[0]
+    metric = summary["metric"].iloc[0]
+    sentence = f"{folds.learner} with {folds.predictor} on {ref.name}: {metric} {cells['test error']}"
+    for name in ("alignment", "weights from"):
+        if name in cells:
+            sentence += f", {name} {cells[name]}"
     links = {
         f"comparison {comparison.name}": run_path(comparison.experiment_id, comparison.run_id),
         "chart": runs_path(comparison.experiment_id, run=comparison.name),
         "Prefect": comparison.flow_run_url,
     }
-    own = {learner.title: learner.name for learner in config.learners}
-    colors = learner_colors(own | {BASELINE_TITLES[kind]: kind for kind in kinds_of(config)})
-    own_tags = {
-        PARENT: comparison.run_id,
-        "dataset_digest": ref.digest,
-        "mlflow.runColor": colors[folds.learner],
-        NOTE: result_note(what, links, shlex.join(train) if folds.learner in own else ""),
-    } | ({"predictor_reason": row.predictor_reason} if row.predictor_reason else {})
-    run = client.create_run(
-        comparison.experiment_id,
-        run_name=f"{ref.name} {folds.learner}",
-        tags=own_tags | _tags(config.tracking, "result", comparison.name, comparison.flow_run_id),
-    )
-    _log_inputs(client, run.info.run_id, dataset_inputs([ref], "validation", config))
-    client.log_batch(
-        run.info.run_id,
-        metrics=_metrics(row, table, len(planned_trials(config.protocol, ref.ordered))),
-        params=[Param(key, str(value)) for key, value in _params(config, ref, row, folds).items()],
-    )
-    client.set_terminated(run.info.run_id)
-    return str(run.info.run_id)
+    command = ""
+    if folds.learner in {learner.title for learner in config.learners}:
+        settings = f"results/{config.name}/{comparison.name}/config.yaml"
+        options = ["--dataset", ref.name, "--learner", folds.learner, "--register", config.name]
+        command = shlex.join(["learnkernels", "train", settings, *options])
+    return result_note(f"{sentence}.", links, command)
 
 
 def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
-    """Return the parameters of a result: of the data set, the protocol, the learner or baseline, and its predictor."""
-    protocol, baseline = config.protocol, config.baseline
-    params: dict[str, object] = {
-        "dataset": ref.name, "task": ref.task,
-        **{name: row[name] for name in ("learner", "algorithm", "predictor", "metric", "n_kernels")},
-        "n_rows": ref.n_rows, "n_features": ref.n_features,
-        "normalize": config.normalize, "centering": config.centering,
-        **({"folds": protocol.folds} if protocol.split is None else {}),
-        **{f"split.{key}": rows for key, rows in protocol.split or () if rows is not None},
-        **{f"choose.{key}": value for key, value in protocol.choose or ()},
-        **({"refit": True} if protocol.refit else {}),
-        **next(of.sample_columns for of in config.datasets if of.label == ref.name),
-        "repeats": protocol.repeats, "seed": protocol.seed,
-    }  # fmt: skip
+    """Return the parameters of a result: data set, protocol, learner or baseline, and predictor."""
+    params: dict[str, object] = {"dataset": ref.name, "task": ref.task}
+    for name in ("learner", "algorithm", "predictor", "metric", "n_kernels"):
+        params[name] = row[name]
+    params |= {
+        "n_rows": ref.n_rows,
+        "n_features": ref.n_features,
+        "normalize": config.normalize,
+        "centering": config.centering,
+    }
+    params |= _protocol_params(config.protocol)
+    dataset = next(dataset for dataset in config.datasets if dataset.label == ref.name)
+    params |= dataset.sample_columns
+    params |= {"repeats": config.protocol.repeats, "seed": config.protocol.seed}
     if not np.isnan(row.n_sampled):
-        params |= {"sampled_rows": round(row.n_sampled), "sampled_of": round(row.n_train)}
+        params["sampled_rows"] = round(row.n_sampled)
+        params["sampled_of"] = round(row.n_train)
         params["sample"] = config.statistics.sample
-    settings: dict[str, object] = {}
     learner = next((learner for learner in config.learners if learner.title == folds.learner), None)
-    if learner is not None:
-        options = predictor_options(config, row.predictor)
-        params |= {f"predictor.{key}": value for key, value in options.items()}
-        params |= {"tune_by": learner.tune_by} if learner.tune else {}
-        settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
-    elif row.algorithm == BOOSTING:
-        settings = {"max_leaf_nodes": f"one of {LEAVES}", "learning_rate": f"one of {RATES}"}
-    elif row.predictor == "ridge":
-        settings = {"alpha": f"one of {ALPHAS}"}
-    elif row.algorithm == GRID_SEARCH and baseline is not None:
-        settings = {"gamma": f"one of {grid_values(baseline.gammas)}{'' if baseline.absolute else ' x scale'}"}
-    return params | {f"param.{name}": value for name, value in settings.items()}
+    if learner is None:
+        settings = _baseline_settings(config, row)
+    else:
+        for name, value in predictor_options(config, row.predictor).items():
+            params[f"predictor.{name}"] = value
+        if learner.tune:
+            params["tune_by"] = learner.tune_by
+        settings = dict(learner.params)
+        for name, values in learner.tune.items():
+            settings[name] = f"one of {values}"
+    for name, value in settings.items():
+        params[f"param.{name}"] = value
+    return params
+
+
+def _protocol_params(protocol: ProtocolConfig) -> dict[str, object]:
+    params: dict[str, object] = {}
+    if protocol.split is None:
+        params["folds"] = protocol.folds
+    for name, n_rows in protocol.split or ():
+        if n_rows is not None:
+            params[f"split.{name}"] = n_rows
+    for name, value in protocol.choose or ():
+        params[f"choose.{name}"] = value
+    if protocol.refit:
+        params["refit"] = True
+    return params
+
+
+def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, object]:
+    """Return the grids that a baseline searches."""
+    if row.algorithm == BOOSTING:
+        return {"max_leaf_nodes": f"one of {LEAVES}", "learning_rate": f"one of {RATES}"}
+    if row.predictor == "ridge":
+        return {"alpha": f"one of {ALPHAS}"}
+    if row.algorithm == GRID_SEARCH and config.baseline is not None:
+        unit = "" if config.baseline.absolute else " x scale"
+        return {"gamma": f"one of {grid_values(config.baseline.gammas)}{unit}"}
+    return {}
 
 
 def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
-    """Return the metrics of a result: its means, with a step each trial, and with a step each iteration."""
-    once = {
+    """Return the metrics of a result: means without steps, and values whose steps are trials or iterations."""
+    means = {
         "test_error": row.error_mean,
         "alignment": row.alignment_mean,
         "seconds": row.seconds_weights + row.seconds_fit,
         "C": float(table["regularization"].median()),
-    }  # first, as the page of a run shows metrics in this order
-    once |= {name: getattr(row, column) for column, name in MEANS.items()}
-    once[metric_of_dataset(row.dataset)] = row.error_mean
-    once |= weight_metrics(table["kernels"].iloc[0], row.weights)
+    }  # the page of a run shows metrics in this order
+    means |= {name: getattr(row, column) for column, name in MEANS.items()}
+    means[metric_of_dataset(row.dataset)] = row.error_mean
+    means |= weight_metrics(table["kernels"].iloc[0], row.weights)
     for _, shares in tables.mean_relevance(table):
-        once |= {f"relevance/{metric_name(share.feature)}": share.mean for share in shares.itertuples()}
-    found = [(name, value, 0) for name, value in rounded(once)]
+        means |= {f"relevance/{metric_name(share.feature)}": share.mean for share in shares.itertuples()}
+    points = [(name, value, 0) for name, value in rounded(means)]
     trials = table["repeat"] * n_trials + table["fold"]
     for column, name in EACH_TRIAL.items():
-        found += [(name, value, at) for at, value in zip(trials, table[column].astype(float), strict=True)]
-    first = table.iloc[0]
-    if first["parameters"] is not None and len(first["parameters"][0]) == 1:
-        shares = np.asarray(first["weights"]) / np.sum(first["weights"])
-        for i, k in enumerate(np.argsort(-shares)):
-            found += [("search/sigma", first["parameters"][k][0], i), ("search/share", shares[k], i)]
-    longest: Sequence[float] = max((of for of in table["objectives"] if of is not None), key=len, default=[])
-    found += [("search/alignment", value, i) for i, value in enumerate(tables.mean_history(table))]
-    found += [("objective", value, i) for i, value in enumerate(longest)]
-    now = int(time.time() * 1000)
-    return [Metric(name, float(value), now, int(at)) for name, value, at in found if np.isfinite(value)]
+        values = table[column].astype(float)
+        points += [(name, value, trial) for trial, value in zip(trials, values, strict=True)]
+    points += _search_points(table.iloc[0])
+    points += [("search/alignment", value, i) for i, value in enumerate(tables.mean_history(table))]
+    objectives: list[Sequence[float]] = [values for values in table["objectives"] if values is not None]
+    longest = max(objectives, key=len, default=[])
+    points += [("objective", value, i) for i, value in enumerate(longest)]
+    now = _milliseconds()
+    return [Metric(name, float(value), now, int(step)) for name, value, step in points if np.isfinite(value)]
 
 
-def _add(add: Callable[[], None]) -> None:
-    """Add what MLflow looks for first and then adds: data sets, or tags of an experiment.
+def _search_points(trial: pd.Series) -> list[tuple[str, float, int]]:
+    """Return sigma and share of the base kernels that a trial has selected, the largest share first."""
+    parameters = trial["parameters"]
+    if parameters is None or len(parameters[0]) != 1:
+        return []
+    shares = np.asarray(trial["weights"]) / np.sum(trial["weights"])
+    points = []
+    for position, k in enumerate(np.argsort(-shares)):
+        points.append(("search/sigma", parameters[k][0], position))
+        points.append(("search/share", shares[k], position))
+    return points
 
-    What another run adds in between is an error of its database: the next time it is found.
+
+def _milliseconds() -> int:
+    """Return the time as MLflow stores it."""
+    return int(time.time() * 1000)
+
+
+def _retry(add: Callable[[], None]) -> None:
+    """Add data sets, or tags of an experiment; try five times if other runs add the same at the same time.
+
+    MLflow searches for them before it adds them. The next try finds those that another run has added.
     """
-    for _ in range(TRIES - 1):
+    for _ in range(4):
         try:
             return add()
         except MlflowException as error:
@@ -407,11 +478,11 @@ def _add(add: Callable[[], None]) -> None:
 
 
 def _log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[DatasetInput]) -> None:
-    _add(lambda: client.log_inputs(run_id, inputs))
+    _retry(lambda: client.log_inputs(run_id, inputs))
 
 
 def rounded(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Give metrics with as many digits as a column of MLflow's table shows."""
+    """Give metrics with seven digits, as MLflow's table shows them."""
     return ((name, float(f"{value:.7g}")) for name, value in metrics.items())
 
 
@@ -425,17 +496,20 @@ def log_run(
     note: str | None = None,
     artifacts: Path | None = None,
 ) -> None:
-    """Put numbers, parameters, tags, data sets, a note in Markdown and the files of a folder on an open run."""
-    client, now = MlflowClient(), int(time.time() * 1000)
-    links = {"models": runs_path(run.experiment_id, "model", charts=False), "Prefect": run.flow_run_url}
-    noted = {} if note is None else {NOTE: cut(f"{inline_links(links)}\n\n{note}")}
+    """Log metrics, parameters, tags, data sets, a note in Markdown and the files of a folder to an open run."""
+    client = MlflowClient()
+    now = _milliseconds()
+    all_tags = dict(tags or {})
+    if note is not None:
+        links = {"models": runs_path(run.experiment_id, "model", charts=False), "Prefect": run.flow_run_url}
+        all_tags[NOTE] = cut(f"{inline_links(links)}\n\n{note}")
     if artifacts is not None:
-        noted[RESULTS] = str(artifacts)
+        all_tags[RESULTS] = str(artifacts)
     client.log_batch(
         run.run_id,
         metrics=[Metric(key, value, now, 0) for key, value in rounded(metrics or {})],
         params=[Param(key, str(value)) for key, value in (params or {}).items()],
-        tags=[RunTag(key, value) for key, value in {**(tags or {}), **noted}.items()],
+        tags=[RunTag(key, value) for key, value in all_tags.items()],
     )
     if inputs:
         _log_inputs(client, run.run_id, inputs)
@@ -447,65 +521,73 @@ def log_run(
 
 @step("track comparison {comparison.name}")
 def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str, refs: Sequence[DatasetRef]) -> None:
-    """Put the results folder (figures, tables, report, configuration) on the run of the comparison."""
-    client = MlflowClient()
-    summary = pd.read_parquet(Path(results) / "summary.parquet")
-    _complete_results(client, comparison, summary, Path(results))
-    files = [path.name for path in Path(results).iterdir()]
+    """Log the results folder (figures, tables, report, configuration) to the run of the comparison."""
+    folder = Path(results)
+    summary = pd.read_parquet(folder / "summary.parquet")
+    _complete_results(MlflowClient(), comparison, summary, folder)
     note = comparison_note(
         comparison.experiment_id,
         comparison.run_id,
         comparison.name,
         verdicts(summary),
-        files,
+        [path.name for path in folder.iterdir()],
         comparison.flow_run_url,
     )
-    params = {"datasets": ", ".join(ref.name for ref in refs), "learners": ", ".join(summary["learner"].unique())}
-    params = {key: names[:PARAM_CHARACTERS] for key, names in params.items()}
-    inputs = dataset_inputs(refs, "validation", config)
-    log_run(comparison, params=params, tags={NOTE: note}, inputs=inputs, artifacts=Path(results))
+    longest_param = 6_000  # limit of MLflow
+    datasets = ", ".join(ref.name for ref in refs)
+    learners = ", ".join(summary["learner"].unique())
+    log_run(
+        comparison,
+        params={"datasets": datasets[:longest_param], "learners": learners[:longest_param]},
+        tags={NOTE: note},
+        inputs=dataset_inputs(refs, "validation", config),
+        artifacts=folder,
+    )
     get_run_logger().info("comparison %s: %s", comparison.name, comparison.url)
 
 
 def _complete_results(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path) -> None:
-    """Log to each result how far it is from the best of its data set, and to the best their figures of predictions."""
-    now = int(time.time() * 1000)
-    tested = summary.assign(p=tables.p_against_best(summary))
-    rows = {(row.dataset, row.learner): row for row in tested.itertuples()}
+    """Log to each result its distance from the best of its data set, and to the best ones figures of predictions."""
+    now = _milliseconds()
+    with_p = summary.assign(p=tables.p_against_best(summary))
+    rows = {(row.dataset, row.learner): row for row in with_p.itertuples()}
     children = f"tags.`{PARENT}` = '{comparison.run_id}'"
     for run in mlflow.search_runs([comparison.experiment_id], children, output_format="list"):
         row = rows[run.data.params["dataset"], run.data.params["learner"]]
-        ranks = {
+        distances = {
             "percent_above_best": row.percent_above_best,
             "alignment_over_best": row.alignment_over_best,
             "p": row.p,
         }
-        known = [Metric(key, value, now, 0) for key, value in rounded(ranks) if np.isfinite(value)]
-        client.log_batch(run.info.run_id, metrics=known)
+        metrics = [Metric(key, value, now, 0) for key, value in rounded(distances) if np.isfinite(value)]
+        client.log_batch(run.info.run_id, metrics=metrics)
         predictions = figures_folder(results, row.dataset, row.learner)
         if predictions.is_dir():
             client.log_artifacts(run.info.run_id, str(predictions), FOLDER)
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
-    """Return the runs that deployments have made and ended more than so many days ago, each with its results folder.
+    """Return the results folders of runs that deployments made and that ended more than some days ago, by run.
 
-    Not those that a version of a registered model refers to, as its training run or the run that decided on it.
+    Runs that a version of a registered model refers to are excluded: its training, and the decision on it.
     """
-    ended = f"attributes.end_time < {int((time.time() - days * 86_400) * 1000)}"
+    oldest = _milliseconds() - int(days * 86_400_000)
     with mlflow_store():
-        versions = mlflow.search_model_versions()
-        wanted = {of.run_id for of in versions} | {of.tags.get("decision_run") for of in versions}
-        experiments = [one.experiment_id for one in mlflow.search_experiments()]
-        by_clock = f"tags.`{DEPLOYMENT}` LIKE '%' and {ended}"
-        runs = mlflow.search_runs(experiments, by_clock, output_format="list") if experiments else []
-    return {run.info.run_id: run.data.tags.get(RESULTS, "") for run in runs if run.info.run_id not in wanted}
+        referred = set()
+        for version in mlflow.search_model_versions():
+            referred |= {version.run_id, version.tags.get("decision_run")}
+        experiments = [experiment.experiment_id for experiment in mlflow.search_experiments()]
+        if not experiments:
+            return {}
+        conditions = f"tags.`{DEPLOYMENT}` LIKE '%' and attributes.end_time < {oldest}"
+        runs = mlflow.search_runs(experiments, conditions, output_format="list")
+    return {run.info.run_id: run.data.tags.get(RESULTS, "") for run in runs if run.info.run_id not in referred}
 
 
 def forget_runs(run_ids: Sequence[str]) -> None:
     """Delete runs, and the saved views of comparisons. MLflow keeps deleted runs until ``mlflow gc``.
 
-    That command is not called here: with the identifiers of runs, it erases all deleted experiments and models, too.
+    That command is not run here: even with identifiers of runs, it also erases all deleted experiments and models.
     """
     with mlflow_store() as client:
         for run_id in run_ids:
