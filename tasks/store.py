@@ -1,9 +1,10 @@
-"""Results that can be computed again, named by the digest of all inputs: kept whole, and checked when they are read.
+"""Store of results that can be recomputed. An entry is named by a digest of all values that it depends on.
 
-An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each file and the versions
-of the libraries that they were computed with. It is written aside, synced and renamed, and never replaced: of two
-writers the second discards its own. An entry that is not what was written is set aside, and made again. An `Owner`
-names the process that writes, so that others can tell whether it is gone.
+An entry is a folder, ``store/KIND/KEY``. Its ``entry.json`` has the SHA-256 of each file, and the versions of the
+libraries that computed them. An entry is written to a temporary folder, synced, renamed, and never replaced: if two
+processes write it, the second discards its files. A process verifies the digests once, and after a change; a damaged
+entry is set aside and recomputed. Temporary folders are named by an `Owner`, the process that writes, so that others
+see whether it has ended.
 """
 
 from __future__ import annotations
@@ -34,8 +35,6 @@ from learnkernels.kernels import NUMERICS_VERSION
 
 from .environment import state_dir
 
-_WRITTEN = re.compile(r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])")
-
 
 @dataclass(frozen=True)
 class Owner:
@@ -44,12 +43,13 @@ class Owner:
     Attributes
     ----------
     host : str
-        Name of its machine with a few digits of what tells machines of one name apart and, on Linux, the number of its
-        namespace of processes: containers may share a name and a folder, and do not see each other's processes.
+        Host name, six digits of a digest of the machine's identifier and, on Linux, the number of the process
+        namespace: containers may share a name and a folder, and do not see each other's processes.
     pid : int
+        Number of the process.
     started : int
-        Hundredths of a second after the machine's start, which no setting of the clock changes: a number of a process
-        is given again, after a restart even soon.
+        Start of the process, in hundredths of a second after the start of the machine. It identifies the process, as
+        numbers of processes are reused, and does not change with the clock.
     """
 
     host: str
@@ -58,56 +58,59 @@ class Owner:
 
     @classmethod
     def this(cls) -> Owner:
-        """Return the owner that this process is."""
+        """Return this process."""
         return cls.of(os.getpid())
 
     @classmethod
     def of(cls, pid: int) -> Owner:
-        """Return the owner that a process of this host is.
+        """Return a process of this host by its number.
 
         Raises
         ------
         psutil.NoSuchProcess
-            There is none.
+            There is no such process.
         """
         return cls(_host(), pid, _started(psutil.Process(pid)))
 
     @classmethod
     def read(cls, text: str) -> Owner | None:
-        """Return the owner that a name such as ``run~OWNER~x7`` names, or None where it names none."""
-        found = _WRITTEN.search(text)
-        return None if found is None else cls(found["host"], int(found["pid"]), int(found["started"]))
+        """Return the owner in a name such as ``run~OWNER~x7``, or None if the name has no owner."""
+        match = re.search(r"(?:^|~)(?P<host>[\w.-]+)~(?P<pid>\d+)~(?P<started>\d+)(?=$|[~.])", text)
+        if match is None:
+            return None
+        return cls(match["host"], int(match["pid"]), int(match["started"]))
 
     def __str__(self) -> str:
-        """Return ``host~pid~started``, which a file may be named by."""
+        """Return ``host~pid~started``, which is valid in names of files."""
         return f"{self.host}~{self.pid}~{self.started}"
 
     @property
     def here(self) -> bool:
-        """Whether its processes can be seen from here."""
+        """Whether this process can see processes of the owner's host."""
         return self.host == _host()
 
     @property
     def gone(self) -> bool:
-        """Whether it is known to have ended; of another host that is never known."""
+        """Whether the process has certainly ended; False for another host."""
         if not self.here:
             return False
         try:
             process = psutil.Process(self.pid)
-            return process.status() == psutil.STATUS_ZOMBIE or abs(_started(process) - self.started) > 1
+            is_reused = abs(_started(process) - self.started) > 1
+            return is_reused or process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
-            return not psutil.pid_exists(self.pid)  # it does where the system hides the processes of others
+            return not psutil.pid_exists(self.pid)  # the system may hide processes of other users
 
 
 def _started(process: psutil.Process) -> int:
-    since: float = process.create_time() - psutil.boot_time()
-    return round(100 * since)
+    seconds: float = process.create_time() - psutil.boot_time()
+    return round(100 * seconds)
 
 
 @cache
 def _host() -> str:
     parts = [re.sub(r"[^\w.-]", "-", socket.gethostname()) or "host"]
-    with suppress(OSError):  # another system than Linux has neither
+    with suppress(OSError):  # only Linux has these files
         parts.append(hashlib.sha256(Path("/etc/machine-id").read_bytes()).hexdigest()[:6])
     with suppress(OSError):
         parts.append(str(os.stat("/proc/self/ns/pid").st_ino))
@@ -115,25 +118,23 @@ def _host() -> str:
 
 
 LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn", "numba")
-"""Whose versions computed numbers depend on."""
+"""Libraries whose versions affect computed numbers."""
 
 TEMPORARY = ".learnkernels~"
-"""What the name of everything unfinished begins with; that of its writer follows."""
+"""Prefix of the names of temporary folders; the owner follows."""
 
 DAMAGED = "damaged~"
-"""What the name of an entry that was set aside begins with."""
+"""Prefix of the names of damaged entries that were set aside."""
 
 CONTENTS = "entry.json"
-"""What says the contents of an entry, and lies in it."""
-
-THERE_ALREADY = (errno.ENOTEMPTY, errno.EEXIST)
-"""What a folder is answered that is to get the name of another."""
+"""File of an entry that lists its contents."""
 
 Tell = Callable[[str], object]
+"""Function that shows a sentence to the user."""
 
 
 def digest(*parts: Any) -> str:
-    """Return a short name, stable over processes, for JSON values: 20 hexadecimal digits of their SHA-256."""
+    """Return 20 hexadecimal digits of the SHA-256 of JSON values."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -154,14 +155,14 @@ def result_key(step: str, settings: Mapping[str, Any], inputs: Iterable[str]) ->
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of the libraries that computed numbers depend on."""
+    """Return the installed versions of `LIBRARIES`."""
     return {name: version(name) for name in LIBRARIES}
 
 
@@ -169,114 +170,119 @@ def versions() -> dict[str, str]:
 
 
 def store_path(kind: str, key: str = "") -> Path:
-    """Return the folder of an entry, or of all of a kind, whether or not it exists yet."""
+    """Return the folder of an entry, or of all entries of a kind; it need not exist."""
     return state_dir() / "store" / kind / key
 
 
 def kept(path: Path, tell: Tell) -> bool:
-    """Return whether an entry is there and whole; one that is damaged is set aside, and `tell` is given a sentence.
+    """Return whether an entry exists and is undamaged; set a damaged one aside, and call `tell` with a sentence.
 
     Raises
     ------
     InputError
-        It is damaged and cannot be set aside.
+        The entry is damaged and cannot be set aside.
     """
     if not os.path.lexists(path):
         return False
-    harm = harm_of(path)
-    if harm is not None and not _set_aside(path, harm, tell):
+    damage = harm_of(path)
+    if damage is not None and not _set_aside(path, damage, tell):
         return False
     with suppress(OSError):
-        os.utime(path)  # when it was last used
+        os.utime(path)  # the time of the last use
     return True
 
 
 def computed_at(path: Path) -> str:
-    """Return when an entry that is there was computed, such as ``2026-05-01 17:30``, in the time of this machine."""
-    return datetime.fromtimestamp((path / CONTENTS).stat().st_mtime).isoformat(" ", "minutes")
+    """Return when an existing entry was computed, such as ``2026-05-01 17:30``, in local time."""
+    seconds = (path / CONTENTS).stat().st_mtime
+    return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
 
 
 def checked(path: Path) -> Path:
-    """Return the folder of an entry that is to be there and whole.
+    """Return the folder of an entry that this run has written or found before.
 
     Raises
     ------
     InputError
-        It is damaged or gone, since the run made or found it.
+        The entry is now damaged or missing.
     """
-    harm = harm_of(path)
-    if harm is not None:
-        raise _changed(path, harm)
+    damage = harm_of(path)
+    if damage is not None:
+        raise _changed(path, damage)
     return path
 
 
 @contextmanager
 def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
-    """Give a temporary folder; when the block ends well, what was written there becomes the entry `path`.
+    """Give a temporary folder, which becomes the entry `path` if the block ends without an error.
 
-    Where the entry exists by then it stays, and what was written is discarded.
+    If the entry exists by then, it stays, and the temporary folder is deleted.
 
     Parameters
     ----------
     path : Path
-        As of `store_path`.
+        Folder of the entry, see `store_path`.
     made_from : sequence of Path
-        Entries whose numbers went into this one; the versions that they were computed with are kept with it.
+        Entries that this one was computed from. It also records their versions.
     """
     with atomic_path(path, replaces=False) as folder:
         folder.mkdir()
         yield folder
-        about = {
+        contents = {
             "key": path.name,
             "files": {file.name: file_digest(file) for file in sorted(folder.iterdir())},
             "versions": [versions(), *earlier_versions(made_from)],
         }
-        (folder / CONTENTS).write_bytes(_sealed(about))
+        (folder / CONTENTS).write_bytes(_with_digest(contents))
 
 
 def versions_of(path: Path) -> list[dict[str, str]]:
-    """Return the versions of the libraries that an entry was computed with: its own, and those of what it is made from.
+    """Return the versions of the libraries that computed an entry, and the entries that it was computed from.
 
     Raises
     ------
     InputError
-        The file that records it is damaged or missing.
+        ``entry.json`` is damaged or missing.
     """
     try:
-        found: list[dict[str, str]] = _contents(path)["versions"]
+        recorded: list[dict[str, str]] = _contents(path)["versions"]
     except (ValueError, OSError):
         raise _changed(path, f"{CONTENTS} is damaged or gone") from None
-    return found
+    return recorded
 
 
 def earlier_versions(paths: Iterable[Path]) -> list[dict[str, str]]:
-    """Return other versions than today's that entries were computed with."""
-    found = [of for path in paths for of in versions_of(path) if of != versions()]
-    return [of for i, of in enumerate(found) if of not in found[:i]]
+    """Return the versions of libraries that entries were computed with, without those installed now."""
+    earlier: list[dict[str, str]] = []
+    for path in paths:
+        for recorded in versions_of(path):
+            if recorded != versions() and recorded not in earlier:
+                earlier.append(recorded)
+    return earlier
 
 
-def _sealed(about: dict[str, Any]) -> bytes:
-    """Return a JSON text that says its own digest."""
-    seal = hashlib.sha256(json.dumps(about).encode()).hexdigest()
-    return json.dumps({**about, "sha256": seal}, indent=1).encode()
+def _with_digest(contents: dict[str, Any]) -> bytes:
+    """Return contents as JSON together with their digest."""
+    sha256 = hashlib.sha256(json.dumps(contents).encode()).hexdigest()
+    return json.dumps({**contents, "sha256": sha256}, indent=1).encode()
 
 
 def _contents(path: Path) -> dict[str, Any]:
-    """Return what an entry says of itself; a ValueError where it is not what was written."""
-    content = (path / CONTENTS).read_bytes()
+    """Return the contents that an entry lists; raise ValueError if the list is damaged."""
+    text = (path / CONTENTS).read_bytes()
     try:
-        about: dict[str, Any] = json.loads(content)
-        about.pop("sha256")
-        whole = content == _sealed(about) and about["key"] == path.name
+        contents: dict[str, Any] = json.loads(text)
+        contents.pop("sha256")
+        is_valid = text == _with_digest(contents) and contents["key"] == path.name
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        whole = False
-    if not whole:
+        is_valid = False
+    if not is_valid:
         raise ValueError(f"{CONTENTS} is damaged")
-    return about
+    return contents
 
 
-def _changed(path: Path, harm: str) -> InputError:
-    return InputError(f"{path}: {harm}, since this run began; start again, and it is made again.")
+def _changed(path: Path, damage: str) -> InputError:
+    return InputError(f"{path}: {damage}, since this run began; start again, and it is made again.")
 
 
 _WHOLE: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
@@ -314,14 +320,17 @@ def _harm_of_files(path: Path) -> str | None:
     """Return how the files of an entry differ from what was written, or None if all are whole."""
     try:
         try:
-            about = _contents(path)
+            expected = _contents(path)["files"]
         except ValueError as error:
             return str(error)
-        there, written = {file.name for file in path.iterdir()} - {CONTENTS}, about["files"]
-        for name in sorted(there ^ set(written)):
-            return f"{name} is {'missing' if name in written else 'not of it'}"
-        for name, expected in written.items():
-            if file_digest(path / name) != expected:
+        names = {file.name for file in path.iterdir()} - {CONTENTS}
+        missing = expected.keys() - names
+        differing = sorted(missing | (names - expected.keys()))
+        if differing:
+            name = differing[0]
+            return f"{name} is missing" if name in missing else f"{name} is not of it"
+        for name, sha256 in expected.items():
+            if file_digest(path / name) != sha256:
                 return f"{name} is damaged"
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         return f"{Path(error.filename or path).name} cannot be read ({error.strerror})"
@@ -332,26 +341,26 @@ def _harm_of_files(path: Path) -> str | None:
     return None
 
 
-def _set_aside(path: Path, harm: str, tell: Tell) -> bool:
-    """Take a damaged entry out of the store; return whether another has put a whole one in its place."""
+def _set_aside(path: Path, damage: str, tell: Tell) -> bool:
+    """Move a damaged entry out of the way; return whether another process has replaced it with an undamaged one."""
     try:
         aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{DAMAGED}{path.name}~")) / path.name
         try:
             path.rename(aside)
-        except FileNotFoundError:  # another did so
+        except FileNotFoundError:  # another process has moved it
             aside.parent.rmdir()
             return False
-        if harm_of(aside) is None:  # another had done so, and put a whole one there
+        if harm_of(aside) is None:  # another process has moved it, and written an undamaged one
             with suppress(OSError):
                 aside.rename(path)
             shutil.rmtree(aside.parent)
             return harm_of(path) is None
     except OSError as error:
         raise InputError(
-            f"{path}: {harm}, and it cannot be set aside ({error.strerror}); remove it, or make {path.parent} one that "
-            "you may write to."
+            f"{path}: {damage}, and it cannot be set aside ({error.strerror}); remove it, or make {path.parent} one "
+            "that you may write to."
         ) from None
-    tell(f"{path}: {harm}; it was set aside as {aside.parent.name} and is made again.")
+    tell(f"{path}: {damage}; it was set aside as {aside.parent.name} and is made again.")
     return False
 
 
@@ -360,19 +369,18 @@ def _set_aside(path: Path, harm: str, tell: Tell) -> bool:
 
 @contextmanager
 def atomic_path(path: Path, lasting: bool = True, replaces: bool = True) -> Iterator[Path]:
-    """Give a temporary path next to `path`; when the block ends well, what was written there becomes `path`.
+    """Give a temporary path next to `path` for a file or a folder; rename it if the block ends without an error.
 
-    Works for a file and for a folder. After an error nothing is left behind, and after a kill nothing but a temporary
-    folder, which goes with the next that is made next to it.
+    An error leaves no files behind. A kill leaves a temporary folder, which the next call for the same parent deletes.
 
     Parameters
     ----------
     path : Path
-        Folders above it are made.
+        Path of the file or folder. Missing parents are created.
     lasting : bool
-        Whether it is to outlast a power cut.
+        Whether to sync, so that the files survive a power cut.
     replaces : bool
-        Whether a folder replaces what is there; else it is discarded. A file always does.
+        Whether a folder replaces an existing one; otherwise the new one is discarded. A file always replaces a file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(path.parent) as folder:
@@ -381,34 +389,38 @@ def atomic_path(path: Path, lasting: bool = True, replaces: bool = True) -> Iter
         if lasting:
             _sync(temporary)
         if temporary.is_dir():
-            _put(temporary, path, replaces)
+            _rename_folder(temporary, path, replaces)
         else:
             temporary.replace(path)
         if lasting:
-            _sync_one(path.parent)
+            _fsync(path.parent)
 
 
 def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that goes with this process, and remove those next to it of processes that were killed."""
+    """Return a temporary folder of this process, and delete those of killed processes next to it."""
     for folder in leftovers(parent):
         shutil.rmtree(folder, ignore_errors=True)
     return tempfile.TemporaryDirectory(dir=parent, prefix=f"{TEMPORARY}{Owner.this()}~", ignore_cleanup_errors=True)
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """Return what is unfinished in a folder and remains so, as the process that wrote it is known to have ended."""
-    owners = ((path, Owner.read(path.name)) for path in folder.glob(f"{TEMPORARY}*"))
-    return [path for path, owner in owners if owner is not None and owner.gone]
+    """Return the temporary files and folders of ended processes in a folder."""
+    paths = []
+    for path in folder.glob(f"{TEMPORARY}*"):
+        owner = Owner.read(path.name)
+        if owner is not None and owner.gone:
+            paths.append(path)
+    return paths
 
 
-def _put(folder: Path, path: Path, replaces: bool) -> None:
-    """Rename a folder; the temporary folder around it takes along what has its name already, or the folder itself."""
+def _rename_folder(folder: Path, path: Path, replaces: bool) -> None:
+    """Rename a folder; an existing one is moved into the temporary folder around `folder`, which is deleted later."""
     for number in itertools.count():
         try:
             folder.rename(path)
             return
         except OSError as error:
-            if error.errno not in THERE_ALREADY:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         if not replaces:
             return
@@ -417,15 +429,15 @@ def _put(folder: Path, path: Path, replaces: bool) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Have the disk hold a file, or a folder with all that is in it."""
+    """Write a file, or a folder with its contents, to the disk."""
     if path.is_dir():
         for child in path.iterdir():
             _sync(child)
-    _sync_one(path)
+    _fsync(path)
 
 
-def _sync_one(path: Path) -> None:
-    """Have the disk hold a file, or the names in a folder where the system can do so."""
+def _fsync(path: Path) -> None:
+    """Write a file to the disk, or the names in a folder if the system supports this."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

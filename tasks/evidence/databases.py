@@ -1,4 +1,4 @@
-"""The databases of MLflow and of Prefect: SQLite files made by one process at a time, and MLflow's store."""
+"""SQLite databases of MLflow and Prefect, created by one process at a time, and MLflow's store."""
 
 from __future__ import annotations
 
@@ -29,100 +29,104 @@ from ..environment import running_server, sqlite_url, state_dir
 from ..store import atomic_path
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient  # and within functions: servers start from here, and MLflow takes a second
-
+    from mlflow import MlflowClient  # imported late in functions: MLflow takes a second
 
 SILENT_SECONDS = 5.0
-"""Seconds of waiting for another process before a line names it."""
+"""Seconds to wait for another process before a message."""
 
 LOCKED_SECONDS = 20.0
-"""Seconds of waiting for a database that another process has locked."""
+"""Seconds to wait for a database that another process has locked."""
 
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-"""What SQLite says of a file that is no whole database, and of one that another process uses."""
+"""SQLite's codes for a file that is damaged or no database."""
 
-OF_THE_SYSTEM = {
+LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""SQLite's codes for a database that another process uses."""
+
+SYSTEM_ERRORS = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_IOERR: errno.EIO,
     sqlite3.SQLITE_READONLY: errno.EACCES,
     sqlite3.SQLITE_CANTOPEN: errno.EACCES,
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
-"""Errors of the operating system behind other errors of SQLite."""
+"""Other codes of SQLite -> error of the operating system."""
 
 
 def prepare_mlflow(url: str) -> None:
-    """Make MLflow's database, where that is a file of SQLite which is missing, or of which the making was cut short.
+    """Create MLflow's database if it is an SQLite file that is missing or incomplete.
 
     Raises
     ------
     InputError
-        The file is damaged, or no database; or another process keeps it locked.
+        The file is damaged, is no database, or is locked by another process.
     """
     path = file_of(url)
     if path is None or mlflow_is_prepared(url):
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    def make(aside: Path) -> None:
-        SqlAlchemyStore(sqlite_url(aside), (path.parent / "mlartifacts").as_uri()).engine.dispose()  # type: ignore[no-untyped-call]
+    artifacts = (path.parent / "mlartifacts").as_uri()
+
+    def create(temporary: Path) -> None:
+        store = SqlAlchemyStore(sqlite_url(temporary), artifacts)  # type: ignore[no-untyped-call]
+        store.engine.dispose()
 
     with one_at_a_time():
-        if not _finished(path):
-            _put(path, make)
+        if not _is_complete(path):
+            _put(path, create)
 
 
 def mlflow_is_prepared(url: str) -> bool:
-    """Return whether MLflow's database is whole, or no file of SQLite.
+    """Return whether MLflow's database is complete, or no SQLite file.
 
     Raises
     ------
     InputError
-        The file is damaged, or no database; or another process keeps it locked.
+        The file is damaged, is no database, or is locked by another process.
     """
     path = file_of(url)
-    return path is None or _finished(path)
+    return path is None or _is_complete(path)
 
 
 def copy_prefect_tables(path: Path) -> bool:
-    """Make a Prefect database of the tables that this installation keeps, and return whether it had them.
+    """Create a Prefect database from the cached empty tables, and return whether there were any.
 
-    Prefect makes them in a hundred steps, which takes more time than all else at its start.
+    Prefect itself creates the tables in a hundred steps, the slowest part of its first start.
     """
 
-    def copy(aside: Path) -> None:
-        shutil.copyfile(_kept_prefect_tables(), aside)
-        _require_prefect_tables(aside)
+    def copy(temporary: Path) -> None:
+        shutil.copyfile(_kept_prefect_tables(), temporary)
+        _require_prefect_tables(temporary)
 
     try:
         _put(path, copy)
-    except (OSError, sqlite3.Error, InputError):  # there are none, or they are damaged
+    except (OSError, sqlite3.Error, InputError):  # missing or damaged
         return False
     return True
 
 
 def keep_prefect_tables(path: Path) -> None:
-    """Keep the tables of a new Prefect database for others, next to compiled code and by the rules for that.
+    """Cache the tables of a new Prefect database next to Python's byte code, under the same rules.
 
-    Who could replace them could replace the code.
+    This is as safe as byte code: a user who can replace the tables can also replace the code.
     """
     if sys.dont_write_bytecode:
         return
-    with suppress(OSError, sqlite3.Error, InputError), atomic_path(_kept_prefect_tables()) as aside:
-        with closing(sqlite3.connect(path)) as database, closing(sqlite3.connect(aside)) as copy:
+    with suppress(OSError, sqlite3.Error, InputError), atomic_path(_kept_prefect_tables()) as temporary:
+        with closing(sqlite3.connect(path)) as database, closing(sqlite3.connect(temporary)) as copy:
             database.backup(copy)
-        _require_prefect_tables(aside)
-        aside.chmod(0o644)
+        _require_prefect_tables(temporary)
+        temporary.chmod(0o644)
 
 
 def _kept_prefect_tables() -> Path:
-    """Return where the tables of the installed version of Prefect are kept, in a database without rows."""
+    """Return the path of the cached tables of the installed version of Prefect, a database without rows."""
     return Path(cache_from_source(__file__)).with_name(f"prefect-{version('prefect')}.db")
 
 
 def _require_prefect_tables(path: Path) -> None:
-    """Refuse a database that is damaged, lacks Prefect's tables, or has rows of a user."""
+    """Raise InputError if a database is damaged, lacks Prefect's tables, or has rows of a user."""
     tables = _tables(path)
     if not {"flow_run", "alembic_version"} <= tables or _rows_of(path, "PRAGMA quick_check") != [("ok",)]:
         raise InputError(f"{path}: has no tables of Prefect.")
@@ -132,54 +136,60 @@ def _require_prefect_tables(path: Path) -> None:
 
 
 def is_missing(url: str) -> bool:
-    """Return whether a store is a file of this machine that is not there."""
+    """Return whether a store is an SQLite file that does not exist."""
     path = file_of(url)
     return path is not None and not path.exists()
 
 
 def require_writable(path: Path) -> None:
-    """Refuse a file that is no database of SQLite's, damaged, locked for long or not to be written."""
+    """Raise InputError if an existing file is no SQLite database, is damaged, is locked, or cannot be written."""
     if path.exists():
         _rows_of(path, "BEGIN IMMEDIATE")
         _tables(path)
 
 
 def seen_from(folder: Path, url: str) -> str:
-    """Return the address of a database as a process needs it that runs in another folder."""
+    """Return the address of a database for a process that runs in another folder."""
     path = file_of(url)
-    return url if path is None else sqlite_url(path, url.partition(":")[0], folder)
+    if path is None:
+        return url
+    driver = url.partition(":")[0]
+    return sqlite_url(path, driver, folder)
 
 
 def file_of(url: str) -> Path | None:
-    """Return the file of a database of SQLite."""
+    """Return the file of an SQLite database, or None for another store."""
     try:
-        found = make_url(url)
-    except ArgumentError:  # MLflow knows other stores
+        address = make_url(url)
+    except ArgumentError:  # a store of MLflow without a database
         return None
-    name = found.database or ""
-    if found.get_backend_name() != "sqlite" or not name or ":memory:" in name:
+    name = address.database or ""
+    if address.get_backend_name() != "sqlite" or not name or ":memory:" in name:
         return None
-    return Path(unquote(name.removeprefix("file:")) if name.startswith("file:") else name).absolute()
+    if name.startswith("file:"):
+        name = unquote(name.removeprefix("file:"))
+    return Path(name).absolute()
 
 
-def _finished(path: Path) -> bool:
-    """Return whether MLflow's tables are whole: then there was an experiment from the beginning."""
+def _is_complete(path: Path) -> bool:
+    """Return whether MLflow has completed its tables: its last step adds the default experiment."""
     tables = {name for name in _tables(path) if not name.startswith(("alembic_", "sqlite_"))}
     if "experiments" not in tables:
-        return bool(tables)  # of another program, which may share the file
-    known = tables & {"experiments", "runs", "registered_models"}
-    return any(_rows_of(path, f"SELECT 1 FROM {table} LIMIT 1") for table in known)
+        return bool(tables)  # another program may share the file
+    filled_tables = tables & {"experiments", "runs", "registered_models"}
+    return any(_rows_of(path, f"SELECT 1 FROM {table} LIMIT 1") for table in filled_tables)
 
 
 def _tables(path: Path) -> set[str]:
-    """Return the tables of a database; none where there is no file."""
+    """Return the tables of a database; a missing file has none."""
     if not path.exists():
         return set()
-    return {str(name) for (name,) in _rows_of(path, "SELECT name FROM sqlite_master WHERE type = 'table'")}
+    rows = _rows_of(path, "SELECT name FROM sqlite_master WHERE type = 'table'")
+    return {str(name) for (name,) in rows}
 
 
 def _rows_of(path: Path, statement: str) -> list[tuple[Any, ...]]:
-    """Return what a database answers to a statement, which may wait for another process.
+    """Return the rows of a statement, after a wait if another process has locked the database.
 
     Raises
     ------
@@ -187,39 +197,35 @@ def _rows_of(path: Path, statement: str) -> list[tuple[Any, ...]]:
         The file is damaged, is locked for `LOCKED_SECONDS`, or cannot be opened or written.
     """
     try:
-        return _ask(path, statement, SILENT_SECONDS)
+        return _execute(path, statement, SILENT_SECONDS)
     except sqlite3.DatabaseError as error:
-        if not _is_one_of(error, LOCKED):
-            raise _refusal(path, error) from None
-    _tell(f"waiting for {path}, which is locked by {_who_locks(path)}")
+        if _code_of(error) not in LOCKED:
+            raise _input_error(path, error) from None
+    _print(f"waiting for {path}, which is locked by {_lock_holders(path)}")
     try:
-        return _ask(path, statement, LOCKED_SECONDS - SILENT_SECONDS)
+        return _execute(path, statement, LOCKED_SECONDS - SILENT_SECONDS)
     except sqlite3.DatabaseError as error:
-        raise _refusal(path, error) from None
+        raise _input_error(path, error) from None
 
 
-def _ask(path: Path, statement: str, seconds: float) -> list[tuple[Any, ...]]:
+def _execute(path: Path, statement: str, seconds: float) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(path, timeout=seconds)) as database:
         return database.execute(statement).fetchall()
 
 
-def _tell(sentence: str) -> None:
-    """Write a line to the terminal, where nothing else says why nothing happens."""
+def _print(sentence: str) -> None:
+    """Print the reason of a wait to the terminal."""
     if sys.stderr is not None:
         sys.stderr.write(f"learnkernels: {sentence} ...\n")
 
 
-def _is_one_of(error: sqlite3.Error, codes: Collection[int]) -> bool:
-    return _code_of(error) in codes
-
-
 def _code_of(error: sqlite3.Error) -> int:
-    """Return SQLite's code of an error, without the byte that tells variants apart; zero where there is none."""
+    """Return SQLite's primary code of an error, or zero if it has none."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
-def _refusal(path: Path, error: sqlite3.Error) -> InputError:
-    """Return what is wrong with a database as one sentence, and what to do."""
+def _input_error(path: Path, error: sqlite3.Error) -> InputError:
+    """Return an error of SQLite as an error with advice."""
     code = _code_of(error)
     if code in DAMAGED:
         return InputError(
@@ -228,42 +234,47 @@ def _refusal(path: Path, error: sqlite3.Error) -> InputError:
         )
     if code in LOCKED:
         return InputError(
-            f"{path}: is locked by {_who_locks(path)}; wait for it, or end it, and start again. Nothing is damaged."
+            f"{path}: is locked by {_lock_holders(path)}; wait for it, or end it, and start again. Nothing is damaged."
         )
-    way_out = WAYS_OUT[OF_THE_SYSTEM[code]] if code in OF_THE_SYSTEM else "check that file"
-    return InputError(f"{path}: cannot be used ({error}); {way_out}.")
+    advice = "check that file"
+    if code in SYSTEM_ERRORS:
+        advice = WAYS_OUT[SYSTEM_ERRORS[code]]
+    return InputError(f"{path}: cannot be used ({error}); {advice}.")
 
 
-def _who_locks(path: Path) -> str:
-    """Return the processes that may hold a lock of a database, for a sentence.
+def _lock_holders(path: Path) -> str:
+    """Return the processes that may have locked a database, for a sentence.
 
-    Those that write are meant, where the system tells; else all that have one of its files open.
+    These are processes that write, on Linux, or else all processes that have one of its files open.
     """
     files = _files_of(path)
-    opened: dict[int, psutil.Process] = {}
+    processes: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.pid != os.getpid() and files & {file.path for file in process.open_files()}:
-                opened[process.pid] = process
-    writers = _pids_that_write(files)
-    writing = {pid: process for pid, process in opened.items() if pid in writers}
-    shown = []
-    for pid, process in sorted((writing or opened).items()):
-        command = [""]
-        with suppress(psutil.Error):
-            command = process.cmdline() or command
-        called = short(" ".join([Path(command[0]).name, *command[1:]]), str)
-        shown.append(f"pid {pid}, '{called}'")
-    return f"another process ({'; '.join(shown[:3])})" if shown else "another process"
+                processes[process.pid] = process
+    writers = processes.keys() & _writing_pids(files)
+    texts = [f"pid {pid}, '{_command_line(processes[pid])}'" for pid in sorted(writers or processes)]
+    if not texts:
+        return "another process"
+    return f"another process ({'; '.join(texts[:3])})"
+
+
+def _command_line(process: psutil.Process) -> str:
+    """Return the command of a process, shortened and without the folder of the program."""
+    command = [""]
+    with suppress(psutil.Error):
+        command = process.cmdline() or command
+    return short(" ".join([Path(command[0]).name, *command[1:]]), str)
 
 
 def _files_of(path: Path) -> set[str]:
-    """Return the files of a database, of which some need not exist."""
+    """Return the possible files of a database."""
     return {os.path.realpath(f"{path}{ending}") for ending in ("", "-wal", "-shm", "-journal")}
 
 
-def _pids_that_write(files: Collection[str]) -> set[int]:
-    """Return the processes with a lock for writing on one of some files, as far as Linux tells."""
+def _writing_pids(files: Collection[str]) -> set[int]:
+    """Return the processes with a write lock on one of some files; empty if the system is not Linux."""
     inodes = set()
     for file in files:
         with suppress(OSError):
@@ -277,33 +288,33 @@ def _pids_that_write(files: Collection[str]) -> set[int]:
     return pids
 
 
-def _put(path: Path, make: Callable[[Path], None]) -> None:
-    """Make a database aside, and put it where one is missing or unfinished."""
-    with atomic_path(path) as aside:
-        make(aside)
-        with closing(sqlite3.connect(aside)) as database:
-            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all is in the one file
-        aside.chmod(0o600)  # what runs tell is nobody else's business
-        for left in ("-journal", "-wal", "-shm"):  # by whoever did not finish it
-            path.with_name(path.name + left).unlink(missing_ok=True)
+def _put(path: Path, create: Callable[[Path], None]) -> None:
+    """Create a database under a temporary name, and replace an incomplete one with it."""
+    with atomic_path(path) as temporary:
+        create(temporary)
+        with closing(sqlite3.connect(temporary)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # moves all data into one file
+        temporary.chmod(0o600)  # runs may contain private data
+        for ending in ("-journal", "-wal", "-shm"):  # of the incomplete database
+            path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Wait until no other process makes a database of this folder; the system opens the lock of one that has ended."""
+    """Wait until no other process creates a database of this folder. The lock ends with its process."""
     path = state_dir() / "databases.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as lock:
-        if not _locks_soon(lock):
-            _tell(f"waiting for another process that makes a database of {path.parent}")
+        if not _lock_soon(lock):
+            _print(f"waiting for another process that makes a database of {path.parent}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _locks_soon(lock: IO[str]) -> bool:
-    """Lock a file, and return whether it was free within `SILENT_SECONDS`."""
-    ends = time.monotonic() + SILENT_SECONDS
-    while time.monotonic() < ends:
+def _lock_soon(lock: IO[str]) -> bool:
+    """Try to lock a file for `SILENT_SECONDS`, and return whether this succeeded."""
+    deadline = time.monotonic() + SILENT_SECONDS
+    while time.monotonic() < deadline:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -313,21 +324,17 @@ def _locks_soon(lock: IO[str]) -> bool:
     return False
 
 
-UI = "http://127.0.0.1:5000"
-"""Where `learnkernels ui` shows the store of the working directory, by default."""
-
-
 def mlflow_ui() -> str:
-    """Return where the pages of MLflow are; for a local store, where `learnkernels ui` shows it."""
+    """Return the address of MLflow's pages; for a local store, on the server of `learnkernels ui`."""
     import mlflow
 
     if mlflow_is_served():
         return without_passwords(mlflow.get_tracking_uri()).rstrip("/")
-    return running_server("mlflow") or UI
+    return running_server("mlflow") or "http://127.0.0.1:5000"  # default of `learnkernels ui`
 
 
 def mlflow_is_served() -> bool:
-    """Return whether the store is a server, whose pages keep their address."""
+    """Return whether the store is a server, whose pages have a lasting address."""
     import mlflow
 
     return mlflow.get_tracking_uri().startswith("http")
@@ -335,49 +342,49 @@ def mlflow_is_served() -> bool:
 
 @contextmanager
 def mlflow_store() -> Iterator[MlflowClient]:
-    """Give a client of MLflow's store; what that refuses becomes one sentence, an `InputError`."""
+    """Give a client of MLflow's store, and turn errors of the store into `InputError`."""
     import mlflow
 
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints what it raises, too
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it also prints the errors that it raises
     prepare_mlflow(mlflow.get_tracking_uri())
     path = file_of(mlflow.get_tracking_uri())
-    watch = Timer(SILENT_SECONDS, _tell_who_writes, [path])  # MLflow itself waits in silence
-    watch.daemon = True
-    watch.start()
+    timer = Timer(SILENT_SECONDS, _print_lock_holders, [path])  # MLflow waits without a message
+    timer.daemon = True
+    timer.start()
     try:
         yield mlflow.MlflowClient()
     except (mlflow.MlflowException, SQLAlchemyError, OSError) as error:
         cause = _error_of_sqlite(error)
-        if path is not None and cause is not None and _is_one_of(cause, {*LOCKED, *DAMAGED, *OF_THE_SYSTEM}):
-            raise _refusal(path, cause) from None
+        if path is not None and cause is not None and _code_of(cause) in {*LOCKED, *DAMAGED, *SYSTEM_ERRORS}:
+            raise _input_error(path, cause) from None
         raise InputError(
             f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
             "what is named."
         ) from None
     finally:
-        watch.cancel()
+        timer.cancel()
 
 
-def _tell_who_writes(path: Path | None) -> None:
-    """Write a line to the terminal if another process has locked a database for writing."""
-    if path is not None and _pids_that_write(_files_of(path)) - {os.getpid()}:
-        _tell(f"waiting for {path}, which is locked by {_who_locks(path)}")
+def _print_lock_holders(path: Path | None) -> None:
+    """Print a message if another process has locked a database for writing."""
+    if path is not None and _writing_pids(_files_of(path)) - {os.getpid()}:
+        _print(f"waiting for {path}, which is locked by {_lock_holders(path)}")
 
 
 def _error_of_sqlite(error: BaseException | None) -> sqlite3.Error | None:
-    """Return the error of SQLite that an error of MLflow's store comes from."""
+    """Return the error of SQLite that caused an error of MLflow's store."""
     while error is not None and not isinstance(error, sqlite3.Error):
         error = getattr(error, "orig", None) or error.__cause__ or error.__context__
     return error
 
 
 def mlflow_address() -> str:
-    """Return the address of MLflow's store, to be shown."""
+    """Return the address of MLflow's store without passwords, for messages."""
     import mlflow
 
     return without_passwords(mlflow.get_registry_uri())
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says first, to be shown."""
+    """Return the first line of an error without passwords, for messages."""
     return without_passwords(str(error).splitlines()[0])[:200]

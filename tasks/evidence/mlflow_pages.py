@@ -33,15 +33,6 @@ VIEW_TAG = "mlflow.sharedViewState."
 MODELS_VIEW = "learnkernels-models"
 """Key of the saved view of the models of an experiment."""
 
-CHARTED_RUNS = 100
-"""Runs that a chart of a saved view shows at most."""
-
-ERROR_OF_DATASET = "test_error/{}"
-"""Metric of a result: its test error under the name of its data set, so that a chart has one scale."""
-
-SHOWN_WEIGHTS = 100
-"""Base kernels whose shares are metrics."""
-
 VIEW_COLUMNS = (
     "metrics.`test_error`",
     "metrics.`p`",
@@ -89,7 +80,8 @@ class SavedView:
     @property
     def value(self) -> str:
         """Value of the tag, as the page of MLflow 3.17 writes it."""
-        state = base64.b64encode(zlib.compress(json.dumps(self.state).encode(), 9)).decode()
+        compressed = zlib.compress(json.dumps(self.state).encode(), 9)
+        state = base64.b64encode(compressed).decode()
         now = int(time.time() * 1000)
         return json.dumps({"name": self.name, "createdAt": now, "updatedAt": now, "state": f"deflate;{state}"})
 
@@ -111,7 +103,7 @@ def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
     run : str
         Name of the comparison in the tags of its results.
     datasets : sequence of str
-        Names of its data sets. The first ones have charts, as many as a tag of MLflow holds.
+        Names of its data sets. The first ones have charts, as far as a tag of MLflow has room.
     """
     view = _view_of_comparison(run, datasets)
     while len(view.value) > TAG_CHARACTERS:
@@ -147,28 +139,32 @@ def models_view() -> SavedView:
 
 
 def metric_of_dataset(name: str) -> str:
-    """Return the metric that holds the test errors of a data set."""
-    return ERROR_OF_DATASET.format(metric_name(name))
+    """Return the metric of the test errors of a data set: each data set has its own scale in charts."""
+    return f"test_error/{metric_name(name)}"
 
 
 def metric_name(text: str) -> str:
-    """Return a text as a name that MLflow accepts for a metric, with underscores for other characters."""
+    """Return a text as a name of a metric, with underscores for characters that MLflow does not accept."""
     name = re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
-    return name if name.strip(" .") else "_"  # which a path would lose
+    if not name.strip(" ."):  # no valid file name
+        return "_"
+    return name
 
 
 def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str, float]:
-    """Return the metrics of the shares of the first `SHOWN_WEIGHTS` base kernels, under the names of these."""
-    names = [metric_name(name) for name in kernels[:SHOWN_WEIGHTS]]
+    """Return the shares of the first hundred base kernels as metrics with the names of the kernels."""
+    names = [metric_name(name) for name in kernels[:100]]
     if len(set(names)) < len(names):
         names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
     return {f"weight/{name}": float(share) for name, share in zip(names, shares, strict=False)}
 
 
 def _filter(level: str, run: str | None = None) -> str:
-    """Return the filter of the runs of a level, or of these runs of one comparison."""
-    of_level = f"tags.`{LEVEL}` = '{level}'"
-    return of_level if run is None else f"{of_level} and tags.`{RUN}` = '{run}'"
+    """Return the filter of the runs of a level, in one comparison or in all."""
+    condition = f"tags.`{LEVEL}` = '{level}'"
+    if run is not None:
+        condition += f" and tags.`{RUN}` = '{run}'"
+    return condition
 
 
 def _search(runs: str, order: str, *, ascending: bool) -> dict[str, Any]:
@@ -219,7 +215,7 @@ def _chart(key: str, kind: str, section: str) -> dict[str, Any]:
         "uuid": key,
         "type": kind,
         "metricSectionId": section,
-        "runsCountToCompare": CHARTED_RUNS,
+        "runsCountToCompare": 100,
         "deleted": False,
         "isGenerated": False,
     }
@@ -241,9 +237,9 @@ def _section(key: str, name: str, *, display: bool = True) -> dict[str, Any]:
 def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
     """Return the place of an experiment's runs of a level, below the address of the UI.
 
-    A comparison and the models have a saved view, which the page ignores if the address has a filter, too. Versions of
-    MLflow without saved views then open all runs. Other results are sorted by `percent_above_best`: MLflow hides nested
-    runs in an order of time.
+    A comparison and the models have a saved view; versions of MLflow without saved views show all runs. The page
+    ignores a saved view if the address also has a filter. Other results are sorted by `percent_above_best`: MLflow
+    hides nested runs that are sorted by time.
     """
     query = {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
     if run is not None:
@@ -258,22 +254,23 @@ def runs_path(experiment_id: str, level: str = "result", run: str | None = None,
 
 def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
     """Return the place of a run's page, or of one of its artifacts, below the address of the UI."""
-    place = "" if artifact is None else f"/artifacts/{artifact}"
-    return f"#/experiments/{experiment_id}/runs/{run_id}{place}?workflowType=machine_learning"
+    page = f"#/experiments/{experiment_id}/runs/{run_id}"
+    if artifact is not None:
+        page += f"/artifacts/{artifact}"
+    return f"{page}?workflowType=machine_learning"
 
 
 def experiment_note(experiment_id: str, newest: str | None = None) -> str:
-    """Return the note of an experiment: links to the newest comparison, to all and to models, and how to read them."""
-    ways = {
-        "all comparisons": _both_ways(experiment_id, "result"),
-        "models": _both_ways(experiment_id, "model"),
-    }
+    """Return the note of an experiment: links to the newest comparison, all comparisons and models, and a legend."""
+    links = {}
     if newest is not None:
-        ways = {"Newest comparison": _both_ways(experiment_id, "result", newest), **ways}
-    return render("experiment.md", ways=ways)
+        links["Newest comparison"] = _chart_and_table(experiment_id, "result", newest)
+    links["all comparisons"] = _chart_and_table(experiment_id, "result")
+    links["models"] = _chart_and_table(experiment_id, "model")
+    return render("experiment.md", links=links)
 
 
-def _both_ways(experiment_id: str, level: str, run: str | None = None) -> str:
+def _chart_and_table(experiment_id: str, level: str, run: str | None = None) -> str:
     """Return links to the chart and to the table of runs."""
     return inline_links(
         {
@@ -286,7 +283,7 @@ def _both_ways(experiment_id: str, level: str, run: str | None = None) -> str:
 def comparison_note(
     experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
 ) -> str:
-    """Return the note of a comparison: the winners, the figure, and links to the rest.
+    """Return the note of a comparison: verdicts, figures and links.
 
     Parameters
     ----------
@@ -304,21 +301,26 @@ def comparison_note(
     links = {
         "chart": runs_path(experiment_id, run=comparison),
         "table": runs_path(experiment_id, run=comparison, charts=False),
-        **{name: run_path(experiment_id, run_id, name) for name in sorted(files) if name.endswith((".md", ".png"))},
-        "Prefect": flow_run,
     }
+    for name in sorted(files):
+        if name.endswith((".md", ".png")):
+            links[name] = run_path(experiment_id, run_id, name)
+    links["Prefect"] = flow_run
     return cut(render("comparison_note.md", links=links, verdicts=verdicts, shown=SHOWN_VERDICTS, run_id=run_id))
 
 
 def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
-    """Return the note of a result: its measurement, its comparison, and the command that trains a model of it."""
-    model = f"\n\nA model of it: {code(train)}" if train else ""
-    return cut(f"{plain(sentence)}\n\n{inline_links(links)}{model}")
+    """Return the note of a result: a sentence, links, and the command that trains a model, if there is one."""
+    note = f"{plain(sentence)}\n\n{inline_links(links)}"
+    if train:
+        note += f"\n\nA model of it: {code(train)}"
+    return cut(note)
 
 
 def cut(note: str) -> str:
     """Return a note of at most `NOTE_CHARACTERS`, cut at the end of a line and with a hint at the artifacts."""
     if len(note) <= NOTE_CHARACTERS:
         return note
-    rest = "\n\n... the whole report is among the artifacts."
-    return note[: note.rfind("\n", 0, NOTE_CHARACTERS - len(rest))] + rest
+    hint = "\n\n... the whole report is among the artifacts."
+    end = note.rfind("\n", 0, NOTE_CHARACTERS - len(hint))
+    return note[:end] + hint

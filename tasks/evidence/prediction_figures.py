@@ -26,100 +26,91 @@ FOLDER = "predictions"
 """Folder of these figures in the results of a run, and among the artifacts of MLflow's runs."""
 
 MOST_CLASSES = 8
-"""Classes that have curves, the most frequent ones."""
+"""Largest number of classes with curves, the most frequent ones."""
 
 MOST_TRIALS = 10
-"""Trials that have curves."""
-
-MOST_LABELED = 15
-"""Classes up to which a confusion matrix has numbers."""
-
-MOST_NAMED = 40
-"""Classes up to which a confusion matrix has names."""
+"""Largest number of trials with curves."""
 
 MOST_OUTPUTS = 4
-"""Columns of a target that have panels."""
-
-BINS, ROWS_PER_BIN = 10, 30
-"""Most bins of a calibration curve, and rows per bin below which there are fewer bins."""
+"""Largest number of panels for the columns of a target."""
 
 
 class Predicted(NamedTuple):
-    """Held-out predictions of one method on one data set, a list entry per trial, and the title of their figures."""
+    """Held-out predictions of one method on one data set, an entry per trial, and the title of their figures."""
 
     title: str
     trials: list[HeldOutPredictions]
 
 
 class CurveKind(NamedTuple):
-    """A kind of curve that is drawn for each trial, the number that its legend has, and the corner of the legend."""
+    """Kind of curve: display, score and its name in the legend, axis labels, and corner of the legend."""
 
     display: Any
     score: Callable[[np.ndarray, np.ndarray], float]
-    number: str
-    x: str
-    y: str
-    corner: str
+    score_name: str
+    xlabel: str
+    ylabel: str
+    legend_corner: str
 
 
 def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
-    """Return the figures of a method's held-out predictions on a data set, by the names of their files.
+    """Return the figures of a method's held-out predictions on a data set, by file name.
 
-    Empty where no predictions were kept: of results from earlier versions, and of the best constant.
+    Empty without predictions: for results of earlier versions, and for the best constant.
     """
     trials = read_predictions(checked(Path(ref.path)))
     if not trials:
         return {}
     predicted = Predicted(_title(ref, trials), trials)
-    drawn: dict[str, Figure | None]
+    figures: dict[str, Figure | None]
     if trials[0].task == "regression":
-        drawn = {
+        figures = {
             "predicted_vs_measured": error_figure(predicted, "actual_vs_predicted"),
             "residuals": error_figure(predicted, "residual_vs_predicted"),
         }
     else:
-        drawn = {
+        figures = {
             "confusion_matrix": confusion_figure(predicted),
             "roc_curve": curves_figure(predicted, _roc()),
             "precision_recall_curve": curves_figure(predicted, _precision_recall()),
             "calibration_curve": calibration_figure(predicted),
         }
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def write_prediction_figures(folder: Path, ref: FoldsRef, wanted: FiguresConfig | None) -> list[str]:
-    """Write the figures of a method's held-out predictions into a folder, and return the names of the PNG files.
+def write_prediction_figures(folder: Path, ref: FoldsRef, config: FiguresConfig | None) -> list[str]:
+    """Write the figures of a method's held-out predictions, and return the names of the PNG files.
 
-    The folder is made if there are figures.
+    The folder is created if there are figures.
     """
     names = []
     for name, figure in prediction_figures(ref).items():
         folder.mkdir(parents=True, exist_ok=True)
-        save_figure(figure, folder / name, wanted)
+        save_figure(figure, folder / name, config)
         names.append(f"{name}.png")
     return names
 
 
 def figures_folder(results: Path, dataset: str, method: str) -> Path:
-    """Return the folder of a comparison's results that has the figures of one method, if they were drawn."""
+    """Return the folder for the figures of a method in a comparison's results."""
     return results / FOLDER / file_name(dataset) / file_name(method)
 
 
 def best_results(summary: pd.DataFrame, refs: Sequence[FoldsRef]) -> list[FoldsRef]:
-    """Return the results of the lowest mean error, one per data set: of equals the first."""
+    """Return the result with the lowest mean error of each data set; of ties, the first one."""
     best = summary[summary["best"]].drop_duplicates("dataset")
     winners = set(zip(best["dataset"], best["learner"], strict=True))
     return [ref for ref in refs if (ref.dataset, ref.learner) in winners]
 
 
 def _title(ref: FoldsRef, trials: Sequence[HeldOutPredictions]) -> str:
-    """Return a title: the method, its error as in all tables, and how many test rows the figure shows."""
+    """Return a title: the method, its error as in all tables, and the number of test rows in the figure."""
     folds = tables.read_folds([ref])
-    shown = sum(map(len, trials))
-    tested = int(folds["n_test"].sum())
-    predictions = f"{shown:,} predictions for test rows"
-    if shown < tested:
-        predictions = f"a sample of {shown:,} of {tested:,} predictions for test rows"
+    n_rows = sum(map(len, trials))
+    n_test = int(folds["n_test"].sum())
+    predictions = f"{n_rows:,} predictions for test rows"
+    if n_rows < n_test:
+        predictions = f"a sample of {n_rows:,} of {n_test:,} predictions for test rows"
     error = f"{folds['metric'].iloc[0]} {_mean_and_sd(folds['error'].to_list())}"
     plural = "s" if len(trials) > 1 else ""
     return f"{ref.dataset}: {ref.learner}, {error}\n{predictions} in {len(trials)} trial{plural}"
@@ -127,7 +118,7 @@ def _title(ref: FoldsRef, trials: Sequence[HeldOutPredictions]) -> str:
 
 def _new_figure(title: str, width: float, height: float, n_panels: int = 1) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels side by side."""
-    from matplotlib.figure import Figure  # here: most commands draw nothing
+    from matplotlib.figure import Figure  # imported late: most commands draw nothing
 
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.suptitle(title, fontsize="medium", parse_math=False)
@@ -148,13 +139,13 @@ def confusion_figure(predicted: Predicted) -> Figure:
         np.concatenate([trial.measured for trial in predicted.trials]),
         np.concatenate([trial.predicted for trial in predicted.trials]),
         labels=range(len(classes)),
-        include_values=len(classes) <= MOST_LABELED,
+        include_values=len(classes) <= 15,
         values_format=",d",
         cmap="Blues",
         ax=axis,
     )
-    axis.set(xlabel="predicted class", ylabel="true class")
-    if len(classes) <= MOST_NAMED:
+    if len(classes) <= 40:
+        axis.set(xlabel="predicted class", ylabel="true class")
         names = [_shortened(name) for name in classes]
         axis.set_xticks(range(len(classes)), names, parse_math=False)
         axis.set_yticks(range(len(classes)), names, parse_math=False)
@@ -167,103 +158,131 @@ def confusion_figure(predicted: Predicted) -> Figure:
 
 
 def _shortened(name: str) -> str:
-    """Return a name that an axis has room for."""
-    return name if len(name) <= 20 else f"{name[:19]}…"
+    """Return a name with at most 20 characters."""
+    if len(name) <= 20:
+        return name
+    return f"{name[:19]}…"
 
 
 def _roc() -> CurveKind:
-    """Return the ROC curve, with the area below."""
+    """Return the ROC curve, with the area under the curve."""
     from sklearn.metrics import RocCurveDisplay, roc_auc_score
 
-    return CurveKind(RocCurveDisplay, roc_auc_score, "AUC", "false positive rate", "true positive rate", "lower right")
+    return CurveKind(
+        RocCurveDisplay,
+        roc_auc_score,
+        score_name="AUC",
+        xlabel="false positive rate",
+        ylabel="true positive rate",
+        legend_corner="lower right",
+    )
 
 
 def _precision_recall() -> CurveKind:
     """Return the precision-recall curve, with the average precision."""
     from sklearn.metrics import PrecisionRecallDisplay, average_precision_score
 
-    return CurveKind(PrecisionRecallDisplay, average_precision_score, "AP", "recall", "precision", "lower left")
+    return CurveKind(
+        PrecisionRecallDisplay,
+        average_precision_score,
+        score_name="AP",
+        xlabel="recall",
+        ylabel="precision",
+        legend_corner="lower left",
+    )
 
 
 def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
-    """Return the positions of the classes that have curves: the second of two, else the most frequent ones."""
+    """Return the positions of the classes with curves: the second of two, or the most frequent ones."""
     n_classes = len(trials[0].classes)
     if n_classes == 2:
         return [1]
-    counts = np.bincount(np.concatenate([trial.measured for trial in trials]), minlength=n_classes)
-    return sorted(np.argsort(-counts, kind="stable")[:MOST_CLASSES].tolist())
+    measured = np.concatenate([trial.measured for trial in trials])
+    counts = np.bincount(measured, minlength=n_classes)
+    most_frequent = np.argsort(-counts, kind="stable")[:MOST_CLASSES]
+    return sorted(most_frequent.tolist())
 
 
 def _scored_trials(trials: Sequence[HeldOutPredictions], k: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Give for each trial which test rows are of a class, and their scores; not of trials with none or nothing else."""
+    """Give for each trial whether test rows are of a class, and their scores; skip trials with a single class."""
     for trial in trials:
         scores = trial.class_scores(k)
+        if scores is None or not np.isfinite(scores).all():
+            continue
         positive = trial.measured == k
-        varied = positive.any() and not positive.all()
-        if scores is not None and varied and np.isfinite(scores).all():
+        if positive.any() and not positive.all():
             yield positive, scores
 
 
 def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
-    """Return curves of each class against the others, one thin line per trial; None where no trial has any.
+    """Return curves of each class against the others, one thin line per trial; None if no trial has curves.
 
-    Scores of different trials are not put together, as their scales may differ.
+    Scores of different trials are not combined, as their scales may differ.
     """
     from matplotlib import colormaps
+    from matplotlib.lines import Line2D
 
     classes = predicted.trials[0].classes
+    palette = colormaps["tab10"].colors  # type: ignore[attr-defined]
     handles = []
-    n_drawn = 0
+    n_trials = 0
     figure, (axis,) = _new_figure(predicted.title, 6.4, 5.6)
-    for k, color in zip(shown_classes(predicted.trials), colormaps["tab10"].colors, strict=False):  # type: ignore[attr-defined]
+    for k, color in zip(shown_classes(predicted.trials), palette, strict=False):
         scored = list(_scored_trials(predicted.trials, k))
         if not scored:
             continue
         for positive, scores in scored[:MOST_TRIALS]:
             display = kind.display.from_predictions(positive, scores, ax=axis)
             display.line_.set(color=color, linewidth=1, alpha=0.6, label="_nolegend_")
-        numbers = [kind.score(positive, scores) for positive, scores in scored]
-        name = f"{_shortened(classes[k])}: {kind.number} {_mean_and_sd(numbers)}"
-        handles.append(_legend_line(color, name))
-        n_drawn = max(n_drawn, len(scored))
+        values = [kind.score(positive, scores) for positive, scores in scored]
+        label = f"{_shortened(classes[k])}: {kind.score_name} {_mean_and_sd(values)}"
+        handles.append(Line2D([], [], color=color, label=label))
+        n_trials = max(n_trials, len(scored))
     if not handles:
         return None
-    lines = "a line per trial" if n_drawn <= MOST_TRIALS else f"lines of the first {MOST_TRIALS} trials"
-    title = f"class: mean {kind.number} over {n_drawn} trials,\n{lines}"
+    lines = "a line per trial"
+    if n_trials > MOST_TRIALS:
+        lines = f"lines of the first {MOST_TRIALS} trials"
+    title = f"class: mean {kind.score_name} over {n_trials} trials,\n{lines}"
     if len(classes) > len(handles) > 1:
         title += f"; {len(handles)} of {len(classes)} classes"
-    legend = axis.legend(handles=handles, title=title, loc=kind.corner, fontsize="small", title_fontsize="small")
+    legend = axis.legend(
+        handles=handles,
+        title=title,
+        loc=kind.legend_corner,
+        fontsize="small",
+        title_fontsize="small",
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    axis.set(xlabel=kind.x, ylabel=kind.y)
+    axis.set(xlabel=kind.xlabel, ylabel=kind.ylabel)
     axis.grid(alpha=0.3)
     return figure
 
 
 def _mean_and_sd(numbers: Sequence[float]) -> str:
     """Return the mean and, over several trials, the standard deviation."""
-    return tables.mean_and_sd(float(np.mean(numbers)), float(np.std(numbers, ddof=1)) if len(numbers) > 1 else np.nan)
-
-
-def _legend_line(color: Any, label: str) -> Any:
-    """Return the handle of a line of a legend."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=color, label=label)
+    sd = np.nan
+    if len(numbers) > 1:
+        sd = float(np.std(numbers, ddof=1))
+    return tables.mean_and_sd(float(np.mean(numbers)), sd)
 
 
 def calibration_figure(predicted: Predicted) -> Figure | None:
-    """Return calibration curves of all trials together; None where no trial has probabilities."""
+    """Return calibration curves of all trials together; None if no trial has probabilities."""
     from sklearn.calibration import CalibrationDisplay
 
-    pairs = [(trial, trial.probabilities) for trial in predicted.trials if trial.probabilities is not None]
-    pairs = [(trial, likely) for trial, likely in pairs if np.isfinite(likely).all()]
-    if not pairs:
+    trials = []
+    probabilities_of_trials = []
+    for trial in predicted.trials:
+        if trial.probabilities is not None and np.isfinite(trial.probabilities).all():
+            trials.append(trial)
+            probabilities_of_trials.append(trial.probabilities)
+    if not trials:
         return None
-    trials = [trial for trial, _ in pairs]
     measured = np.concatenate([trial.measured for trial in trials])
-    likely = np.concatenate([likely for _, likely in pairs])
-    n_bins = int(np.clip(len(measured) // ROWS_PER_BIN, 2, BINS))
+    probabilities = np.concatenate(probabilities_of_trials)
+    n_bins = int(np.clip(len(measured) // 30, 2, 10))  # 30 rows per bin, or more
     figure, (axis,) = _new_figure(predicted.title, 6.4, 5.6)
     for k in shown_classes(trials):
         positive = measured == k
@@ -271,9 +290,14 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
             continue
         name = _shortened(trials[0].classes[k])
         CalibrationDisplay.from_predictions(
-            positive, likely[:, k], n_bins=n_bins, strategy="quantile", name=name, ax=axis
+            positive,
+            probabilities[:, k],
+            n_bins=n_bins,
+            strategy="quantile",
+            name=name,
+            ax=axis,
         )
-    if len(axis.lines) < 2:  # the diagonal alone
+    if len(axis.lines) < 2:  # nothing but the diagonal
         return None
     axis.set(xlabel="mean predicted probability of the class", ylabel="share of test rows of the class")
     legend = axis.legend(loc="upper left", fontsize="small", title=f"{n_bins} bins of equal size")
@@ -287,10 +311,10 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
 
 
 def error_figure(predicted: Predicted, kind: str) -> Figure | None:
-    """Return measured values or residuals over predictions, a panel per column of the target.
+    """Return measured values or residuals against predictions, a panel per column of the target.
 
-    Kinds are "actual_vs_predicted" and "residual_vs_predicted", as `PredictionErrorDisplay` names them. None where no
-    prediction is finite.
+    `kind` is "actual_vs_predicted" or "residual_vs_predicted", as in `PredictionErrorDisplay`. None if no prediction is
+    finite.
     """
     from matplotlib.ticker import AutoLocator
     from sklearn.metrics import PredictionErrorDisplay
@@ -302,7 +326,8 @@ def error_figure(predicted: Predicted, kind: str) -> Figure | None:
     finite = np.isfinite(values).all(axis=1)
     if not finite.any():
         return None
-    measured, values = measured[finite], values[finite]
+    measured = measured[finite]
+    values = values[finite]
     n_outputs = measured.shape[1]
     n_panels = min(n_outputs, MOST_OUTPUTS)
     figure, axes = _new_figure(predicted.title, max(5.6, 4.4 * n_panels), 5.2, n_panels)
@@ -318,7 +343,10 @@ def error_figure(predicted: Predicted, kind: str) -> Figure | None:
         axis.xaxis.set_major_locator(AutoLocator())  # round numbers
         axis.yaxis.set_major_locator(AutoLocator())
         axis.set_xlabel("predicted value")
-        axis.set_ylabel("measured value" if kind == "actual_vs_predicted" else "residual: measured - predicted value")
+        if kind == "actual_vs_predicted":
+            axis.set_ylabel("measured value")
+        else:
+            axis.set_ylabel("residual: measured - predicted value")
         axis.grid(alpha=0.3)
         if n_outputs > 1:
             axis.set_title(f"column {column + 1} of {n_outputs} of the target", fontsize="medium")

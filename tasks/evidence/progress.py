@@ -1,4 +1,4 @@
-"""How far a run is: a bar in a terminal, plain lines elsewhere, and a progress artifact in Prefect."""
+"""Progress of a run: a bar in a terminal, plain lines elsewhere, and a progress artifact in Prefect."""
 
 from __future__ import annotations
 
@@ -13,63 +13,81 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-ARTIFACT_KEY = "comparison-progress"
-ARTIFACT_SECONDS = 2.0
-"""Least time between two updates of the artifact; each is a call to the server."""
-
 
 class StepProgress:
-    """Progress of a step, which any thread of a run may make.
+    """Progress of a step, which any thread of a run may advance.
 
     Parameters
     ----------
     run : RunProgress
-        That of the run.
+        Progress of the run.
     description : str
-        What the step does.
+        Description of the step.
     trials : int
-        How many trials it has.
+        Number of trials of the step.
     """
 
     def __init__(self, run: RunProgress, description: str, trials: int) -> None:
-        self.run, self.description, self.trials, self.share = run, description, trials, 0.0
-        self.began = self.since = time.monotonic()  # since its last advance
+        self.run = run
+        self.description = description
+        self.trials = trials
+        self.share = 0.0
+        self.start_time = time.monotonic()
+        self.last_advance = self.start_time
 
     def advance(self, steps: float = 1.0) -> None:
         """Add a finished step, or a share of it."""
         self.run.advance_step(self, steps)
 
     @property
-    def left(self) -> float:
-        """Seconds that it may still take, by its own trials so far; 0 where nothing is known."""
-        if not self.trials or not self.share:
+    def remaining_trials(self) -> int:
+        """Number of trials that are not finished."""
+        return max(0, self.trials - round(self.share * self.trials))
+
+    def remaining_seconds(self, mean: float) -> float:
+        """Return the seconds of the remaining trials, from finished trials, or the mean of a step before the first."""
+        if not self.share:
+            return mean
+        if not self.trials:
             return 0.0
-        return (self.since - self.began) / self.share * (1 - self.share)
+        return (self.last_advance - self.start_time) / self.share * (1 - self.share)
 
 
 class RunProgress(AbstractContextManager["RunProgress"]):
-    """Progress of a run of a known number of steps.
+    """Progress of a run with a known number of steps.
 
     Parameters
     ----------
     steps : int
-    key, of : str
-        Key of the artifact, and what it is the progress of.
+        Number of steps.
+    key : str
+        Key of the artifact.
+    subject : str
+        Name of the run in the description of the artifact.
     timed : int, default 0
-        How many steps have trials, whose time gives the estimate of the rest; 0 for no estimate.
+        Number of steps with trials, which give the estimate of the remaining time; 0 for no estimate.
     at_once : int, default 1
-        How many of them run at once.
+        Number of steps that run at the same time.
     """
 
     def __init__(
-        self, steps: int, key: str = ARTIFACT_KEY, of: str = "the comparison", timed: int = 0, at_once: int = 1
+        self,
+        steps: int,
+        key: str = "comparison-progress",
+        subject: str = "the comparison",
+        timed: int = 0,
+        at_once: int = 1,
     ) -> None:
-        self._steps, self._waiting, self._at_once = steps, timed, at_once
-        self._key, self._of = key, of
+        self._n_steps = steps
+        self._n_waiting = timed
+        self._at_once = at_once
+        self._key = key
+        self._subject = subject
         self._done = 0.0
         self._step = StepProgress(self, "starting", 0)
         self._running: list[StepProgress] = []  # steps with trials
-        self._timed, self._seconds = 0.0, 0.0  # steps with trials, and what they took
+        self._timed_steps = 0.0
+        self._timed_seconds = 0.0
         self._lock = RLock()
         self._console = Console(file=sys.stderr)
         self._bar = Progress(
@@ -86,26 +104,26 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self._updated = 0.0
 
     def __enter__(self) -> RunProgress:
-        self._artifact = create_progress_artifact(0.0, key=self._key, description=f"Share of {self._of} done")  # type: ignore[assignment]
+        self._artifact = create_progress_artifact(0.0, key=self._key, description=f"Share of {self._subject} done")  # type: ignore[assignment]
         self._bar.start()
         return self
 
     def start(self, description: str, trials: int = 0) -> StepProgress:
-        """Say which step begins, and return its progress, for a step in another thread.
+        """Show that a step begins, and return its progress, for a step in another thread.
 
         Parameters
         ----------
         description : str
-            What it does.
+            Description of the step.
         trials : int, default 0
-            How many trials it has.
+            Number of trials of the step.
         """
         self._step = StepProgress(self, description, trials)
         with self._lock:
             if trials:
-                self._waiting -= 1
+                self._n_waiting -= 1
                 self._running.append(self._step)
-            self._say(self._step)
+            self._show(self._step)
         return self._step
 
     def advance(self, steps: float = 1.0) -> None:
@@ -113,50 +131,52 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self.advance_step(self._step, steps)
 
     def skip(self) -> None:
-        """Count a step that has nothing to do."""
+        """Count a step without work."""
         with self._lock:
             self._done += 1
 
     def advance_step(self, step: StepProgress, steps: float) -> None:
-        """Add finished steps, or a share of one that was started."""
+        """Add finished steps, or a share of a step that was started."""
         now = time.monotonic()
         with self._lock:
-            if step.trials == 1 or steps < 1 <= step.trials:  # results in the store come all at once, in no time
-                self._timed += steps
-                self._seconds += now - step.since
+            if step.trials == 1 or steps < 1 <= step.trials:  # stored results come all together, in no time
+                self._timed_steps += steps
+                self._timed_seconds += now - step.last_advance
             self._done += steps
             step.share += steps
-            step.since = now
-            if step in self._running and round(step.share * step.trials) >= step.trials:
+            step.last_advance = now
+            if step in self._running and not step.remaining_trials:
                 self._running.remove(step)
-            self._bar.update(self._row, completed=self._done, description=self._said(step))
-            if now - self._updated > ARTIFACT_SECONDS:
-                if round(step.share * step.trials) < step.trials:
-                    self._say(step)
+            self._bar.update(self._row, completed=self._done, description=self._text(step))
+            if now - self._updated > 2.0:  # an update of the artifact is a call to the server
+                if step.remaining_trials:
+                    self._show(step)
                 self._publish()
 
-    def _said(self, step: StepProgress) -> str:
-        """Return what is being done, how many of its trials are finished, and how long the run may still take."""
+    def _text(self, step: StepProgress) -> str:
+        """Return the description of a step, its finished trials, and the remaining seconds of the run."""
         text = step.description
         if step.trials:
             text += f", {round(step.share * step.trials)}/{step.trials} trials done"
-        if self._timed and self._waiting >= 0 and (self._running or self._waiting):
-            mean = self._seconds / self._timed
-            left = mean * self._waiting + sum(one.left if one.share else mean for one in self._running)
-            text += f", about {left / self._at_once:,.0f} s left"
+        if self._timed_steps and self._n_waiting >= 0 and (self._running or self._n_waiting):
+            mean = self._timed_seconds / self._timed_steps
+            seconds = mean * self._n_waiting
+            seconds += sum(running.remaining_seconds(mean) for running in self._running)
+            text += f", about {seconds / self._at_once:,.0f} s left"
         return text
 
-    def _say(self, step: StepProgress) -> None:
-        said = self._said(step)
-        self._bar.update(self._row, description=said)
+    def _show(self, step: StepProgress) -> None:
+        text = self._text(step)
+        self._bar.update(self._row, description=text)
         if not self._console.is_terminal:
             number = round(self._done - step.share)
-            self._console.print(f"[{number}/{self._steps}] {said}", highlight=False, markup=False, soft_wrap=True)
+            self._console.print(f"[{number}/{self._n_steps}] {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _publish(self) -> None:
         self._updated = time.monotonic()
         if self._artifact is not None:
-            update_progress_artifact(self._artifact, progress=round(min(100.0, 100 * self._done / self._steps), 1))
+            percent = round(min(100.0, 100 * self._done / self._n_steps), 1)
+            update_progress_artifact(self._artifact, progress=percent)
 
     def __exit__(self, *_: Any) -> None:
         self._bar.stop()

@@ -1,4 +1,4 @@
-"""The Dask workers of a run: a local cluster, started when first needed, or a scheduler that runs elsewhere."""
+"""Dask workers of a run: a local cluster, started on first use, or a scheduler elsewhere."""
 
 from __future__ import annotations
 
@@ -47,21 +47,15 @@ from ..data import row_files
 from ..data.row_files import RowFiles
 from ..store import LIBRARIES, store_path, temporary_folder
 
-KEPT_BYTES = 1 << 28
-"""Freed memory that a worker keeps at most; Dask's default gives it back after each tile, and pays in page faults."""
-
-KEPT_SHARE = 16
-"""A worker keeps at most this part of its memory limit."""
-
 SETTINGS: dict[str, Any] = {
-    # At 80 % of its memory a worker would wait until that falls; what libraries hold does not fall.
+    # A worker would pause at 80 % of its memory, forever if libraries hold it.
     "distributed.worker.memory.pause": False,
-    # A nanny starts its worker again; the cluster closes a nanny that has no worker for this long.
+    # Nannies restart their workers; the cluster closes nannies that have no worker for this long.
     "distributed.deploy.lost-worker-timeout": "1 day",
     # The pages have no authentication.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    # The profiler takes a twentieth of the cores of a small machine.
+    # The profiler uses a twentieth of the cores of a small machine.
     "distributed.worker.profile.enabled": False,
 }
 """Settings of Dask while a local cluster runs."""
@@ -71,23 +65,24 @@ LOOPBACK = "127.0.0.1"
 SCHEDULER_ENDED = "the Dask scheduler ended; the results so far are kept: start the scheduler, and this run, again."
 
 VERSIONED = (*LIBRARIES, "dask", "distributed", "pyarrow")
-"""Packages that have one version on all sides, since numbers or transfers depend on them."""
+"""Packages that must have the same version in all processes, since numbers or transfers depend on them."""
 
 
 def start_workers(n_workers: int, memory: str) -> LocalCluster:
-    """Start worker processes of one thread on this machine; only who holds the keys of the cluster can use them.
+    """Start worker processes with one thread on this machine. Only holders of the cluster's keys can use them.
 
     Parameters
     ----------
     n_workers : int
         Number of processes.
     memory : str
-        Limit of each worker, such as ``4GiB``.
+        Memory limit of each worker, such as ``4GiB``.
     """
-    kept_bytes = min(KEPT_BYTES, parse_bytes(memory) // KEPT_SHARE)
+    # Dask's default returns freed memory to the system after each tile, which costs page faults.
+    freed_bytes_to_keep = min(256 * 2**20, parse_bytes(memory) // 16)
     environment = dask.config.get("distributed.nanny.pre-spawn-environ") | {
-        "MALLOC_TRIM_THRESHOLD_": kept_bytes,
-        "MALLOC_MMAP_THRESHOLD_": kept_bytes // 4,
+        "MALLOC_TRIM_THRESHOLD_": freed_bytes_to_keep,
+        "MALLOC_MMAP_THRESHOLD_": freed_bytes_to_keep // 4,
         "NUMBA_NUM_THREADS": 1,
     }
     with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _interrupts_blocked():
@@ -96,7 +91,7 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
             threads_per_worker=1,
             memory_limit=memory,
             host=LOOPBACK,
-            security=True,  # TLS, with keys that no file holds
+            security=True,  # TLS, with keys in memory
             dashboard_address=f"{LOOPBACK}:0",
             scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
@@ -104,8 +99,8 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
-    """Return address and keys of the scheduler that Dask's client in this process has, or `DASK_SCHEDULER_ADDRESS`."""
-    with suppress(ValueError):  # there is no client
+    """Return address and keys of the scheduler of Dask's client in this process, or `DASK_SCHEDULER_ADDRESS`."""
+    with suppress(ValueError):  # no client
         client = default_client()
         return client.scheduler.address, client.security
     return dask.config.get("scheduler-address", None), None
@@ -117,14 +112,15 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
     Raises
     ------
     InputError
-        No scheduler answers at the address, it has no workers, or its certificates are not those given.
+        No scheduler answers at the address, it has no workers, or its certificates differ from those configured.
     """
-    where, security = config.scheduler, security or _security(config)
+    address = config.scheduler
+    security = security or _security(config)
     try:
-        client = Client(where, timeout=config.timeout, set_as_default=False, security=security)
+        client = Client(address, timeout=config.timeout, set_as_default=False, security=security)
     except (OSError, ValueError, TypeError) as error:
         raise InputError(
-            f"dask.scheduler: no Dask scheduler answers at {where} within {config.timeout:g} s "
+            f"dask.scheduler: no Dask scheduler answers at {address} within {config.timeout:g} s "
             f"({type(error).__name__}); start one with 'dask scheduler', or leave the key out for a local cluster."
         ) from None
     try:
@@ -132,25 +128,24 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
     except TimeoutError:
         client.close()
         raise InputError(
-            f"dask.scheduler: the scheduler at {where} has no workers after {config.timeout:g} s; start some with "
-            f"'dask worker {where}', or set dask.timeout higher."
+            f"dask.scheduler: the scheduler at {address} has no workers after {config.timeout:g} s; start some with "
+            f"'dask worker {address}', or set dask.timeout higher."
         ) from None
     return client
 
 
 def require_same_versions(client: Client) -> None:
-    """Raise InputError where a worker has another version of Python, or of a package, than this process."""
+    """Raise InputError if a worker has another version of Python, or of a package, than this process."""
     versions = client.get_versions(packages=list(VERSIONED))
     expected = _versions_of(versions["client"])
     for address, answer in sorted(versions["workers"].items()):
         if not isinstance(answer, dict):
             continue  # the worker has just ended
         installed = _versions_of(answer)
-        differences = [
-            f"{name} {installed[name] or 'not at all'} and not {version}"
-            for name, version in expected.items()
-            if installed[name] != version
-        ]
+        differences = []
+        for name, version in expected.items():
+            if installed[name] != version:
+                differences.append(f"{name} {installed[name] or 'not at all'} and not {version}")
         if differences:
             raise InputError(
                 f"dask: the worker at {address} has {', '.join(differences[:4])}; install there what is installed "
@@ -159,23 +154,26 @@ def require_same_versions(client: Client) -> None:
 
 
 def _versions_of(process: dict[str, Any]) -> dict[str, str | None]:
-    """Return major and minor version of Python, and the versions of packages, that a process has reported."""
+    """Return major and minor version of Python, and the versions of packages, that a process reports."""
     packages = process["packages"]
-    python = ".".join(packages["python"].split(".")[:2])
-    return {"Python": python} | {name: packages.get(name) for name in VERSIONED}
+    versions: dict[str, str | None] = {"Python": ".".join(packages["python"].split(".")[:2])}
+    for name in VERSIONED:
+        versions[name] = packages.get(name)
+    return versions
 
 
 def _security(config: DaskConfig) -> Security | None:
-    """Return the keys of this side; None where they are not said, and Dask's own configuration may have them.
+    """Return the configured keys, or None: then Dask's own configuration may have keys.
 
     Raises
     ------
     InputError
-        A file is missing, or none of PEM's.
+        A file is missing, or is not in PEM format.
     """
-    if config.certificates is None:
+    files = config.certificates
+    if files is None:
         return None
-    for name, path in config.certificates.model_dump().items():
+    for name, path in files.model_dump().items():
         try:
             text = Path(path).read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError) as error:
@@ -183,14 +181,18 @@ def _security(config: DaskConfig) -> Security | None:
             raise InputError(f"dask.certificates.{name}: {path} cannot be read ({reason}); correct the path.") from None
         if "-----BEGIN" not in text:
             raise InputError(f"dask.certificates.{name}: {path} is no file of PEM's format; correct the path.")
-    files = config.certificates
-    return Security(require_encryption=True, tls_ca_file=files.ca, tls_client_cert=files.cert, tls_client_key=files.key)
+    return Security(
+        require_encryption=True,
+        tls_ca_file=files.ca,
+        tls_client_cert=files.cert,
+        tls_client_key=files.key,
+    )
 
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Start threads and processes that do not receive Ctrl-C, which a terminal sends to all of them."""
-    resource_tracker.ensure_running()  # the first to start a process would start that, and listen again
+    """Block Ctrl-C in the threads and processes that the block starts; a terminal sends it to all of them."""
+    resource_tracker.ensure_running()  # otherwise, the start of a process would start it, and unblock Ctrl-C
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -199,24 +201,21 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def worker_memory(setting: str, workers: int) -> str:
-    """Return the memory limit of one worker: as set, or half of what is free now shared among them."""
-    return str(format_bytes(psutil.virtual_memory().available // (2 * workers))) if setting == "auto" else setting
+    """Return the memory limit of one worker: the setting, or its share of half of the free memory."""
+    if setting != "auto":
+        return setting
+    free = psutil.virtual_memory().available
+    return str(format_bytes(free // (2 * workers)))
 
 
 TASKS_PER_WORKER = 8
-"""At least that many a worker, so that none waits long for the last one."""
+"""Smallest number of tasks per worker, so that workers finish at about the same time."""
 
 SUMS_PER_WORKER = 4
-"""Into so many sums a worker the tasks of a total are gathered: enough to share out evenly, few enough to hold."""
+"""Number of sums per worker of a total: many enough to distribute evenly, few enough to hold."""
 
 FAN_IN = 8
-"""Parts added by one task of the reduction."""
-
-SPAN_SHARE = 16
-"""A worker holds the rows of the two spans of a super-tile: each takes at most this part of its memory."""
-
-ROOM_SHARE = 8
-"""A trial on a worker may read this part of its memory: it holds rows twice, and libraries take 320 MiB."""
+"""Number of sums that a task of the reduction adds."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -229,9 +228,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     Parameters
     ----------
     config : DaskConfig
-        With `scheduler`, that one; with `cluster`, one that is started; with ``workers: 0``, none. Otherwise those of
-        Dask's client in this process, or at `DASK_SCHEDULER_ADDRESS`, where there are such, and a local cluster where
-        not.
+        Configuration. Workers of `scheduler` are used, if it is set, and none with ``workers: 0``. By default, these
+        are the workers of Dask's client in this process, or at `DASK_SCHEDULER_ADDRESS`, or else a local cluster.
     """
 
     def __init__(self, config: DaskConfig) -> None:
@@ -247,7 +245,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._numbers = itertools.count()
         self._sent: dict[str, RowFiles] = {}
         self._run = f"learnkernels-{secrets.token_hex(6)}"
-        self._starting = RLock()  # steps that run at once share what the first of them starts
+        self._starting = RLock()  # simultaneous steps share one client, one folder and files
 
     @property
     def in_process(self) -> bool:
@@ -256,33 +254,27 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def local(self) -> bool:
-        """Whether there are worker processes, all of them on this machine, which see its files."""
+        """Whether all workers are processes of this machine, which see its files."""
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Use no local workers if their number is not configured and none are started: there is little to do."""
+        """Use no local workers for a small run, unless their number is configured or they are started."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
     def require_usable(self) -> None:
-        """Refuse, before any long work, a scheduler that does not answer, or workers that would compute other numbers.
-
-        Raises
-        ------
-        InputError
-            As `client`.
-        """
+        """Raise InputError if a scheduler does not answer, or workers have other versions of packages."""
         if self.config.elsewhere:
             require_same_versions(self.client)
 
     @property
     def client(self) -> Client:
-        """The client, connected on first use.
+        """Client, connected on first use.
 
         Raises
         ------
         InputError
-            No scheduler answers at the given address, it has no workers, or a cluster cannot be started.
+            No scheduler answers at its address, it has no workers, or it has ended.
         """
         if self._client is None:
             with self._starting:
@@ -297,7 +289,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self._client is not None and self._client.status == "running"
 
     def _connected(self) -> Client:
-        """Return a client of the scheduler that the configuration names, or of workers that are started here."""
+        """Return a client of the configured scheduler, or start local workers."""
         self._open.enter_context(dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}))
         if self.config.scheduler is not None:
             return connected(self.config, self._security)
@@ -308,31 +300,31 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return Client(cluster, set_as_default=False, direct_to_workers=True)
 
     def map(
-        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Advance = lambda share: None, **given: Any
+        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Advance = lambda share: None, **arguments: Any
     ) -> list[Result]:
-        """Return the results of independent jobs in their order: from the workers, or from here where there are none.
+        """Run independent jobs on the workers, or in this process without workers; return results in order.
 
         Parameters
         ----------
         run : callable
-            Of a job.
+            Function of a job.
         jobs : sequence
-            What to run.
+            First arguments of `run`.
         advance : callable, optional
-            Is given shares that add up to one.
-        **given
-            Further arguments of `run`, which every worker is sent once.
+            Function that gets shares, which add up to one.
+        **arguments
+            Other arguments of `run`. They are sent to each worker once.
 
         Raises
         ------
         InputError
-            A job ended its worker again and again, which is how too little memory looks.
+            A job ended its worker several times, probably out of memory.
         """
         if self.in_process:
-            return map_here(run, jobs, advance, **given)
+            return map_here(run, jobs, advance, **arguments)
 
         with self.computing("a job") as futures:
-            sent = {name: self.send(value) for name, value in given.items()}
+            sent = {name: self.send(value) for name, value in arguments.items()}
             futures += self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **sent)
             self.follow(futures, advance)
             results = self.client.gather(futures)
@@ -343,19 +335,19 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def send(self, value: Any) -> Future:
-        """Return a future of a value, as a task: if the workers that hold it end, Dask sends it to others."""
+        """Return a future of a value. It is the result of a task, so Dask sends it again if workers end."""
         return self.client.submit(_value, value, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
-        """Tell of each future that is done, until all are or one has failed."""
+        """Call `advance` for each finished future, until all are finished or one has failed."""
         for future in as_completed(futures, loop=self.client.loop):
             if future.status != "finished":
                 return
             advance(1 / len(futures))
 
     @contextmanager
-    def computing(self, what: str) -> Iterator[list[Future]]:
-        """Give a list for futures, which are canceled at the end; name in a sentence what ends workers or a scheduler.
+    def computing(self, task: str) -> Iterator[list[Future]]:
+        """Give a list for futures, which are canceled at the end; `task` describes them in error messages.
 
         Raises
         ------
@@ -367,7 +359,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             yield futures
         except KilledWorker:
             raise InputError(
-                f"{what} ended its worker process, probably out of memory; set dask.memory higher, or dask.workers "
+                f"{task} ended its worker process, probably out of memory; set dask.memory higher, or dask.workers "
                 "to 1."
             ) from None
         except CancelledError:
@@ -378,39 +370,44 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def workers(self) -> Workers:
-        """Who does passes over rows: the Dask workers, or threads of this process where there are none."""
+        """Workers for passes over rows: Dask workers, or threads of this process without workers."""
         return self.workers_telling(None)
 
     def workers_telling(self, advance: Advance | None) -> Workers:
-        """Return `workers`; those of Dask give `advance` shares of each total that add up to one."""
+        """Return workers that call `advance` with shares of each total, if they are Dask workers."""
         return Threads() if self.in_process else DaskWorkers(self, advance)
 
     @property
     def n_workers(self) -> int:
-        """Worker processes: those of the local cluster, even while one is started again, or those connected now."""
+        """Number of worker processes of the local cluster, or of workers elsewhere that are connected now."""
         if self.config.elsewhere:
             return max(1, len(self._connected_workers()))
-        return int(cpu_count()) if self.config.workers is None else self.config.workers
+        if self.config.workers is None:
+            return int(cpu_count())
+        return self.config.workers
 
     def _connected_workers(self) -> list[dict[str, Any]]:
-        """Return the scheduler's knowledge of each worker elsewhere; raise InputError where the scheduler has ended."""
-        known = self.client.scheduler_info(n_workers=-1)
-        if not known:
+        """Return the scheduler's information on each worker elsewhere, or raise InputError if it has ended."""
+        information = self.client.scheduler_info(n_workers=-1)
+        if not information:
             raise InputError(SCHEDULER_ENDED)
-        return list(known["workers"].values())
+        return list(information["workers"].values())
 
     def has_room_for(self, n_bytes: int) -> bool:
-        """Return whether each worker can hold so many bytes twice next to all else that it does."""
+        """Return whether the data of a trial are at most an eighth of the memory of each worker.
+
+        A worker holds rows twice, and libraries need 320 MiB.
+        """
         if self.config.elsewhere:
             limits = [worker["memory_limit"] or math.inf for worker in self._connected_workers()]
             limit = min(limits, default=0)
         else:
             limit = self.memory or parse_bytes(worker_memory(self.config.memory, max(1, self.n_workers)))
-        return bool(n_bytes <= limit / ROOM_SHARE)
+        return bool(n_bytes <= limit / 8)
 
     @property
     def folder(self) -> str:
-        """Folder of this run, which all workers of this machine see; where they are elsewhere one below their own."""
+        """Folder of this run on local workers, or its name below the folders of workers elsewhere."""
         if self.config.elsewhere:
             return self._run
         with self._starting:
@@ -426,7 +423,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         Raises
         ------
         InputError
-            The disk does not take it.
+            The file cannot be written.
         """
         blocks = RowFiles.write(str(Path(self.folder, f"rows-{next(self._numbers)}")), rows)
         weakref.finalize(blocks, shutil.rmtree, blocks.name, ignore_errors=True)
@@ -438,7 +435,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         Raises
         ------
         InputError
-            The place cannot be written to, or a worker does not see it.
+            `dask.rows` cannot be written, or a worker cannot read it.
         """
         digest = row_files.content_digest(X)
         with self._starting:
@@ -463,7 +460,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def _place(self) -> str:
-        """Where the rows of this run lie for workers on other machines."""
+        """Location of the rows of this run for workers on other machines."""
         return f"{str(self.config.rows).rstrip('/')}/{self._run}"
 
     def __exit__(self, *_: object) -> None:
@@ -478,7 +475,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 @dataclass
 class Shared:
-    """A value that workers hold, and its future; files of the value stay as long as this does."""
+    """A value on the workers, and its future. Files of the value exist as long as this object."""
 
     future: Future
     value: Any
@@ -490,24 +487,25 @@ class DaskWorkers:
     Parameters
     ----------
     pool : DaskPool
-        With workers.
+        Pool with workers.
     advance : callable, optional
-        Is given shares of each total that add up to one.
+        Function that gets shares of each total, which add up to one.
     """
 
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
-        self._pool, self._advance = pool, advance
+        self._pool = pool
+        self._advance = advance
 
     def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
-        """Return the rows, dense ones in a file that local workers read in runs.
+        """Return rows as the workers read them.
 
-        Workers elsewhere, which do not see our files, get them through `dask.rows`, each those that its tasks need
-        and all of them once. Without such a place they are sent all rows, as are all workers where rows are sparse.
+        Local workers read dense rows from a file. Workers elsewhere read from `dask.rows` the rows that their tasks
+        need. Without `dask.rows`, or if rows are sparse, all rows are sent to the workers.
 
         Raises
         ------
         InputError
-            The disk does not take the file, or the place the rows.
+            The file or `dask.rows` cannot be written.
         """
         source = SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
         if isinstance(X, RowFiles):
@@ -529,25 +527,27 @@ class DaskWorkers:
         return view
 
     def broadcast(self, value: Any) -> Shared:
-        """Return the handle of a value that every worker is sent once."""
+        """Send a value to every worker once, and return its handle."""
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return a size of which there are at least eight tasks a worker, and which leaves it most of its memory."""
-        pool, spans = self._pool, math.ceil(math.sqrt(TASKS_PER_WORKER * 2 * self._pool.n_workers))
-        rows = min(pool.config.super_tile, -(-n_rows // spans))
+        """Return a size with at least eight tasks per worker, and spans of at most a 16th of a worker's memory."""
+        pool = self._pool
+        n_spans = math.ceil(math.sqrt(2 * TASKS_PER_WORKER * pool.n_workers))
+        size = min(pool.config.super_tile, math.ceil(n_rows / n_spans))
         if pool.memory is not None and row_bytes:
-            rows = min(rows, pool.memory // SPAN_SHARE // row_bytes)
-        return max(1, rows)
+            size = min(size, pool.memory // 16 // row_bytes)
+        return max(1, size)
 
     def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
-        """Return runs of which there are some for each worker."""
-        return spans(n_rows, max(least, -(-n_rows // max(SPANS, TASKS_PER_WORKER * self._pool.n_workers))))
+        """Return spans of rows, at least eight per worker if there are enough rows."""
+        n_spans = max(SPANS, TASKS_PER_WORKER * self._pool.n_workers)
+        return spans(n_rows, max(least, math.ceil(n_rows / n_spans)))
 
     def total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]) -> Any:
-        """Return the sum, by a tree whose shape depends on the number of tasks and of workers alone.
+        """Return the sum of tasks, by a tree that depends only on the numbers of tasks and workers.
 
-        Each worker adds up some tasks as it goes, so that few results are held, unless each task is to be told of.
+        Workers add up several tasks, so that they hold few results, unless progress is reported for each task.
 
         Raises
         ------
@@ -555,23 +555,25 @@ class DaskWorkers:
             A task ended its workers, or the scheduler ended.
         """
         pool = self._pool
-        n_sums = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * pool.n_workers)
+        n_sums = len(tasks)
+        if self._advance is None:
+            n_sums = min(n_sums, SUMS_PER_WORKER * pool.n_workers)
         shares = [tasks[first::n_sums] for first in range(n_sums)]
         with pool.computing("a pass over rows") as sums:
             sent = {"shared": shared.future, "argument": pool.send(argument)}
             sums += pool.client.map(_sum_of, shares, step=step, pure=False, **sent)
-            total = self._joined(sums)
+            total = self._sum(sums)
             if self._advance is not None:
                 pool.follow(sums, self._advance)
             result = total.result()
         pool.require_usable()
         return result
 
-    def _joined(self, futures: list[Future]) -> Future:
-        """Return the sum of the results of futures, of which each task adds a few."""
+    def _sum(self, futures: list[Future]) -> Future:
+        """Return the sum of the results of futures."""
         while len(futures) > 1:
-            groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
-            futures = [self._pool.client.submit(_joined, *group, pure=False) for group in groups]
+            groups = [futures[start : start + FAN_IN] for start in range(0, len(futures), FAN_IN)]
+            futures = [self._pool.client.submit(_sum, *group, pure=False) for group in groups]
         return futures[0]
 
 
@@ -583,23 +585,23 @@ def _sum_of(tasks: Sequence[Any], step: Step, shared: Any, argument: Any) -> Any
     return Threads(1).total(step, shared, argument, tasks)
 
 
-def _joined(*parts: Any) -> Any:
+def _sum(*parts: Any) -> Any:
     return reduce(add, parts)
 
 
-def map_here(run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, **given: Any) -> list[Result]:
-    """Return the results of independent jobs in their order, computed in this process, as `DaskPool.map` does."""
+def map_here(run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, **arguments: Any) -> list[Result]:
+    """Run independent jobs in this process, as `DaskPool.map` does on workers; return results in order."""
     results = []
     for job in jobs:
-        results.append(run(job, **given))
+        results.append(run(job, **arguments))
         advance(1 / len(jobs))
     return results
 
 
 def _with_warnings(
-    run: Callable[..., Result], job: Job, **given: Any
+    run: Callable[..., Result], job: Job, **arguments: Any
 ) -> tuple[Result, list[tuple[type[Warning], str]]]:
     """Return the result of a job and its warnings, which a worker would not show."""
     with warnings.catch_warnings(record=True) as caught:
-        result = run(job, **given)
-    return result, [(of.category, str(of.message)) for of in caught]
+        result = run(job, **arguments)
+    return result, [(warning.category, str(warning.message)) for warning in caught]
