@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from prefect import flow
 
 from learnkernels.conf import loading
 from learnkernels.tasks.evidence.comparison import folds_of_rows, measure, prepare, steps, timed_steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
-from learnkernels.tasks.evidence.tracking import track_comparison, tracked_run
+from learnkernels.tasks.evidence.tracking import track_comparison, track_result, tracked_run
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
@@ -51,7 +53,7 @@ def compare(
         stopping_steps(),
     ):
         prepared = prepare(config, pool, progress)
-        results = measure(prepared, comparison, pool, progress)
+        results = measure(prepared, partial(track_result, comparison), pool, progress)
         progress.start("writing the report")
         links = {"MLflow comparison": comparison.url, "MLflow chart": comparison.chart_url}
         written = write_results.submit(config, run_id, results, links, folds_of_rows(prepared), prepared.skipped)

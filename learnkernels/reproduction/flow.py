@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -19,7 +20,7 @@ from learnkernels.tasks.evidence.comparison import Prepared, measure, prepare, s
 from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tables import read_folds
-from learnkernels.tasks.evidence.tracking import log_run, tracked_run
+from learnkernels.tasks.evidence.tracking import log_run, track_result, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.stopping import stopping_steps
@@ -146,8 +147,9 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         results: list[FoldsRef] = []
         if item.is_comparison:
             prepared = [prepare(config, pool_of(config.dask), progress) for config in configs]
+            record = partial(track_result, comparison)
             for part in prepared:
-                results += measure(part, comparison, pool_of(part.config.dask), progress)
+                results += measure(part, record, pool_of(part.config.dask), progress)
             result = StudyResult(folds=read_folds(results))
         else:
             progress.start(f"{item.where}: {item.title}")

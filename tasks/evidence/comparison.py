@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -40,7 +40,6 @@ from ..naming import side_by_side
 from ..own import require_params
 from ..workers.cluster import DaskPool
 from .progress import RunProgress, StepProgress
-from .tracking import TrackedRun, track_result
 
 SEARCHES = 10.0
 """Cost of one-stage learners, learners that search base kernels, and searched baselines, in paths of a predictor."""
@@ -178,8 +177,13 @@ def config_on(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) ->
     return config.on(dataset).model_copy(update={"protocol": protocol})
 
 
-def measure(prepared: Prepared, comparison: TrackedRun, pool: DaskPool, progress: RunProgress) -> Sequence[FoldsRef]:
-    """Measure all learners and baselines on all data sets, and log each result as an MLflow run.
+def measure(
+    prepared: Prepared,
+    record: Callable[[CompareConfig, DatasetRef, FoldsRef], object],
+    pool: DaskPool,
+    progress: RunProgress,
+) -> Sequence[FoldsRef]:
+    """Measure all learners and baselines on all data sets, and call `record` with each result.
 
     Learners of all data sets come first, then baselines, the slowest last. Stored results are not computed again.
     Results are returned in the order of the data sets.
@@ -188,7 +192,7 @@ def measure(prepared: Prepared, comparison: TrackedRun, pool: DaskPool, progress
     submissions = _submit_results(prepared, pool, progress)
     for (position, ref, local), folds in side_by_side(submissions, prepared.config.parallel):
         results[position] = folds
-        track_result(comparison, local, ref, folds)
+        record(local, ref, folds)
     in_order = [results[position] for position in sorted(results)]
     names = [ref.name for ref in prepared.refs]
     return sorted(in_order, key=lambda folds: names.index(folds.dataset))

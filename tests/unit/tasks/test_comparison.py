@@ -1,6 +1,6 @@
 """Whole comparisons in this process, without Prefect and MLflow: what is refused, and what the fold tables hold."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -62,13 +62,12 @@ class Submitted:
 
 @pytest.fixture(autouse=True)
 def folder(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working folder with its own store, where steps are functions and nothing is tracked."""
+    """An empty working folder with its own store, where steps are functions."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # not counted by a process
     for step in ("ingest", "compute_statistics", "evaluate_learner", "evaluate_baseline"):
         monkeypatch.setattr(comparison, step, Submitted(getattr(comparison, step).fn))
     monkeypatch.setattr(comparison, "side_by_side", lambda steps, _: ((key, done.result()) for key, done in steps))
-    monkeypatch.setattr(comparison, "track_result", lambda *_: None)
     with disable_run_logger():
         yield tmp_path
 
@@ -91,11 +90,11 @@ def divided(dataset: dict[str, Any], **keys: Any) -> CompareConfig:
     return small(**{"datasets": [{"source": "file", **dataset}], "kernels": kernels, "learners": ["unif"], **keys})
 
 
-def compared(config: CompareConfig) -> tuple[pd.DataFrame, str]:
-    """The fold table of a comparison, and its report."""
+def compared(config: CompareConfig, record: Callable[..., object] = lambda *_: None) -> tuple[pd.DataFrame, str]:
+    """The fold table of a comparison, and its report; `record` is called with each result."""
     with DaskPool(config.dask) as pool:
         prepared = comparison.prepare(config, pool, PROGRESS)
-        folds = read_folds(comparison.measure(prepared, Mock(), pool, PROGRESS))
+        folds = read_folds(comparison.measure(prepared, record, pool, PROGRESS))
     return folds, rendered(config, folds)
 
 
@@ -304,15 +303,14 @@ def test_work_is_counted_in_paths_on_a_thousand_rows_and_little_of_it_needs_no_w
 # Baselines, and what is told on the way -------------------------------------------------------------------------------
 
 
-def test_baselines_follow_all_learners_the_slowest_last_and_stand_in_the_tables(monkeypatch: pytest.MonkeyPatch):
-    tracked: list[tuple[str, str]] = []
-    note = lambda *of: tracked.append((of[-1].dataset, of[-1].learner))  # noqa: E731
-    monkeypatch.setattr(comparison, "track_result", note)
+def test_baselines_follow_all_learners_the_slowest_last_and_stand_in_the_tables():
+    record = Mock()
     config = small(learners=["unif"], baseline=SEARCH | {"boosting": True}, protocol={"folds": 3, "grid": [1]})
-    folds, report = compared(config)
+    folds, report = compared(config, record)
     baselines = ["best constant", "linear model", "GridSearchCV", "HistGradientBoosting"]
     measured = [(dataset, learner) for learner in ["unif", *baselines] for dataset in ("wine", "diabetes")]
-    assert tracked == measured
+    recorded = [call.args[2] for call in record.mock_calls]
+    assert [(result.dataset, result.learner) for result in recorded] == measured
     # The tables are in the order of the data sets.
     shown = list(dict.fromkeys(zip(folds["dataset"], folds["learner"], strict=True)))
     assert shown == [(dataset, learner) for dataset in ("wine", "diabetes") for learner in ["unif", *baselines]]
