@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,12 @@ KEYS = {
     "minutes": "protocol.split",
 }
 """Options of tables, and the keys of a configuration that are for the same."""
+
+MAIN_GUARD = (
+    "this function was called in a worker process, in which Python imports your script; put the call below "
+    "if __name__ == '__main__':"
+)
+"""The message of a call in a script that lacks the usual condition."""
 
 _servers: list[Service] = []
 """The Prefect server of this process, where it has one of its own."""
@@ -89,7 +95,7 @@ def compare(
         config = configuration(table, {"target": target, **options}, changes)
         from .compare import compare as flow
 
-        with _runs(config.name):
+        with prefect_runs(config.name, reload=True):
             open_mlflow()
             result = flow(config=config)
         import pandas as pd
@@ -147,7 +153,7 @@ def train(
 
         training_config(config, dataset, None)  # refuses before a server is waited for
         name = register or config.name
-        with _runs(name):
+        with prefect_runs(name, reload=True):
             open_mlflow()
             result = flow(model=name, dataset=dataset, config=config)
         return as_served(find_version(result["uri"]))
@@ -193,7 +199,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[
         else:
             rows = str(table)
         find_version(model)
-        with _runs(model):
+        with prefect_runs(model, reload=True):
             drift = flow(model=model, input=rows, output=predictions, id=list(several(id)))["drift"]
         for sentence in drift["warnings"]:
             warnings.warn(f"drift: {sentence}", stacklevel=2)
@@ -392,7 +398,11 @@ def _own_environment() -> Iterator[None]:
     ------
     ImportError
         Libraries of the extra `pipeline` are missing.
+    RuntimeError
+        A worker process imports the user's script, and with it makes the call again.
     """
+    if current_process().name != "MainProcess":
+        raise RuntimeError(MAIN_GUARD)
     if lacking := lacking_libraries("this function of learnkernels"):
         raise ImportError(lacking)
     before = dict(os.environ)
@@ -402,22 +412,6 @@ def _own_environment() -> Iterator[None]:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
-
-
-@contextmanager
-def _runs(label: str) -> Iterator[None]:
-    """Enter `prefect_runs` from a user's script, which worker processes do not run as long.
-
-    Python runs it in each of them where `__main__` says which file it is.
-    """
-    main = vars(sys.modules["__main__"])
-    file = main.pop("__file__", None)
-    try:
-        with prefect_runs(label, reload=True):
-            yield
-    finally:
-        if file is not None:
-            main["__file__"] = file
 
 
 def _require_files(config: CompareConfig) -> None:

@@ -106,14 +106,9 @@ def collect_seldom() -> None:
 def prepare_python() -> None:
     """Have this process, and those that it starts, run in any locale and folder; call at its beginning.
 
-    Output replaces characters that its encoding lacks, where Python would raise. In a locale of ASCII, which has no
-    names for many files, the process begins again in Python's UTF-8 mode. Warnings of libraries are no errors.
+    Output replaces characters that its encoding lacks, where Python would raise. Warnings of libraries are no errors.
     """
-    if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
-        os.environ |= {"PYTHONUTF8": "1", "PYTHONIOENCODING": os.environ.get("PYTHONIOENCODING") or "ascii"}
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-    given = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
-    os.environ |= {**OF_PYTHON, "PYTHONPATH": os.pathsep.join(one for one in given if os.path.abspath(one) in sys.path)}
+    os.environ |= OF_PYTHON
     os.environ.pop("NUMBA_DISABLE_JIT", None)  # without a compiler, a pass takes hundreds of times as long
     codecs.register_error(AS_SHOWN, _shown)
     for stream in (sys.stdout, sys.stderr):

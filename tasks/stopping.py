@@ -1,38 +1,28 @@
-"""How a command ends by Ctrl-C or a signal: everything open has a last word, children go, and it never takes long."""
+"""How a command ends by Ctrl-C or a signal: the stack is unwound, and one sentence says what is kept."""
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import logging
-import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType, SimpleNamespace
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-PATIENCE = 8.0
-"""Seconds that the main thread has to close what is open; then that is done without it."""
-
 AGAIN = 0.7
-"""Seconds until a main thread that shows no sign of ending is interrupted again: libraries swallow interrupts."""
-
-WORD_SECONDS = 1.5
-"""How long each last word may take that is spoken without the main thread."""
+"""Seconds until an interrupt that a library has swallowed is raised again."""
 
 
 class Stopped(KeyboardInterrupt):
     """A signal has asked this process to end."""
 
 
-_state = SimpleNamespace(received=None, code=None, kept="nothing was begun", last_words=[], over=threading.Lock())
-"""What the parts of this process have to agree on: signal, exit code, sentence, last words, and who ends it."""
+_state = SimpleNamespace(received=None, kept="nothing was begun")
+"""The signal that this process has received, and the sentence about what is kept."""
 
 
 def requested() -> bool:
@@ -41,18 +31,8 @@ def requested() -> bool:
 
 
 def keep(what: str) -> None:
-    """Say what of this command is kept when it is stopped."""
+    """Set the sentence about what this command keeps when it is stopped."""
     _state.kept = what
-
-
-@contextmanager
-def last_word(say: Callable[[], object]) -> Iterator[None]:
-    """Within the context, have something said if this process is ended while the main thread does not respond."""
-    _state.last_words.append(say)
-    try:
-        yield
-    finally:
-        _state.last_words.remove(say)
 
 
 class StepStopped(BaseException):
@@ -105,104 +85,39 @@ def stoppable() -> Iterator[None]:
 def orderly_end() -> Iterator[None]:
     """Run a command so that SIGINT, SIGTERM and SIGHUP end it with a message and 128 plus the signal as exit code.
 
-    A signal raises `Stopped` in the main thread, again if that was swallowed. When the stack is unwound, or after
-    `PATIENCE` without it, remaining children are killed and the process ends, whatever its threads still do. A command
-    that ends by itself does so when all is done that was registered for its end, and takes nothing apart in memory.
+    A signal raises `Stopped` in the main thread. A timer raises it again while nothing unwinds the stack, as libraries
+    swallow interrupts. From the end of the context on, a signal ends the process at once.
     """
-    atexit.register(_leave)  # before all others, and so done after them
-    receiving, sending = os.pipe()
-    os.set_blocking(sending, False)
-    sys.unraisablehook = _unraisable
+    ours = [number for number in SIGNALS if number is not signal.SIGHUP or not _is_ignored(number)]  # as under nohup
+    for number in ours:
+        signal.signal(number, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt)
     try:
-        signal.set_wakeup_fd(sending, warn_on_full_buffer=False)  # told even while the main thread is in compiled code
-        for number in SIGNALS:
-            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                signal.signal(number, _interrupt)
-        threading.Thread(target=_watch, args=(receiving,), name="stopping", daemon=True).start()
         yield
-    except BaseException as error:
+    except BaseException:
         if not requested():
-            _ignore()  # what is left to do takes no longer than a signal would
-            if isinstance(error, SystemExit):
-                _state.code = error.code if isinstance(error.code, int) else int(error.code is not None)
             raise
-    else:
-        _ignore()
-        _state.code = 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
     if requested():
-        _end()
+        sys.stderr.write(f"stopped; {_state.kept}.\n")
+        sys.exit(128 + _state.received)
 
 
-def _leave() -> None:
-    """End with the exit code of a command that has ended: freeing its memory bit by bit takes two seconds."""
-    if _state.code is not None:
-        logging.shutdown()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(_state.code)
-
-
-def _unraisable(what: sys.UnraisableHookArgs) -> None:
-    """Say nothing of a signal that came while Python was putting something away: it is raised again soon.
-
-    Within a flow it is Prefect's own, which is no `Exception` either.
-    """
-    if what.exc_value is None or isinstance(what.exc_value, Exception):
-        sys.__unraisablehook__(what)
+def _is_ignored(number: signal.Signals) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise, unless the main thread is on its way out already."""
-    _state.received = _state.received or number
+    """Raise, unless an interrupt unwinds the stack already."""
+    if not requested():
+        _state.received = number
+        signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
     error = sys.exc_info()[1]
     while error is not None:
         if not isinstance(error, Exception):
             return
         error = error.__context__
-    raise Stopped(signal.Signals(number).name)
-
-
-def _watch(receiving: int) -> None:
-    """Wait for a signal; see to it that the main thread notices, and end without it if it takes too long."""
-    while (number := os.read(receiving, 1)[0]) not in SIGNALS:
-        pass
-    _state.received = _state.received or number
-    began = time.monotonic()
-    while time.monotonic() - began < PATIENCE:
-        time.sleep(AGAIN)
-        with suppress(ProcessLookupError):
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-    for say in reversed(_state.last_words):
-        speaking = threading.Thread(target=_say, args=(say,), daemon=True)
-        speaking.start()
-        speaking.join(WORD_SECONDS)
-    _end()
-
-
-def _say(word: Callable[[], object]) -> None:
-    with suppress(BaseException):
-        word()
-
-
-def _end() -> None:
-    """Kill what is left of the children, say the sentence, and end."""
-    import psutil  # here, as help and errors come at once
-
-    with _state.over:  # the first thread to come here ends them all
-        children = psutil.Process().children(recursive=True)
-        for child in children:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(children, timeout=1)
-        shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the cursor, hidden beside a progress bar
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.write(f"{shown}stopped; {_state.kept}.\n")
-            sys.stderr.flush()
-        os._exit(128 + (_state.received or 0))
-
-
-def _ignore() -> None:
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    raise Stopped(signal.Signals(_state.received).name)

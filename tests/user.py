@@ -9,7 +9,7 @@ from pathlib import Path
 from dev.tools.forked import Commands, Started
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMAND = [sys.executable, "-m", "learnkernels"]
+COMMAND = [sys.executable, "-P", "-m", "learnkernels"]  # as the installed command, without the working folder
 
 
 def new_home(folder: Path) -> Path:

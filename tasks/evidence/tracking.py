@@ -36,7 +36,7 @@ from ..measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kin
 from ..measure.evaluation import FoldsRef, predictor_options
 from ..measure.statistics import planned_trials
 from ..naming import file_name, step
-from ..stopping import Stopped, last_word, requested
+from ..stopping import Stopped, requested
 from ..store import Owner
 from . import tables
 from .databases import mlflow_store, mlflow_ui
@@ -159,29 +159,28 @@ def tracked_run(
     flow_run_id = str(runtime.flow_run.id)
     tracked = None
     tags = _tags(tracking, level, run_id, flow_run_id)
-    with last_word(lambda: _end(client, experiment_id, run_id, "KILLED")):
-        try:
-            run = client.create_run(experiment_id, run_name=run_name, tags=tags)
-            tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id, run_id, level)
-            with _system_metrics(tracked, tracking):
-                yield tracked
-        except BaseException as error:
-            status = "KILLED"
-            reason = "Stopped by the user."
-            if isinstance(error, Exception) and not requested():  # libraries turn a signal into errors of their own
-                status = "FAILED"
-                reason = f"Failed: {error}"
-            with mlflow_store():
-                if tracked is not None:
-                    note = f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}"
-                    client.set_tag(tracked.run_id, NOTE, note)
-                _end(client, experiment_id, run_id, status)
-                if isinstance(error, MlflowException | SQLAlchemyError):
-                    raise
-            if requested():
-                raise Stopped from error
-            raise
-        client.set_terminated(tracked.run_id, "FINISHED")
+    try:
+        run = client.create_run(experiment_id, run_name=run_name, tags=tags)
+        tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id, run_id, level)
+        with _system_metrics(tracked, tracking):
+            yield tracked
+    except BaseException as error:
+        status = "KILLED"
+        reason = "Stopped by the user."
+        if isinstance(error, Exception) and not requested():  # libraries turn a signal into errors of their own
+            status = "FAILED"
+            reason = f"Failed: {error}"
+        with mlflow_store():
+            if tracked is not None:
+                note = f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}"
+                client.set_tag(tracked.run_id, NOTE, note)
+            _end(client, experiment_id, run_id, status)
+            if isinstance(error, MlflowException | SQLAlchemyError):
+                raise
+        if requested():
+            raise Stopped from error
+        raise
+    client.set_terminated(tracked.run_id, "FINISHED")
 
 
 @contextmanager

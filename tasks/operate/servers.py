@@ -52,7 +52,7 @@ START_SECONDS = 300.0
 
 RUN_SECONDS, STOP_SECONDS = 5.0, 6.5
 """How long runs in progress may take to tell Prefect that they were stopped, and all children to end; then they are
-killed. Less than `stopping.PATIENCE`, by which this process ends."""
+killed."""
 
 PORTS_FROM, TRIES = 20_000, 100
 """The lowest port of a temporary server, and how many are looked at."""

@@ -31,9 +31,10 @@ async def cell():  # a notebook has a running event loop
     print(*scored.columns[:2])
     print(direct["score"].equals(scored["score"]), *scored["prediction"])
 
-before = dict(os.environ)
-asyncio.run(cell())
-print(before == dict(os.environ))
+if __name__ == "__main__":
+    before = dict(os.environ)
+    asyncio.run(cell())
+    print(before == dict(os.environ))
 """
 
 
@@ -42,7 +43,7 @@ def test_functions_set_themselves_up_in_a_script_and_in_a_running_event_loop(hom
     x = np.repeat(np.arange(3.0), 20)
     rows = pd.DataFrame({"x": x, "z": np.sin(np.arange(60)), "y": np.where(x > 0, "yes", "no")})
     rows.to_csv(home / "work" / "rows.csv", index=False)
-    (home / "work" / "script.py").write_text(FUNCTIONS)  # which workers do not run, without any __main__ in it
+    (home / "work" / "script.py").write_text(FUNCTIONS)
     run = partial(subprocess.run, cwd=home / "work", env=environment(home), capture_output=True, text=True)
     done = run([sys.executable, "script.py"])
     assert done.stdout.splitlines() == ["unif constant True", "z prediction", "True no no no", "True"], done.stderr
@@ -51,6 +52,20 @@ def test_functions_set_themselves_up_in_a_script_and_in_a_running_event_loop(hom
     refused = run([sys.executable, "-c", without])
     sentence = "runs on libraries that are not installed (prefect); install them with: pip install 'learnkernels[pipe"
     assert sentence in refused.stderr
+
+
+@pytest.mark.slow(30)
+def test_a_script_without_the_usual_condition_is_told_what_it_lacks(home: Path):
+    (home / "work" / "rows.csv").write_text("x,y\n" + "1,a\n2,b\n" * 30)
+    (home / "work" / "script.py").write_text(
+        "from learnkernels import compare\n"
+        "compare('rows.csv', 'y', without=['linear', 'grid-search', 'boosting'],\n"
+        "        changes=['learners=[unif]', 'dask.workers=1'])\n"
+    )
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=home / "work", env=environment(home), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "put the call below if __name__ == '__main__':" in done.stderr
 
 
 NAMES = [
@@ -139,9 +154,9 @@ def test_the_page_on_studies_gives_the_same_tables_from_yaml_and_from_python(hom
 HOSTILE = {
     **{name: "socks5://127.0.0.1:9" for name in ("all_proxy", "ALL_PROXY")},
     **{name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")},
-    **{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"},
+    **{"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONWARNINGS": "error"},
     **{"NUMBA_DISABLE_JIT": "1", "NUMBA_CACHE_DIR": "/proc/missing", "TMPDIR": "/proc/missing", "TZ": "No/Where"},
-    **{"PYTHONPATH": f":{ROOT}", "OMP_NUM_THREADS": "0", "MPLBACKEND": "none", "PREFECT_API_AUTH_STRING": "of:another"},
+    **{"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "0", "MPLBACKEND": "none", "PREFECT_API_AUTH_STRING": "of:another"},
 }
 """Settings that a shell may have, none of which a command needs to end by."""
 
