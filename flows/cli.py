@@ -1,15 +1,17 @@
-"""The command line. Heavy libraries are imported inside the commands, so that help and errors come at once."""
+"""The command line: each command calls the Python function of its name, and prints what that returns.
+
+Heavy libraries are imported inside the commands, so that help and errors come at once.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -31,17 +33,23 @@ from learnkernels.tasks.environment import (
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
 from .functions import (
+    Caller,
+    TableOptions,
     configuration,
+    infer,
     is_table,
-    open_mlflow,
     prefect_runs,
     prepare,
-    require_files,
+    require_table,
+    run_comparison,
+    run_scoring,
+    run_training,
     set_up,
 )
 
 if TYPE_CHECKING:
     from learnkernels.conf.schema import CompareConfig
+    from learnkernels.tasks.operate.upkeep import Old
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -59,6 +67,12 @@ err = Console(stderr=True, highlight=False)
 Dtype = Literal["float64", "float32"]
 
 Conf = Annotated[Path, typer.Argument(help="YAML file, or a bundled one: quickstart.", metavar="CONF")]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        help="CSV, Parquet, Arrow or Feather file (or several, or a folder), or a YAML file.", metavar="FILE"
+    ),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. protocol.folds=10. Repeatable."),
@@ -104,8 +118,8 @@ CHART = "the chart of this comparison, on the MLflow server that MLFLOW_TRACKING
 GOES_ON = "the same command resumes from there"
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         say(f"learnkernels {version('learnkernels')}")
         raise typer.Exit
 
@@ -113,7 +127,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Set up what all commands share."""
@@ -121,12 +135,7 @@ def main(
 
 @app.command()
 def compare(
-    conf: Annotated[
-        list[str],
-        typer.Argument(
-            help="CSV, Parquet, Arrow or Feather file (or several, or a folder), or a YAML file.", metavar="FILE"
-        ),
-    ],
+    files: Files,
     target: Targets = None,
     group: Group = None,
     time: Time = None,
@@ -143,27 +152,28 @@ def compare(
     Write results to results/NAME/RUN, to MLflow (mlflow.db, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
     server, `learnkernels ui`, or PREFECT_API_URL).
     """
-    options: dict[str, Any] = {"target": target, "group": group, "time": time, "metric": metric}
-    options |= {"without": _separate(without), "minutes": minutes}
+    options = TableOptions(target, group, time, metric, _split(without), minutes)
+    caller = _caller(verbose)
     with user_errors(f"what was computed is kept, {GOES_ON}"):
-        config = configuration(conf, options, changes or (), verbose, _report, by_command=True)
-        names = ", ".join(learner.title for learner in config.learners)
-        err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
-        from .compare import compare as flow
+        config = configuration(files, options, changes or (), caller)
+        result = run_comparison(config, caller)
+    command = _init_command(files, options) if is_table(files) else ""
+    _show(config, Path(result["results"]), result["mlflow_chart"], command)
 
-        with prefect_runs(config.name):
-            open_mlflow()
-            result = flow(config=config)
-    again = ["learnkernels", "init", *conf]
-    for name, value in options.items():
-        for one in value if isinstance(value, list) else [value]:
-            again += [] if one is None else [f"--{name}", f"{one:g}" if isinstance(one, float) else one]
-    _show(config, Path(result["results"]), result["mlflow_chart"], shlex.join(again) if is_table(conf) else "")
+
+def _init_command(files: Sequence[str], options: TableOptions) -> str:
+    """Return the command that writes the configuration of data files, as a shell reads it."""
+    words = ["learnkernels", "init", *files]
+    for name in options.set_names:
+        value = getattr(options, name)
+        for part in value if isinstance(value, list) else [value]:
+            words += [f"--{name}", f"{part:g}" if isinstance(part, float) else part]
+    return shlex.join(words)
 
 
 @app.command()
 def init(
-    table: Annotated[
+    files: Annotated[
         list[str],
         typer.Argument(help="CSV, Parquet, Arrow or Feather file (or several, or a folder).", metavar="TABLE"),
     ],
@@ -178,28 +188,24 @@ def init(
     ] = None,
 ) -> None:
     """Write the configuration of `compare TABLE --target COLUMN` to a YAML file."""
+    options = TableOptions(target, group, time, metric, _split(without), minutes)
+    caller = Caller(by_command=True)
     with user_errors("nothing was written"):
         from learnkernels.conf.schema import name_of_files
 
-        name = name_of_files(table)
+        name = name_of_files(files)
         path = output or Path(f"{name}.yaml")
         if path.exists():
             raise InputError(f"{path}: is there already; name another with --output.")
-        from learnkernels.tasks.data.headers import require_keys, require_names
-
-        roles = {"groups": group, "time": time}
-        baselines = _separate(without)
-        require_names(table, target, roles, baselines, by_command=True)
-        require_keys(table, target, roles, metric, baselines)
+        require_table(files, options, caller)
         prepare_environment()
-        from learnkernels.tasks.data.starting import start
         from learnkernels.tasks.store import atomic_path
 
-        found = start(table, target, roles, metric, baselines, minutes)
+        inferred = infer(files, options, caller)
         with atomic_path(path) as aside:
-            aside.write_text(found.text, encoding="utf-8")
+            aside.write_text(inferred.text, encoding="utf-8")
     say(
-        *found.lines,
+        *inferred.lines,
         "",
         f"next:    learnkernels compare {path}",
         f"         learnkernels train {path} --register {name}",
@@ -207,28 +213,32 @@ def init(
     )
 
 
-def _separate(given: Sequence[str] | None) -> list[str]:
-    """Return the names of a repeatable option, of which each value may hold several with commas."""
-    return [name.strip() for value in given or () for name in value.split(",")]
+def _split(values: Sequence[str] | None) -> list[str]:
+    """Return the names in the values of a repeatable option, of which each may hold several with commas."""
+    return [name.strip() for value in values or () for name in value.split(",")]
+
+
+def _caller(verbose: bool) -> Caller:
+    return Caller(by_command=True, verbose=verbose, say=_report)
 
 
 @contextmanager
 def user_errors(kept: str) -> Iterator[None]:
-    """Turn a user's error into one sentence; `kept` says what a stopped command keeps."""
+    """Print one sentence instead of the traceback of an error; `kept` is the sentence about a stopped command."""
     keep(kept)
     try:
         yield
     except InputError as error:
-        err.print(f"error: {error}", markup=False, soft_wrap=True)
+        _report(f"error: {error}")
         raise typer.Exit(BAD_INPUT) from None
     except typer.Exit:
         raise
     except Exception as error:
         if requested():  # a library has made another error of the signal
             raise Stopped from error
-        machine, sentence = told(error)
-        err.print(f"error: {sentence}", markup=False, soft_wrap=True)
-        raise typer.Exit(BAD_INPUT if machine else 1) from None
+        is_of_the_machine, sentence = told(error)
+        _report(f"error: {sentence}")
+        raise typer.Exit(BAD_INPUT if is_of_the_machine else 1) from None
 
 
 def say(*lines: str) -> None:
@@ -238,10 +248,10 @@ def say(*lines: str) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> None:
-    """Print the verdicts, the table and where everything lies; the results folder comes last.
+def _show(config: CompareConfig, results: Path, chart: str, init_command: str = "") -> None:
+    """Print the verdicts, the table and the places of everything; the results folder comes last.
 
-    `again` is the command that writes the configuration, where there is none yet.
+    `init_command` writes the configuration, if there is none yet.
     """
     import pandas as pd
 
@@ -249,22 +259,23 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
     from learnkernels.tasks.evidence.tables import P_VALUES, display_table, seconds_line
 
     summary = pd.read_parquet(results / "summary.parquet")
-    rows, served = display_table(summary), os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http")
-    where = chart if served else f"learnkernels open {shlex.quote(str(results))}"
+    rows = display_table(summary)
     say(f"{config.name}: comparison of methods", "", *verdicts(summary), "")
     show_table(rows, folded=("dataset", "method"), numbers=True)
-    say(
-        "",
-        f"test error: {measures(summary)}; * marks the lowest",
-        *([P_VALUES] if "p" in rows[0] else []),
-        *([said] if (said := seconds_line(summary)) else []),
-        "",
-        *([f"next:    {again}     writes this configuration, for editing and training"] if again else []),
-        f"{'        ' if again else 'next:   '} {CHART if served else UI_SHOWS}",
-        f"         {where}",
-        f"report:  {results / 'report.md'}",
-        f"results: {results}",
-    )
+    say("", f"test error: {measures(summary)}; * marks the lowest")
+    if "p" in rows[0]:
+        say(P_VALUES)
+    if seconds := seconds_line(summary):
+        say(seconds)
+    say("")
+    steps = [f"{init_command}     writes this configuration, for editing and training"] if init_command else []
+    if os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http"):
+        steps += [CHART, chart]
+    else:
+        steps += [UI_SHOWS, f"learnkernels open {shlex.quote(str(results))}"]
+    for label, step in zip(["next:", *[""] * len(steps)], steps, strict=False):
+        say(f"{label:9}{step}")
+    say(f"report:  {results / 'report.md'}", f"results: {results}")
 
 
 @app.command()
@@ -279,50 +290,53 @@ def gram(
 
     The files are NumPy arrays; use them in `compare` with {family: precomputed, path: OUTPUT}.
     """
+    caller = Caller(by_command=True, verbose=verbose)
     with user_errors(f"finished folders are kept, {GOES_ON}"):
-        config = prepare(conf, changes or (), verbose)
-        if "kernels" not in config.model_fields_set and not all(of.kernels for of in config.datasets):
+        config = prepare(conf, changes or (), caller)
+        if "kernels" not in config.model_fields_set and not all(dataset.kernels for dataset in config.datasets):
             raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")
-        err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
+        _report(f"{conf}: matrices of {', '.join(dataset.label for dataset in config.datasets)}")
         from .gram import gram as flow
 
-        with prefect_runs(config.name):
+        with prefect_runs(config.name, caller):
             result = flow(output=str(output), dtype=dtype, config=config)
     say(*result["stores"], f"matrices: {output} ({result['size']})")
 
 
 @app.command()
 def train(
-    conf: Conf,
-    register: Annotated[str, typer.Option(metavar="NAME", help="Registered model to add a version to.")],
+    files: Files,
+    target: Targets = None,
+    register: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Registered model to add a version to; named after FILE by default."),
+    ] = None,
     dataset: OnlyDataset = None,
     learner: Annotated[str | None, typer.Option(help="Restrict to this learner.")] = None,
+    group: Group = None,
+    time: Time = None,
+    metric: MetricOption = None,
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
     """Train a model on all rows and register it in MLflow as challenger.
 
+    For a data file, only the target column is needed: learnkernels train table.csv --target churn
+
     Learner, parameters and C are selected on the validation folds.
     """
+    caller = _caller(verbose)
     with user_errors(f"what was computed is kept, {GOES_ON}"):
-        config = prepare(conf, changes or (), verbose)
-        from learnkernels.tasks.models.training import training_config
-
-        considered = ", ".join(one.title for one in training_config(config, dataset, learner, True).learners)
-        err.print(f"{conf}: {register} from {considered}", markup=False)
-        from .train import train as flow
-
-        with prefect_runs(register):
-            open_mlflow()
-            result = flow(model=register, dataset=dataset, learner=learner, config=config)
-    name, version = result["model"], result["version"]
+        config = configuration(files, TableOptions(target, group, time, metric), changes or (), caller)
+        result = run_training(config, register, dataset, learner, caller)
+    name = result["model"]
+    unchanged = "" if result["new"] else " (unchanged)"
     say(
-        f"{name} version {version}{'' if result['new'] else ' (unchanged)'}: {result['learner']}, "
-        f"C = {result['C']:g}, expected test error {result['test_error']:.4g}, "
-        f"alignment {result['alignment']:.3f}",
+        f"{name} version {result['version']}{unchanged}: {result['learner']}, C = {result['C']:g}, "
+        f"expected test error {result['test_error']:.4g}, alignment {result['alignment']:.3f}",
         "",
         f"next:    learnkernels promote {name}     makes it champion, if it is fit to replace the one in use",
-        f"         learnkernels predict --model {name}/{version} --input FILE --output FILE",
+        f"         learnkernels predict --model {name}/{result['version']} --input FILE --output FILE",
         f"report:  {Path(result['results']) / 'report.md'}",
         f"results: {result['results']}",
     )
@@ -346,46 +360,33 @@ def predict(
 ) -> None:
     """Score new rows with a registered model, and check them for drift."""
     with user_errors(f"no output was written, {GOES_ON}"):
-        require_place(input)
-        require_place(output)
-        require_files([input])
-        set_up(verbose)
+        result = run_scoring(
+            model,
+            input,
+            output,
+            id=id or [],
+            scheduler=scheduler,
+            strict=strict,
+            escape_formulas=escape_formulas,
+            caller=Caller(by_command=True, verbose=verbose),
+        )
+    say(*_scoring_lines(result), f"output: {result['output']}")
 
-        from learnkernels.kernels.engine.combination import compile_combinations
-        from learnkernels.tasks.models.registry import find_version
 
-        from .predict import predict as flow
-        from .predict import workers_at
-
-        workers_at(scheduler)  # before the flow shows it as a parameter
-        find_version(model)  # while a server starts: one that is missing is refused before a flow begins
-        Thread(target=compile_combinations).start()  # while the server is waited for
-        with prefect_runs(model):
-            result = flow(
-                model=model,
-                input=input,
-                output=output,
-                id=id or [],
-                scheduler=scheduler,
-                strict=strict,
-                escape_formulas=escape_formulas,
-            )
-    met = {"missing values": result["gaps"], "categories that no training row had": result["new_levels"]}
-    ignored = f"ignored, as the model does not read them: {listed(result['ignored'])}"
-    drift = [*result["drift"]["warnings"], *filter(None, [result["drift"]["note"]])]
-    counted = [
-        f"{what}: {', '.join(f'{name} ({count:,})' for name, count in columns.items())}"
-        for what, columns in met.items()
-        if columns
-    ]
-    say(
-        f"{result['rows']:,} rows scored with {result['model']}",
-        *([ignored] if result["ignored"] else []),
-        *counted,
-        *result["cells"],
-        *(f"drift: {sentence}" for sentence in drift),
-        f"output: {result['output']}",
-    )
+def _scoring_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines about scored rows: their number, unusual values and drift."""
+    yield f"{result['rows']:,} rows scored with {result['model']}"
+    if result["ignored"]:
+        yield f"ignored, as the model does not read them: {listed(result['ignored'])}"
+    unusual = {"missing values": result["gaps"], "categories that no training row had": result["new_levels"]}
+    for kind, columns in unusual.items():
+        if columns:
+            yield f"{kind}: {', '.join(f'{name} ({count:,})' for name, count in columns.items())}"
+    yield from result["cells"]
+    for warning in result["drift"]["warnings"]:
+        yield f"drift: {warning}"
+    if result["drift"]["note"]:
+        yield f"drift: {result['drift']['note']}"
 
 
 @app.command()
@@ -401,11 +402,12 @@ def promote(
     Another recipe must be significantly better. The same recipe on new rows must not be worse by more than
     promotion_margin, and must keep columns and classes.
     """
+    caller = Caller(by_command=True, verbose=verbose)
     with user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
-        set_up(verbose)
+        set_up(caller)
         from .promote import promote as flow
 
-        with prefect_runs(model):
+        with prefect_runs(model, caller):
             result = flow(model=model, challenger=challenger, level=level, refresh=refresh)
     say(f"{model}: {result['reason']}", f"champion: version {result['champion']}", f"results:  {result['results']}")
 
@@ -413,20 +415,20 @@ def promote(
 def show_table(
     rows: Sequence[Mapping[str, str]], title: str = "", folded: Sequence[str] = (), numbers: bool = False
 ) -> None:
-    """Print rows as a table: some columns may be folded, the others stay whole, and to the right if they are numbers.
+    """Print rows as a table: the columns `folded` may be folded, the others stay whole, and to the right if `numbers`.
 
     The row of a method with a star is bold, and a line separates data sets.
     """
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
     for column in rows[0]:
-        whole = column not in folded
-        table.add_column(column, justify="right" if numbers and whole else "left", no_wrap=whole, overflow="fold")
+        is_whole = column not in folded
+        table.add_column(column, justify="right" if numbers and is_whole else "left", no_wrap=is_whole, overflow="fold")
     for row, following in zip(rows, [*rows[1:], {}], strict=True):
-        best = row.get("method", "").endswith("*")
-        last = row.get("dataset") != following.get("dataset", row.get("dataset"))
-        cells = (Text(cell.encode(console.encoding, AS_SHOWN).decode(console.encoding)) for cell in row.values())
-        table.add_row(*cells, style="bold" if best else None, end_section=last)  # no markup in cells
+        is_best = row.get("method", "").endswith("*")
+        is_last = row.get("dataset") != following.get("dataset", row.get("dataset"))
+        cells = [Text(cell.encode(console.encoding, AS_SHOWN).decode(console.encoding)) for cell in row.values()]
+        table.add_row(*cells, style="bold" if is_best else None, end_section=is_last)  # no markup in cells
     console.print(table)
 
 
@@ -446,8 +448,10 @@ def learners(
         return
     for name, learns, needs, predictor, tasks, parameters, source in rows:
         typer.echo(f"{name.strip('`'):<18} {learns}")
-        takes = [f"takes {parameters}"] if parameters else []
-        for detail in (f"needs {needs}; for {tasks}; predictor {predictor}", *takes, source):
+        details = [f"needs {needs}; for {tasks}; predictor {predictor}", f"takes {parameters}", source]
+        if not parameters:
+            del details[1]
+        for detail in details:
             typer.echo(" " * 19 + detail.replace("`", ""))
 
 
@@ -457,17 +461,18 @@ def examples(folder: Annotated[Path, typer.Argument(help="Folder to copy to.", m
     from learnkernels.conf.loading import shipped
     from learnkernels.tasks.store import atomic_path
 
-    ours = Path(__file__).parents[1]
-    scripts = sorted(ours.glob("examples/*.py"))
+    package = Path(__file__).parents[1]
+    files = [*shipped().values(), *sorted(package.glob("examples/*.py"))]
     with user_errors("nothing was written"):
-        copies = {folder / one.name: one for one in (*shipped().values(), *scripts)}
-        copies |= {folder / "operations" / one.name: one for one in sorted(ours.glob("conf/operations/*"))}
-        if there := [path for path in copies if path.exists()]:
-            raise InputError(f"{there[0]}: is there already, and nothing is replaced; name another folder.")
-        for path, one in copies.items():
+        copies = {folder / file.name: file for file in files}
+        copies |= {folder / "operations" / file.name: file for file in sorted(package.glob("conf/operations/*"))}
+        existing = [path for path in copies if path.exists()]
+        if existing:
+            raise InputError(f"{existing[0]}: is there already, and nothing is replaced; name another folder.")
+        for path, file in copies.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as aside:
-                aside.write_bytes(one.read_bytes())
+                aside.write_bytes(file.read_bytes())
     say(
         *map(str, copies),
         "",
@@ -547,22 +552,28 @@ def clean(
 
     with user_errors(f"what was removed can be computed again, {GOES_ON}"):
         prepare_environment()
-        found = clean_up(keep_days, keep_runs, yes)
-    if not found:
+        old_files = clean_up(keep_days, keep_runs, yes)
+    if not old_files:
         say("nothing is old")
         return
     from dask.utils import format_bytes
 
-    sizes: dict[tuple[str, str], list[int]] = {}
-    for old in found:
-        sizes.setdefault((str(old.path.parent), old.why), []).append(old.bytes)
-    shown = [
-        {"where": where, "why": why, "entries": str(len(of)), "size": format_bytes(sum(of))}
-        for (where, why), of in sorted(sizes.items())
-    ]
-    show_table(shown, folded=("where", "why"), numbers=True)
-    total = format_bytes(sum(old.bytes for old in found))
+    show_table(_rows_of_old_files(old_files), folded=("where", "why"), numbers=True)
+    total = format_bytes(sum(old.bytes for old in old_files))
     say(f"removed: {total}" if yes else f"would go: {total}; remove it with --yes")
+
+
+def _rows_of_old_files(old_files: Iterable[Old]) -> list[dict[str, str]]:
+    """Return a row per folder and reason, with the number and the size of its files."""
+    from dask.utils import format_bytes
+
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for old in old_files:
+        sizes.setdefault((str(old.path.parent), old.why), []).append(old.bytes)
+    return [
+        {"where": where, "why": why, "entries": str(len(group)), "size": format_bytes(sum(group))}
+        for (where, why), group in sorted(sizes.items())
+    ]
 
 
 @app.command()
@@ -602,9 +613,9 @@ def deploy(
     with user_errors(f"what was deployed is kept, {GOES_ON}"):
         require_place(read or "")
         require_place(write or "")
-        config = prepare(conf, changes or (), deploy=True)
+        config = prepare(conf, changes or (), Caller(by_command=True), deploy=True)
         from learnkernels.tasks.operate.deployments import Plan, job_variables, printed
-        from learnkernels.tasks.operate.deployments import deploy as apply
+        from learnkernels.tasks.operate.deployments import deploy as deploy_plan
 
         plan = Plan(
             model=register,
@@ -622,13 +633,11 @@ def deploy(
         if print_yaml:
             typer.echo(printed(plan), nl=False)
             return
-        deployed = apply(plan)
-    show_table([{"deployment": one["deployment"], "starts": one["starts"]} for one in deployed])
-    say(
-        *(f"{one['page']}  {one['deployment']}" for one in deployed),
-        "",
-        f"run one now:  {_access()} prefect deployment run '{deployed[1]['deployment']}'",
-    )
+        deployed = deploy_plan(plan)
+    show_table([{"deployment": row["deployment"], "starts": row["starts"]} for row in deployed])
+    for row in deployed:
+        say(f"{row['page']}  {row['deployment']}")
+    say("", f"run one now:  {_access()} prefect deployment run '{deployed[1]['deployment']}'")
 
 
 def _access() -> str:

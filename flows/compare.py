@@ -6,7 +6,7 @@ from functools import partial
 
 from prefect import flow
 
-from learnkernels.conf import loading
+from learnkernels.conf.forms import WholeConfig
 from learnkernels.tasks.evidence.comparison import folds_of_rows, measure, prepare, steps, timed_steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
@@ -25,14 +25,7 @@ from learnkernels.tasks.workers.cluster import DaskPool
 )
 def compare(
     *,
-    dataset: loading.OnlyDataset = "",
-    table: loading.Table = "",
-    target: loading.TargetColumn = "",
-    learners: loading.Learners = [],  # noqa: B006  (Prefect shows it)
-    folds: loading.Folds = 0,
-    metric: loading.MetricChoice = loading.AS_CONFIGURED,
-    baseline: loading.Baseline = loading.AS_CONFIGURED,
-    config: loading.WholeConfig,
+    config: WholeConfig,
 ) -> dict[str, str]:
     """Compare learners of the kernel on data sets, and leave the evidence.
 
@@ -43,7 +36,6 @@ def compare(
     5. Log each (data set, learner) as one MLflow run.
     6. Write tables, figure and report to `results/`, to Prefect and to the run in MLflow; return where they are.
     """
-    config = loading.filled_in(config, dataset, table, target, learners, folds, metric, baseline)
     run_id = new_run_id()
     datasets = [dataset.label for dataset in config.datasets]
     with (

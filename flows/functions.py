@@ -7,8 +7,10 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import current_process
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from learnkernels.conf.errors import InputError, did_you_mean, option
@@ -18,9 +20,12 @@ from learnkernels.tasks.environment import lacking_libraries, prepare_environmen
 if TYPE_CHECKING:
     import pandas as pd
 
-    from learnkernels.conf.schema import CompareConfig
+    from learnkernels.conf.schema import CompareConfig, DatasetConfig, PrecomputedConfig
+    from learnkernels.tasks.data.starting import Start
     from learnkernels.tasks.models.registry import PyFuncModel
     from learnkernels.tasks.operate.servers import Service
+
+Files = str | Path | Sequence[str | Path]
 
 TABLES = (".csv", ".parquet", ".arrow", ".feather")
 """Endings of tables."""
@@ -33,7 +38,7 @@ KEYS = {
     "without": "baseline.without",
     "minutes": "protocol.split",
 }
-"""Options of tables, and the keys of a configuration that are for the same."""
+"""The key of a configuration that corresponds to each option of a table."""
 
 MAIN_GUARD = (
     "this function was called in a worker process, in which Python imports your script; put the call below "
@@ -43,6 +48,42 @@ MAIN_GUARD = (
 
 _servers: list[Service] = []
 """The Prefect server of this process, where it has one of its own."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Options that apply to data files only; a configuration has a key for each, see `KEYS`."""
+
+    target: str | Sequence[str] | None = None
+    group: str | None = None
+    time: str | None = None
+    metric: str | None = None
+    without: str | Sequence[str] = ()
+    minutes: float | None = None
+
+    @property
+    def set_names(self) -> list[str]:
+        """Names of the options that have a value."""
+        return [name for name in KEYS if getattr(self, name)]
+
+    @property
+    def sample_columns(self) -> dict[str, str | None]:
+        """Columns that describe the rows, by the key of a data set."""
+        return {"groups": self.group, "time": self.time}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A command or a Python program: how messages name its options, and where progress is printed."""
+
+    by_command: bool = False
+    verbose: bool = False
+    """Whether the log of every step is printed."""
+    say: Callable[[str], object] = lambda line: None
+    """Prints a line."""
+
+
+PROGRAM = Caller()
 
 
 def compare(
@@ -91,13 +132,8 @@ def compare(
         The table, an argument or the configuration cannot be used.
     """
     with _own_environment():
-        options = {"group": group, "time": time, "metric": metric, "without": without, "minutes": minutes}
-        config = configuration(table, {"target": target, **options}, changes)
-        from .compare import compare as flow
-
-        with prefect_runs(config.name, reload=True):
-            open_mlflow()
-            result = flow(config=config)
+        options = TableOptions(target, group, time, metric, without, minutes)
+        result = run_comparison(configuration(table, options, changes))
         import pandas as pd
 
         summary = pd.read_parquet(Path(result["results"], "summary.parquet"))
@@ -144,18 +180,10 @@ def train(
         The table, an argument or the configuration cannot be used.
     """
     with _own_environment():
-        options = {"target": target, "group": group, "time": time, "metric": metric}
-        config = configuration(table, options, changes)
+        config = configuration(table, TableOptions(target, group, time, metric), changes)
+        result = run_training(config, register, dataset)
         from learnkernels.tasks.models.registry import as_served, find_version
-        from learnkernels.tasks.models.training import training_config
 
-        from .train import train as flow
-
-        training_config(config, dataset, None)  # refuses before a server is waited for
-        name = register or config.name
-        with prefect_runs(name, reload=True):
-            open_mlflow()
-            result = flow(model=name, dataset=dataset, config=config)
         return as_served(find_version(result["uri"]))
 
 
@@ -186,50 +214,104 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[
 
         from learnkernels.conf.schema.base import several
 
-        if not isinstance(table, pd.DataFrame):
-            require_files([str(table)])
-        set_up()
-        from learnkernels.tasks.models.registry import find_version
-
-        from .predict import predict as flow
-
-        rows, predictions = (str(Path(aside, name)) for name in ("rows.parquet", "predictions.parquet"))
+        rows = str(table)
         if isinstance(table, pd.DataFrame):
+            rows = str(Path(aside, "rows.parquet"))
             table.to_parquet(rows, index=False)
-        else:
-            rows = str(table)
-        find_version(model)
-        with prefect_runs(model, reload=True):
-            drift = flow(model=model, input=rows, output=predictions, id=list(several(id)))["drift"]
-        for sentence in drift["warnings"]:
+        predictions = str(Path(aside, "predictions.parquet"))
+        result = run_scoring(model, rows, predictions, id=several(id))
+        for sentence in result["drift"]["warnings"]:
             warnings.warn(f"drift: {sentence}", stacklevel=2)
         return pd.read_parquet(predictions)
 
 
+def run_comparison(config: CompareConfig, caller: Caller = PROGRAM) -> dict[str, str]:
+    """Run the flow of `compare`, and return where its results are."""
+    from .compare import compare as flow
+
+    learners = ", ".join(learner.title for learner in config.learners)
+    caller.say(f"{config.name}: {learners} on {', '.join(dataset.label for dataset in config.datasets)}")
+    with prefect_runs(config.name, caller):
+        open_mlflow()
+        return flow(config=config)
+
+
+def run_training(
+    config: CompareConfig,
+    model: str | None = None,
+    dataset: str | None = None,
+    learner: str | None = None,
+    caller: Caller = PROGRAM,
+) -> dict[str, Any]:
+    """Run the flow of `train`, and return the registered version; `model` is its name, that of `config` by default."""
+    from learnkernels.tasks.models.training import training_config
+
+    from .train import train as flow
+
+    name = model or config.name
+    considered = training_config(config, dataset, learner, caller.by_command)  # refuses before a server is waited for
+    caller.say(f"{name}: selected from {', '.join(learner.title for learner in considered.learners)}")
+    with prefect_runs(name, caller):
+        open_mlflow()
+        return flow(model=name, dataset=dataset, learner=learner, config=config)
+
+
+def run_scoring(
+    model: str,
+    input: str,
+    output: str,
+    *,
+    id: Sequence[str] = (),
+    scheduler: str = "",
+    strict: bool = False,
+    escape_formulas: bool = True,
+    caller: Caller = PROGRAM,
+) -> dict[str, Any]:
+    """Run the flow of `predict`, and return what it has found about the rows."""
+    from learnkernels.conf.files import require_place
+
+    require_place(output)
+    require_files([input])
+    set_up(caller)
+    from learnkernels.kernels.engine.combination import compile_combinations
+    from learnkernels.tasks.models.registry import find_version
+
+    from .predict import predict as flow
+    from .predict import workers_at
+
+    workers_at(scheduler)  # refuses an address with credentials, which the flow would show as a parameter
+    find_version(model)  # refuses a missing model before a flow begins
+    Thread(target=compile_combinations).start()  # while the server starts
+    with prefect_runs(model, caller):
+        return flow(
+            model=model,
+            input=input,
+            output=output,
+            id=list(id),
+            scheduler=scheduler,
+            strict=strict,
+            escape_formulas=escape_formulas,
+        )
+
+
 def configuration(
-    given: str | Path | Sequence[str | Path] | Mapping[str, Any],
-    options: Mapping[str, Any],
-    changes: str | Sequence[str],
-    verbose: bool = False,
-    say: Callable[[str], object] = lambda line: None,
-    by_command: bool = False,
+    source: Files | Mapping[str, Any],
+    options: TableOptions,
+    changes: str | Sequence[str] = (),
+    caller: Caller = PROGRAM,
 ) -> CompareConfig:
-    """Return the configuration of data files, or that of a YAML file or a mapping, and set up the run.
+    """Return the configuration of data files, of a YAML file or of a mapping, and set up the run.
 
     Parameters
     ----------
-    given : path, sequence of paths or mapping
+    source : path, sequence of paths or mapping
         As of `compare`.
-    options : mapping of str to object
-        ``target``, ``group``, ``time``, ``metric``, ``without`` and ``minutes``, which only apply to data files.
+    options : TableOptions
+        Refused where `source` is a configuration.
     changes : str or sequence of str
         Keys to change.
-    verbose : bool
-        Whether the log of every step is printed.
-    say : callable
-        Is given each line about what was inferred from data files.
-    by_command : bool
-        Whether messages name the options of a command, or the arguments of a Python function.
+    caller : Caller
+        How messages name options, and where the inferred column types are printed.
 
     Raises
     ------
@@ -238,37 +320,74 @@ def configuration(
     """
     from learnkernels.conf.schema.base import several
 
-    changes = several(changes)
-    files = [str(given)] if isinstance(given, str | Path) else list(map(str, given))
-    if isinstance(given, Mapping) or not is_table(files):
-        where = "the mapping" if isinstance(given, Mapping) else files[0]
-        if len(files) > 1 and not isinstance(given, Mapping):
-            raise InputError(f"{where}: one configuration is run at a time, got {len(files)}; give one.")
-        if refused := [name for name, value in options.items() if value]:
-            name, change = option(refused[0], by_command), f"{KEYS[refused[0]]}=VALUE"
-            raise InputError(
-                f"{where}: {name} only applies to data files ({', '.join(TABLES)}). In a configuration, use "
-                f"{option('set' if by_command else 'changes', by_command, change)}."
-            )
-        return prepare(given if isinstance(given, Mapping) else Path(where), changes, verbose, say=say)
+    if isinstance(source, Mapping):
+        _require_no_options("the mapping", options, caller)
+        return prepare(source, several(changes), caller)
+    files = _paths(source)
+    if is_table(files):
+        return _configuration_of_table(files, options, several(changes), caller)
+    if len(files) > 1:
+        raise InputError(f"{files[0]}: one configuration is run at a time, got {len(files)}; give one.")
+    _require_no_options(files[0], options, caller)
+    return prepare(Path(files[0]), several(changes), caller)
+
+
+def _paths(source: Files) -> list[str]:
+    if isinstance(source, str | Path):
+        return [str(source)]
+    return [str(path) for path in source]
+
+
+def _require_no_options(where: str, options: TableOptions, caller: Caller) -> None:
+    """Refuse options of a table next to a configuration."""
+    if not options.set_names:
+        return
+    name = options.set_names[0]
+    refused = option(name, caller.by_command)
+    instead = option("set" if caller.by_command else "changes", caller.by_command, f"{KEYS[name]}=VALUE")
+    raise InputError(
+        f"{where}: {refused} only applies to data files ({', '.join(TABLES)}). In a configuration, use {instead}."
+    )
+
+
+def _configuration_of_table(
+    files: Sequence[str], options: TableOptions, changes: Sequence[str], caller: Caller
+) -> CompareConfig:
+    require_table(files, options, caller, changes)
+    set_up(caller)
     from learnkernels.conf.loading import config_of_text
+
+    inferred = infer(files, options, caller)
+    for line in inferred.lines:
+        caller.say(line)
+    return config_of_text(inferred.text, Path(files[0]), list(changes))
+
+
+def require_table(
+    files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM, changes: Sequence[str] = ()
+) -> None:
+    """Refuse missing files, columns, baselines and keys before libraries are imported and rows are read."""
+    from learnkernels.conf.schema.base import several
 
     require_files(files)
     from learnkernels.tasks.data.headers import joint_title, require_keys, require_names
 
-    roles = {"groups": options["group"], "time": options["time"]}
-    without, minutes = several(options.get("without") or ()), options.get("minutes")
-    targets = several(options["target"] or ())
-    columns = require_names(files, targets, roles, without, by_command)
-    require_keys(files, targets, roles, options["metric"], without, changes)
-    say(f"{joint_title(files)}: {len(columns)} columns, to predict {', '.join(targets)}")
-    set_up(verbose, say=say)
+    targets = several(options.target or ())
+    without = several(options.without)
+    columns = require_names(files, targets, options.sample_columns, without, caller.by_command)
+    require_keys(files, targets, options.sample_columns, options.metric, without, changes)
+    caller.say(f"{joint_title(files)}: {len(columns)} columns, to predict {', '.join(targets)}")
+
+
+def infer(files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM) -> Start:
+    """Return the configuration that is inferred from data files."""
+    from learnkernels.conf.schema.base import several
     from learnkernels.tasks.data.starting import start
 
-    found = start(files, options["target"], roles, options["metric"], without, minutes, by_command)
-    for line in found.lines:
-        say(line)
-    return config_of_text(found.text, Path(files[0]), list(changes))
+    without = several(options.without)
+    return start(
+        files, options.target, options.sample_columns, options.metric, without, options.minutes, caller.by_command
+    )
 
 
 def require_files(paths: Sequence[str]) -> None:
@@ -284,28 +403,24 @@ def require_files(paths: Sequence[str]) -> None:
 
 def is_table(files: Sequence[str]) -> bool:
     """Return whether arguments name tables, folders or patterns, and not a configuration."""
-    return any(
-        ending_of(one) in TABLES
-        or Path(one).is_dir()
-        or one.endswith("/")
-        or (set(one) & set("*?[") and not Path(one).is_file())
-        for one in files
-    )
+    return any(map(_is_table, files))
+
+
+def _is_table(path: str) -> bool:
+    if ending_of(path) in TABLES or path.endswith("/") or Path(path).is_dir():
+        return True
+    return bool(set(path) & set("*?[")) and not Path(path).is_file()
 
 
 def prepare(
-    conf: Path | Mapping[str, Any],
-    changes: Sequence[str],
-    verbose: bool = False,
-    deploy: bool = False,
-    say: Callable[[str], object] = lambda line: None,
+    conf: Path | Mapping[str, Any], changes: Sequence[str], caller: Caller = PROGRAM, deploy: bool = False
 ) -> CompareConfig:
     """Return the configuration, checked as far as can be at once, and set up what a flow run needs.
 
     Raises
     ------
     InputError
-        It cannot be read, or names what is not there.
+        The configuration cannot be read, or names a file that does not exist.
     """
     from learnkernels.conf.loading import config_of, load_config
 
@@ -315,40 +430,36 @@ def prepare(
         config = config_of(as_configuration(conf), "the configuration", changes)
     else:
         config = load_config(conf, changes)
-    _require_files(config)
-    set_up(verbose, deploy, say)
+    for dataset in config.datasets:
+        _require_files_of(dataset, config)
+    set_up(caller, deploy)
     _require_params(config)
     return config
 
 
-def set_up(verbose: bool = False, deploy: bool = False, say: Callable[[str], object] = lambda line: None) -> None:
+def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
     """Set up what a flow run needs, before prefect and mlflow are imported, and start a server for it while they are.
 
-    What is deployed goes to a server that stays. `say` is given a line where a server starts, which takes seconds.
+    Deployments go to a server that stays.
     """
     prepare_environment()
     from learnkernels.tasks.operate.servers import temporary_prefect
 
     _servers.clear()
-    if not verbose:
+    if not caller.verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
         os.environ["PREFECT_API_URL"] = address
     if "PREFECT_API_URL" not in os.environ and not deploy:
-        say("starting Prefect ...")
+        caller.say("starting Prefect ...")
         _servers.append(temporary_prefect())
 
 
 @contextmanager
-def prefect_runs(label: str, reload: bool = False) -> Iterator[None]:
+def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
     """Wait for the Prefect server, and give the runs of this process their tags.
 
-    Parameters
-    ----------
-    label : str
-        A tag.
-    reload : bool
-        Whether Prefect may have been imported with another environment, and reads that of now.
+    A Python program may have imported Prefect with another environment, so that Prefect reads its settings again.
 
     Raises
     ------
@@ -364,9 +475,11 @@ def prefect_runs(label: str, reload: bool = False) -> Iterator[None]:
     for server in _servers:
         server.wait_until_up()
     context = get_settings_context()
-    profile, settings = context.profile, context.settings
-    if reload:
-        profile, settings = Profile(name="learnkernels", settings={}), Settings()
+    profile = context.profile
+    settings = context.settings
+    if not caller.by_command:
+        profile = Profile(name="learnkernels", settings={})
+        settings = Settings()
     if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
         flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
         settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` would read all, which is slow
@@ -414,25 +527,34 @@ def _own_environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _require_files(config: CompareConfig) -> None:
-    """Refuse missing files before anything heavy is imported."""
+def _require_files_of(dataset: DatasetConfig, config: CompareConfig) -> None:
+    """Refuse missing files of a data set before anything heavy is imported."""
     from learnkernels.conf.loading import existing_files
     from learnkernels.conf.schema import PrecomputedConfig
 
-    for dataset in config.datasets:
-        if dataset.source == "file":
-            existing_files(dataset, config.data_dir)
-        for family in config.on(dataset).kernels:
-            if not isinstance(family, PrecomputedConfig):
-                continue
-            place = Path(config.data_dir, family.path) if family.own else Path(family.path, dataset.label, "index.json")
-            if not place.is_file():
-                raise InputError(
-                    f"data set {dataset.label}: there are no matrices in {place if family.own else place.parent} (seen "
-                    f"from {Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
-                )
-        if dataset.folds is not None and not (place := Path(config.data_dir, dataset.folds)).is_file():
-            raise InputError(f"data set {dataset.label}: 'folds' {place} is no file (seen from {Path.cwd()}).")
+    if dataset.source == "file":
+        existing_files(dataset, config.data_dir)
+    for family in config.on(dataset).kernels:
+        if isinstance(family, PrecomputedConfig):
+            _require_matrices(family, dataset, config.data_dir)
+    if dataset.folds is None:
+        return
+    folds = Path(config.data_dir, dataset.folds)
+    if not folds.is_file():
+        raise InputError(f"data set {dataset.label}: 'folds' {folds} is no file (seen from {Path.cwd()}).")
+
+
+def _require_matrices(family: PrecomputedConfig, dataset: DatasetConfig, data_dir: str) -> None:
+    if family.own:
+        file = shown = Path(data_dir, family.path)
+    else:
+        shown = Path(family.path, dataset.label)
+        file = shown / "index.json"
+    if not file.is_file():
+        raise InputError(
+            f"data set {dataset.label}: there are no matrices in {shown} (seen from {Path.cwd()}); make them with "
+            "'learnkernels gram', or correct 'path'."
+        )
 
 
 def _require_params(config: CompareConfig) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from dask.utils import format_bytes
 from prefect import flow
 
-from learnkernels.conf.loading import WholeConfig, shown
+from learnkernels.conf.forms import WholeConfig, shown
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress

@@ -9,7 +9,8 @@ from prefect import flow
 from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import describe, drawn_as, shown
+from learnkernels.conf.forms import drawn_as, shown
+from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models import scoring

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from prefect import flow
 from pydantic import Field
 
-from learnkernels.conf.loading import shown
+from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest

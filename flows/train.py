@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect import flow
 
-from learnkernels.conf import loading
+from learnkernels.conf.forms import NewModel, OnlyDataset, OnlyLearner, WholeConfig
 from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
@@ -27,14 +27,10 @@ from learnkernels.tasks.workers.cluster import DaskPool
 )
 def train(
     *,
-    model: loading.NewModel,
-    dataset: loading.OnlyDataset = "",
-    learner: loading.OnlyLearner = "",
-    table: loading.Table = "",
-    target: loading.TargetColumn = "",
-    folds: loading.Folds = 0,
-    metric: loading.MetricChoice = loading.AS_CONFIGURED,
-    config: loading.WholeConfig,
+    model: NewModel,
+    dataset: OnlyDataset = "",
+    learner: OnlyLearner = "",
+    config: WholeConfig,
 ) -> dict[str, Any]:
     """Learn a model on all rows and register it, as *challenger*.
 
@@ -52,7 +48,6 @@ def train(
     """
     require_model_name(model)
     config = training_config(config, dataset or None, learner or None)
-    config = loading.filled_in(config, table=table, target=target, folds=folds, metric=metric)
     run_id = new_run_id()
     with (
         tracked_run(config.name, config.tracking, "model", f"train {model} {run_id}", run_id) as run,

@@ -224,7 +224,7 @@ def as_program(words: Sequence[str], env: Mapping[str, str] | None) -> int:
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
-        for module, name in ((cli, "prepare_environment"), *((one, "set_up") for one in (cli, functions, command))):
+        for module, name in ((cli, "prepare_environment"), (functions, "set_up"), (command, "set_up")):
             setattr(module, name, _then_renew(getattr(module, name)))  # they set variables that libraries read
     if program == "learnkernels":
         return as_command(arguments)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from learnkernels.flows.cli import GOES_ON, Verbose, app, err, say, show_table, user_errors
-from learnkernels.flows.functions import prefect_runs, set_up
+from learnkernels.flows.functions import Caller, prefect_runs, set_up
 
 if TYPE_CHECKING:
     from .item import PaperItem
@@ -50,13 +50,14 @@ def papers(
         source = None
         if not only_report:
             source = data_folder(str(data_dir) if data_dir else None, folder)
-        set_up(verbose)
+        caller = Caller(by_command=True, verbose=verbose)
+        set_up(caller)
         # Prefect is imported late: `--list` and errors of the user need no server.
         from .flow import papers as papers_flow
         from .flow import report_papers
 
         report_path = str(report) if report else None
-        with prefect_runs("papers"):
+        with prefect_runs("papers", caller):
             if only_report:
                 result = report_papers(str(folder), quick, report_path)
             else:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 from prefect import flow, get_run_logger
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import shown
+from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.tasks.evidence.comparison import Prepared, measure, prepare, steps
 from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs

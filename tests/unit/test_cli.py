@@ -15,7 +15,7 @@ from learnkernels import compare, predict, train
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config, located
 from learnkernels.flows.cli import _show, app
-from learnkernels.flows.functions import TABLES, configuration, is_table
+from learnkernels.flows.functions import TABLES, TableOptions, configuration, is_table
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.data.headers import require_keys
 from learnkernels.tasks.data.tables import FORMATS
@@ -119,6 +119,8 @@ def test_functions_name_their_arguments_and_commands_their_options(here: Path):
         (["compare", quick, "--target", "y"], f"{quick}: --target {data_files}--set datasets.0.target=VALUE."),
         (["compare", quick, "--minutes", "3"], f"{quick}: --minutes {data_files}--set protocol.split=VALUE."),
         (["train", quick, "--register", "m"], f"{several} --dataset."),
+        (["train", "table.csv"], f"table.csv: name the column to predict with --target; {columns}"),
+        (["train", quick, "--metric", "f1"], f"{quick}: --metric {data_files}--set protocol.metric=VALUE."),
         (
             ["predict", "--model", "m", "--input", "tabel.csv", "--output", "o.csv"],
             f"file not found: tabel.csv (working directory: {here}); did you mean 'table.csv'? correct the path.",
@@ -131,9 +133,8 @@ def test_functions_name_their_arguments_and_commands_their_options(here: Path):
 def test_a_text_is_a_list_of_one(here: Path):
     rows = pd.DataFrame({"a": np.arange(40.0) % 7, "y": ["no", "yes"] * 20})
     rows.to_csv("rows.csv", index=False)
-    options = {"target": "y", "group": None, "time": None, "metric": None}
     for without, changes in (("boosting", "protocol.folds=4"), (["boosting"], ["protocol.folds=4"])):
-        config = configuration("rows.csv", {**options, "without": without}, changes)
+        config = configuration("rows.csv", TableOptions("y", without=without), changes)
         assert (config.protocol.folds, config.baseline.kinds) == (4, ["constant", "linear", "grid-search"])
 
 

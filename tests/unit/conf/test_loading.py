@@ -5,21 +5,20 @@ import string
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 from urllib.parse import quote
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import parameter_schema
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import make_url
 
 from dev.tools.mutations import is_sentence
 from learnkernels.conf.errors import LONGEST, InputError, cut, did_you_mean, listed, one_line, short, without_passwords
-from learnkernels.conf.loading import config_of_text, existing_files, filled_in, load_config
+from learnkernels.conf.loading import config_of_text, existing_files, load_config
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, FamilyConfig, LearnerConfig, grid_values
 from learnkernels.conf.schema.base import LearnerName, PredictorName
 from learnkernels.conf.schema.datasets import ColumnKind, FileConfig
@@ -337,45 +336,6 @@ def test_files_that_cannot_be_read_and_places_without_one_are_refused(tmp_path: 
 # What is filled in beside a whole configuration: what it changes, and what is said where it does not fit -------------
 
 
-def config(**keys: Any) -> CompareConfig:
-    data = {
-        "name": "form",
-        "datasets": ["diabetes"],
-        "kernels": [{"family": "gaussian", "gammas": [0.1, 1]}],
-        "learners": ["unif", {"name": "lq", "tune": {"q": [1.5, 2]}}],
-    }
-    return CompareConfig.model_validate(data | keys)
-
-
-def test_what_is_filled_in_goes_before_the_configuration_and_what_is_left_empty_stays():
-    plain = config(protocol={"split": {"train": 100, "validation": 50, "test": 50}, "repeats": 3})
-    assert filled_in(plain) is plain
-    asked = filled_in(plain, folds=4, metric="r2", baseline="one tuned kernel and boosting", learners=["lq", "alignf"])
-    assert (asked.protocol.folds, asked.protocol.split, asked.protocol.repeats) == (4, None, 3)
-    assert asked.protocol.metric == "r2"
-    assert asked.baseline.boosting
-    assert asked.learners[0] == plain.learners[1]  # with its parameters
-    assert asked.learners[1].name == "alignf"
-    assert filled_in(asked, baseline="none").baseline is None
-    table = filled_in(plain, table="rows.csv", target="y", folds=5)
-    (dataset,) = table.datasets
-    assert (dataset.source, dataset.paths, dataset.target) == ("file", ("rows.csv",), "y")
-
-
-def test_what_does_not_fit_is_one_sentence():
-    two = config(datasets=["diabetes", "iris"])
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"dataset": "wine"}, r"^dataset wine: the configuration has diabetes, iris; name one of them\.$"),
-        ({"target": "y"}, r"^table and target are those of one data set, .*diabetes, iris; name one as dataset\.$"),
-        ({"learners": ["lq", "lq"]}, r"^the form: learner lq appears"),
-        ({"folds": 2}, r"^the form: protocol\.folds: must be at least 3"),
-    ]
-    for filled, sentence in wrong:
-        with pytest.raises(InputError, match=sentence) as caught:
-            filled_in(two, **filled)
-        assert len(str(caught.value)) < 400
-
-
 def test_the_form_has_a_handful_of_fields_and_one_of_json():
     for flow in (compare, train):
         schema = parameter_schema(flow).model_dump()
@@ -387,14 +347,6 @@ def test_the_form_has_a_handful_of_fields_and_one_of_json():
         in_order = sorted(schema["properties"], key=lambda name: schema["properties"][name]["position"])
         assert in_order == list(schema["properties"])  # one interface of Prefect follows the one, one the other
         assert in_order[-1] == "config"
-    fields = parameter_schema(compare).model_dump()["properties"]
-    assert fields["baseline"]["enum"] == ["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"]
-    assert "roc_auc" in str(fields["metric"])
-    assert (fields["folds"]["minimum"], fields["folds"]["maximum"], fields["folds"]["default"]) == (0, 100, 0)
-    assert (fields["folds"]["type"], fields["folds"]["not"]) == ("integer", {"enum": [1, 2]})
-    with pytest.raises(ParameterTypeError, match="must be 0, as configured, or from 3 to 100, got 2"):
-        compare.validate_parameters({"config": config(), "folds": 2})
-    assert fields["table"] == fields["table"] | {"type": "string", "default": ""}  # and not one of two types
 
 
 # Sentences are one line of some length, and show no passwords in whatever form an address holds them -----------------
