@@ -1,1 +1,1 @@
-"""Configuration: one YAML file is one run; `conf.schema` says what it may hold."""
+"""Configuration: one YAML file is one run; `conf.schema` defines its keys."""

@@ -1,4 +1,4 @@
-"""The error of a user's input, and what its sentences share."""
+"""The error of a user's input, and the parts of its sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_SHOWN = 60
 
 
 class InputError(ValueError):
-    """Something that the user gave is wrong; the message is one sentence that says what, where and what to do.
+    """An input of the user is wrong; the message is one sentence with the value, its place and the remedy.
 
     It is one line of at most `LONGEST` characters; of a longer one the beginning and the end stay. As it goes to
     terminals, logs, Prefect and MLflow, what looks like a password in it is left out.
@@ -31,7 +31,7 @@ class InputError(ValueError):
 
 @contextmanager
 def input_errors(where: object) -> Iterator[None]:
-    """Turn a ValueError into an `InputError` that begins with `where`; an `InputError` stays as it is."""
+    """Turn a ValueError into an `InputError` that begins with `where`; an `InputError` stays."""
     try:
         yield
     except InputError:
@@ -55,24 +55,30 @@ WAYS_OUT = {
     errno.EEXIST: "give another name",
     errno.EIO: "check that disk",
 }
-"""What to do about an error of the operating system that does not go away by itself."""
+"""The advice for each lasting error of the operating system."""
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line: runs of blanks and line ends as one blank, what cannot be printed as its escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(text.split()))
+    """Return a text as one line: blanks and line ends become one blank, unprintable characters their escapes."""
+    return "".join(map(_printable, " ".join(text.split())))
 
 
-def cut(text: str, most: int) -> str:
-    """Return a text without its middle where it has more than so many characters."""
-    if len(text) <= most:
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def cut(text: str, length: int) -> str:
+    """Return a text of at most `length` characters: the middle of a longer text is left out."""
+    if len(text) <= length:
         return text
-    end = (most - 5) // 2
-    return f"{text[: most - 5 - end]} ... {text[-end:]}"
+    end = (length - 5) // 2
+    return f"{text[: length - 5 - end]} ... {text[-end:]}"
 
 
 def short(value: object, show: Callable[[str], str] = repr) -> str:
-    """Return a value of any length for a sentence; a text is quoted unless `show` says otherwise."""
+    """Return a value of any length for a sentence; a text is quoted by `show`."""
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:
@@ -83,21 +89,27 @@ def short(value: object, show: Callable[[str], str] = repr) -> str:
 
 
 def option(name: str, by_command: bool, value: object = None) -> str:
-    """Return an option as a user of a command writes it, or of the Python function; with its value if there is one."""
+    """Return an option as a user writes it for a command or for a Python function, with its value if there is one."""
+    if by_command and value is None:
+        return f"--{name}"
     if by_command:
-        return f"--{name}" if value is None else f"--{name} {short(value, str)}"
-    return f"{name}=" if value is None else f"{name}={short(value)}"
+        return f"--{name} {short(value, str)}"
+    if value is None:
+        return f"{name}="
+    return f"{name}={short(value)}"
 
 
-def listed(names: Sequence[object], most: int = 12, show: Callable[[str], str] = repr) -> str:
-    """Return names for a sentence, quoted unless `show` says otherwise, and counted where they are many or long."""
-    shown: list[str] = []
-    for name in names[:most]:
-        shown.append(short(str(name), show))
-        if sum(map(len, shown)) > LONGEST // 3:
+def listed(names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr) -> str:
+    """Return names for a sentence, quoted by `show`; many or long names are counted."""
+    quoted: list[str] = []
+    for name in names[:limit]:
+        quoted.append(short(str(name), show))
+        if sum(map(len, quoted)) > LONGEST // 3:
             break
-    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
-    return ", ".join(shown) + more
+    text = ", ".join(quoted)
+    if len(quoted) < len(names):
+        text += f" and {len(names) - len(quoted)} more"
+    return text
 
 
 _WEB = r"(?:https?|wss?|tcp|tls)://"
@@ -119,9 +131,15 @@ SECRET = re.compile(
 
 
 def without_passwords(text: str) -> str:
-    """Return a text, to be shown, whose addresses name no user and no password, and no setting that is a secret."""
+    """Return a text without the users and passwords of its addresses, and without secret settings."""
+    return SETTING.sub(_without_secret, CREDENTIALS.sub(_scheme, text))
 
-    def hidden(setting: re.Match[str]) -> str:
-        return f"{setting['name']}{setting['is']}***" if SECRET.search(unquote(setting["name"])) else setting[0]
 
-    return SETTING.sub(hidden, CREDENTIALS.sub(lambda found: found["web"] or found["other"], text))
+def _scheme(credentials: re.Match[str]) -> str:
+    return credentials["web"] or credentials["other"]
+
+
+def _without_secret(setting: re.Match[str]) -> str:
+    if SECRET.search(unquote(setting["name"])):
+        return f"{setting['name']}{setting['is']}***"
+    return setting[0]

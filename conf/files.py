@@ -11,10 +11,10 @@ from urllib.parse import unquote
 from .errors import InputError, listed
 
 ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlight")
-"""Of the files that can be read, in lower case."""
+"""Endings of the files that can be read, in lower case."""
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-"""Second endings of compressed files, and what pyarrow calls each compression."""
+"""Second endings of compressed files, and the names of the compressions in pyarrow."""
 
 COMPRESSIBLE = (".csv", ".libsvm", ".svm", ".svmlight")
 """Endings of texts, which are read compressed, too."""
@@ -30,13 +30,13 @@ CHECKSUMS = (".crc", ".md5", ".sha1", ".sha256", ".sha512", ".asc", ".sig")
 """Second endings of files next to tables that hold no rows."""
 
 ARRAYS = (".npz", ".npy")
-"""Of NumPy's files: matrices of base kernels, or folds. A file that has a target is a data set."""
+"""Endings of NumPy's files: matrices of base kernels, or folds. A file with a target is a data set."""
 
 WILDCARD = re.compile(r"[*?\[]")
-"""What makes a path a pattern."""
+"""Characters that make a path a pattern."""
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-"""What denotes a missing value in the name of a folder."""
+"""The missing value in the name of a folder."""
 
 
 def ending_of(path: str) -> str:
@@ -44,13 +44,17 @@ def ending_of(path: str) -> str:
     name = PurePosixPath(path)
     last = name.suffix.lower()
     inner = PurePosixPath(name.stem).suffix.lower()
-    return inner if last in COMPRESSIONS and inner in COMPRESSIBLE else last
+    if last in COMPRESSIONS and inner in COMPRESSIBLE:
+        return inner
+    return last
 
 
 def compression_of(path: str) -> str | None:
-    """Return what pyarrow calls the compression of a text, by its name; None where it is not compressed."""
+    """Return the name in pyarrow of a text file's compression; None without one."""
     last = PurePosixPath(path).suffix.lower()
-    return COMPRESSIONS.get(last) if ending_of(path) != last else None
+    if ending_of(path) == last:
+        return None
+    return COMPRESSIONS.get(last)
 
 
 def is_remote(path: str) -> bool:
@@ -83,12 +87,12 @@ def require_place(path: str) -> None:
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether an address refers to several files by its form alone: a pattern, or a folder's with a slash."""
+    """Return whether an address refers to several files by its form: a pattern, or a folder's with a slash."""
     return WILDCARD.search(path) is not None or path.endswith("/")
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files that a path refers to, by name; None where there is nothing of that name.
+    """Return the files that a path refers to, by name; None if there is no such file.
 
     Parameters
     ----------
@@ -104,9 +108,11 @@ def files_of(path: str) -> list[str] | None:
     if Path(path).is_file():
         return [path]
     if Path(path).is_dir():
-        return chosen([str(one) for one in Path(path).rglob("*") if one.is_file()], path)
+        below = [str(file) for file in Path(path).rglob("*") if file.is_file()]
+        return chosen(below, path)
     if WILDCARD.search(path):
-        return chosen([one for one in glob.glob(path, recursive=True) if Path(one).is_file()], path)
+        matches = [match for match in glob.glob(path, recursive=True) if Path(match).is_file()]
+        return chosen(matches, path)
     return None
 
 
@@ -118,13 +124,15 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
     Parameters
     ----------
     files : sequence of str
-        All that were found.
+        The files.
     path : str
-        What they were found by.
+        The folder or pattern.
     within : str, optional
-        The folder that their names are looked at below; what of `path` is no pattern, by default.
+        The folder below which names count; by default the part of `path` before a wildcard.
     """
-    above = len(PurePosixPath(WILDCARD.split(path if within is None else within)[0]).parts)
+    if within is None:
+        within = path
+    above = len(PurePosixPath(WILDCARD.split(within)[0]).parts)
     visible = []
     for file in sorted(files):
         below = PurePosixPath(file).parts[above:] or (PurePosixPath(file).name,)
@@ -133,7 +141,9 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
     tables = [file for file in visible if ending_of(file) in ENDINGS]
     unread = [PurePosixPath(file).name for file in visible if _is_unread_table(file)]
     if not tables:
-        way_out = f"convert {listed(unread)}" if unread else "correct the path"
+        way_out = "correct the path"
+        if unread:
+            way_out = f"convert {listed(unread)}"
         raise InputError(f"{path}: holds no table, whose endings are {', '.join(ENDINGS)}; {way_out}.")
     endings = sorted({ending_of(file) for file in tables})
     if len(endings) > 1:
@@ -164,7 +174,9 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
     """Raise InputError if two tables are one file, with and without compression."""
     seen: dict[str, str] = {}
     for file in tables:
-        plain = file if compression_of(file) is None else str(PurePosixPath(file).with_suffix(""))
+        plain = file
+        if compression_of(file) is not None:
+            plain = str(PurePosixPath(file).with_suffix(""))
         if plain in seen:
             names = PurePosixPath(seen[plain]).name, PurePosixPath(file).name
             raise InputError(f"{path}: holds {listed(names)}, which look like copies of each other; remove one.")
@@ -172,25 +184,36 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
 
 
 def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
-    """Return the columns that names of folders tell of the rows of a file, as Hive writes them: ``year=2024``.
+    """Return the columns in the names of a file's folders, as Hive writes them: ``year=2024``.
 
     Parameters
     ----------
     file : str
         A path or address.
     above : str
-        The folder of which names count below it alone; all of the path by default.
+        The folder below which names count; all of the path by default.
     """
-    folders = PurePosixPath(file).parts[len(PurePosixPath(above).parts) if above else 0 : -1]
-    told = (re.fullmatch("([^=]+)=(.*)", folder) for folder in folders)
-    values = {unquote(found[1]): unquote(found[2]) for found in told if found}
-    return {name: None if value in (HIVE_NULL, "") else value for name, value in values.items()}
+    folders = PurePosixPath(file).parts[:-1]
+    if above:
+        folders = folders[len(PurePosixPath(above).parts) :]
+    columns: dict[str, str | None] = {}
+    for folder in folders:
+        pair = re.fullmatch("([^=]+)=(.*)", folder)
+        if pair is None:
+            continue
+        value = unquote(pair[2])
+        columns[unquote(pair[1])] = value
+        if value in (HIVE_NULL, ""):
+            columns[unquote(pair[1])] = None
+    return columns
 
 
 def folder_of(path: str) -> str:
     """Return the folder of a folder, pattern or file; the names of folders below it are partition values."""
-    plain = WILDCARD.split(path)[0]
-    return path if plain == path and Path(path).is_dir() else plain.rpartition("/")[0]
+    before_wildcard = WILDCARD.split(path)[0]
+    if before_wildcard == path and Path(path).is_dir():
+        return path
+    return before_wildcard.rpartition("/")[0]
 
 
 def matching(files: Sequence[str], pattern: str) -> list[str]:
@@ -198,10 +221,11 @@ def matching(files: Sequence[str], pattern: str) -> list[str]:
     forms = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*/|\*|\?)", pattern)
     expression = re.compile("".join(forms.get(part, re.escape(part)) for part in parts))
-    return [one for one in files if expression.fullmatch(one)]
+    return [file for file in files if expression.fullmatch(file)]
 
 
 def require_once(files: Sequence[str], where: str) -> None:
     """Raise InputError if a file is named twice."""
-    if twice := [one for one in dict.fromkeys(files) if list(files).count(one) > 1]:
+    twice = [file for file in dict.fromkeys(files) if list(files).count(file) > 1]
+    if twice:
         raise InputError(f"{where}: {listed(twice)} is in 'path' more than once; name each file once.")

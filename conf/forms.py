@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema
 from .schema import CompareConfig
 
 
-def shown(description: str, **limits: Any) -> Any:
+def form_field(description: str, **limits: Any) -> Any:
     """Return a pydantic field whose description the form shows.
 
     Parameters

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
@@ -45,11 +46,11 @@ WORDS = {
     "too_short": "must be a list of {min_length} or more",
     "tuple_type": "must be a list",
 }
-"""A user's words for what pydantic complains about in those of Python."""
+"""A user's words for the complaints of pydantic."""
 
 
 class Loader(yaml.SafeLoader):
-    """Plain YAML that is refused, with the place, where it is deep, or where aliases make it large or endless."""
+    """Plain YAML; deep lists, and aliases that make it large or endless, are refused with their place."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -63,15 +64,15 @@ class Loader(yaml.SafeLoader):
         if self._depth == DEEPEST:
             raise ComposerError(None, None, f"lists and mappings go more than {DEEPEST} levels deep", mark)
         self._depth += 1
-        node = super().compose_node(parent, index)
+        node: Any = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(event, yaml.AliasEvent):
             if id(node) not in self._size:
                 raise ComposerError(None, None, "an alias contains itself", mark)
             return node
-        below = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = [part for pair in below for part in pair] if isinstance(node, yaml.MappingNode) else below
-        size = self._size[id(node)] = 1 + sum(self._size[id(part)] for part in parts)
+        sizes = [self._size[id(part)] for part in _parts(node)]
+        size = 1 + sum(sizes)
+        self._size[id(node)] = size
         if size > MOST_NODES:
             raise ComposerError(None, None, f"there are more than {MOST_NODES:,} values and keys", mark)
         return node
@@ -83,6 +84,15 @@ class Loader(yaml.SafeLoader):
         except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError):
             kind = node.tag.rpartition(":")[2]
             raise ConstructorError(None, None, f"{short(node.value)} is no {kind}", node.start_mark) from None
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    """Return the keys and values of a mapping, the entries of a list, and nothing for a single value."""
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    if isinstance(node, yaml.CollectionNode):
+        return list(node.value)
+    return []
 
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
@@ -106,8 +116,10 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     """
     path = located(path)
     if files.ending_of(str(path)) in files.ENDINGS:
-        made = f"learnkernels init {path} --target COLUMN"
-        raise InputError(f"{path}: is a data file, and this command needs a configuration; make one with '{made}'.")
+        raise InputError(
+            f"{path}: is a data file, and this command needs a configuration; make one with 'learnkernels init {path} "
+            "--target COLUMN'."
+        )
     meant = did_you_mean(str(path), shipped())
     advice = f"; {meant}give the path of a YAML configuration, or a bundled one: {', '.join(shipped())}"
     data = read_yaml(path, "keys such as name, datasets, kernels, learners;", advice)
@@ -122,11 +134,11 @@ def shipped() -> dict[str, Path]:
 
 
 def located(path: Path) -> Path:
-    """Return a path as it is, or for a plain name that is no file here, such as quickstart, the bundled file of that
-    name.
-    """
-    along = shipped().get(str(path))
-    return path if along is None or path.exists() else along
+    """Return the bundled file of a plain name such as quickstart; other paths, and files here, are unchanged."""
+    bundled = shipped().get(str(path))
+    if bundled is None or path.exists():
+        return path
+    return bundled
 
 
 def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> CompareConfig:
@@ -135,7 +147,7 @@ def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> Compar
 
 
 def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareConfig:
-    """Return the configuration of plain values; `where` begins the sentence of what is refused, see `load_config`."""
+    """Return the configuration of plain values; `where` begins the error messages, see `load_config`."""
     for change in changes:
         _apply(data, change)
     return validated(CompareConfig.model_validate, data, where)
@@ -149,37 +161,50 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
     Raises
     ------
     InputError
-        There is no such file on this machine, its ending is none that can be read, files are of several formats or
+        There is no such file on this machine, its ending is unknown, files are of several formats or
         named twice, or an address is of another kind or holds credentials.
     """
-    where, found, addresses = f"data set {dataset.label}", list[str](), list[str]()
+    where = f"data set {dataset.label}"
+    addresses: list[str] = []
+    members: list[str] = []
     files.require_place(data_dir)
     for path in dataset.paths:
         files.require_place(path)
-        if files.is_remote(path) or files.is_remote(data_dir):
-            addresses.append(path if files.is_remote(path) else f"{data_dir.rstrip('/')}/{path}")
-            found.append(addresses[-1])
-            continue
-        local = str(Path(data_dir) / path)
-        try:
-            there = files.files_of(local)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from None
-        if there is None:
-            _require_ending(path, where)
-            raise InputError(
-                f"{where}: there is no file {local} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
-            )
-        addresses.append(local)
-        found += there
-    for path in found:
-        if not files.is_remote(path) or (len(found) == 1 and not files.is_pattern(path)):
-            _require_ending(path, where)
-    files.require_once(found, where)
-    endings = sorted({files.ending_of(path) for path in found if not files.is_pattern(path)})
+        address = _address(path, data_dir)
+        addresses.append(address)
+        if files.is_remote(address):
+            members.append(address)
+        else:
+            members += _local_files(address, path, where)
+    for member in members:
+        if not files.is_remote(member) or (len(members) == 1 and not files.is_pattern(member)):
+            _require_ending(member, where)
+    files.require_once(members, where)
+    endings = sorted({files.ending_of(member) for member in members if not files.is_pattern(member)})
     if len(endings) > 1:
         raise InputError(f"{where}: 'path' names files of several formats ({', '.join(endings)}); give those of one.")
     return addresses
+
+
+def _address(path: str, data_dir: str) -> str:
+    """Return the address of a path of a data set, which is relative to `data_dir`."""
+    if files.is_remote(path):
+        return path
+    if files.is_remote(data_dir):
+        return f"{data_dir.rstrip('/')}/{path}"
+    return str(Path(data_dir) / path)
+
+
+def _local_files(address: str, path: str, where: str) -> list[str]:
+    """Return the files of an address on this machine; `path` is the address as the user wrote it."""
+    try:
+        members = files.files_of(address)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    if members is None:
+        _require_ending(path, where)
+        raise InputError(f"{where}: there is no file {address} (seen from {Path.cwd()}); correct 'path' or 'data_dir'.")
+    return members
 
 
 def _require_ending(path: str, where: str) -> None:
@@ -191,7 +216,7 @@ def _require_ending(path: str, where: str) -> None:
 
 
 def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Model:
-    """Return what a model makes of data; its first complaint becomes an `InputError` that begins with a place."""
+    """Return validated data; the first complaint becomes an `InputError` that begins with a place."""
     try:
         return validate(data)
     except ValidationError as error:
@@ -202,27 +227,39 @@ def describe(error: ValidationError, data: Any) -> str:
     """Return the first complaint of a validation as one sentence, and how many more there are."""
     complaints = error.errors(include_url=False)
     # A list whose entry is refused is reported as too short as well.
-    inner = [c for c in complaints if c["type"] != "too_short" or len(complaints) == 1]
+    inner = [complaint for complaint in complaints if complaint["type"] != "too_short" or len(complaints) == 1]
     complaints = inner or complaints[:1]
     first = complaints[0]
+    sentence = _sentence(first)
     where = ".".join(_location(first["loc"], data, first["type"] == "missing"))
-    what = first["msg"].removeprefix("Value error, ")
-    context = first.get("ctx", {})
-    if first["type"] == "union_tag_invalid" and not context["tag"]:
-        what = f"needs 'family', one of {context['expected_tags']}"
-    elif first["type"] in ("literal_error", "union_tag_invalid"):
+    if where:
+        sentence = f"{where}: {sentence}"
+    if len(complaints) > 1:
+        sentence += f" (and {len(complaints) - 1} more)"
+    return f"{sentence}."
+
+
+def _sentence(complaint: ErrorDetails) -> str:
+    """Return one complaint of pydantic in a user's words."""
+    kind = complaint["type"]
+    context = complaint.get("ctx", {})
+    if kind == "missing":
+        return "is required and missing"
+    if kind == "union_tag_invalid" and not context["tag"]:
+        return f"needs 'family', one of {context['expected_tags']}"
+    if kind in ("literal_error", "union_tag_invalid"):
         valid = str(context.get("expected") or context.get("expected_tags"))
-        given = context.get("tag") or first["input"]
-        close = did_you_mean(given, valid.replace("'", "").replace(" or ", ", ").split(", "))
-        what = f"{short(given)} is not valid{f', {close}' if close else '; '}expected {valid}"
-    elif first["type"] == "missing":
-        what = "is required and missing"
-    elif first["type"] in WORDS:
-        what = f"{WORDS[first['type']].format_map(context)}, got {short(first['input'])}"
-    elif "input" in first and isinstance(first["input"], str | int | float):
-        what = f"{what}, got {short(first['input'])}" if "got" not in what else what
-    more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
-    return f"{where}: {what}{more}." if where else f"{what}{more}."
+        value = context.get("tag") or complaint["input"]
+        close = did_you_mean(value, valid.replace("'", "").replace(" or ", ", ").split(", "))
+        if close:
+            return f"{short(value)} is not valid, {close}expected {valid}"
+        return f"{short(value)} is not valid; expected {valid}"
+    if kind in WORDS:
+        return f"{WORDS[kind].format_map(context)}, got {short(complaint['input'])}"
+    sentence = complaint["msg"].removeprefix("Value error, ")
+    if isinstance(complaint.get("input"), str | int | float) and "got" not in sentence:
+        sentence += f", got {short(complaint['input'])}"
+    return sentence
 
 
 def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]:
@@ -248,9 +285,9 @@ def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] 
     path : Path
         The file.
     expected : str
-        What it must hold, for a sentence.
+        The expected content, for an error message.
     advice : str
-        What to do about a file that cannot be read.
+        The remedy for a file that cannot be read.
     loader : type
         How YAML is understood.
 
@@ -264,7 +301,7 @@ def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] 
             content = file.read(MOST_BYTES + 1)
         text = content.decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        reason = getattr(error, "strerror", "not UTF-8 text")
         raise InputError(f"{path}: cannot be read ({reason}){advice}.") from None
     if len(content) > MOST_BYTES:
         raise InputError(f"{path}: cannot be read (more than {MOST_BYTES >> 20} MiB){advice}.")
@@ -280,7 +317,9 @@ def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] 
 def _complaint(error: yaml.YAMLError) -> str:
     """Return where YAML is refused, and why, as the end of a sentence."""
     mark = getattr(error, "problem_mark", None)
-    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    where = ""
+    if mark:
+        where = f" at line {mark.line + 1}, column {mark.column + 1}"
     return f"{where} ({one_line(getattr(error, 'problem', None) or str(error))[:160]})"
 
 
@@ -317,7 +356,7 @@ def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def _index(place: Any, part: str, above: Sequence[str], where: str) -> Any:
-    """Return what a part of a dotted key is in a mapping or list."""
+    """Return the key or position of a part of a dotted key in a mapping or list."""
     if isinstance(place, dict):
         return part
     if not isinstance(place, list):

@@ -24,11 +24,11 @@ from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import require_place
 from learnkernels.tasks.environment import (
     AS_SHOWN,
+    explain,
     folder_key,
     key_file,
     prepare_environment,
     running_server,
-    told,
 )
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
@@ -223,9 +223,9 @@ def _caller(verbose: bool) -> Caller:
 
 
 @contextmanager
-def user_errors(kept: str) -> Iterator[None]:
-    """Print one sentence instead of the traceback of an error; `kept` is the sentence about a stopped command."""
-    keep(kept)
+def user_errors(after_stop: str) -> Iterator[None]:
+    """Print one sentence instead of the traceback of an error; `after_stop` follows when the command is stopped."""
+    keep(after_stop)
     try:
         yield
     except InputError as error:
@@ -236,7 +236,7 @@ def user_errors(kept: str) -> Iterator[None]:
     except Exception as error:
         if requested():  # a library has made another error of the signal
             raise Stopped from error
-        is_of_the_machine, sentence = told(error)
+        is_of_the_machine, sentence = explain(error)
         _report(f"error: {sentence}")
         raise typer.Exit(BAD_INPUT if is_of_the_machine else 1) from None
 
@@ -251,7 +251,7 @@ def say(*lines: str) -> None:
 def _show(config: CompareConfig, results: Path, chart: str, init_command: str = "") -> None:
     """Print the verdicts, the table and the places of everything; the results folder comes last.
 
-    `init_command` writes the configuration, if there is none yet.
+    `init_command` writes the configuration that a table lacks.
     """
     import pandas as pd
 

@@ -34,7 +34,7 @@ def compare(
     3. Compute the base kernels' statistics once per data set and repeat, on Dask, for all folds.
     4. Learn weights, fit the predictor and measure the test error in every trial of every learner; baselines follow.
     5. Log each (data set, learner) as one MLflow run.
-    6. Write tables, figure and report to `results/`, to Prefect and to the run in MLflow; return where they are.
+    6. Write tables, figure and report to `results/`, to Prefect and to the run in MLflow; return their places.
     """
     run_id = new_run_id()
     datasets = [dataset.label for dataset in config.datasets]

@@ -47,7 +47,7 @@ MAIN_GUARD = (
 """The message of a call in a script that lacks the usual condition."""
 
 _servers: list[Service] = []
-"""The Prefect server of this process, where it has one of its own."""
+"""The Prefect server of this process, if it has started one."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def run_scoring(
     escape_formulas: bool = True,
     caller: Caller = PROGRAM,
 ) -> dict[str, Any]:
-    """Run the flow of `predict`, and return what it has found about the rows."""
+    """Run the flow of `predict`, and return its findings about the rows."""
     from learnkernels.conf.files import require_place
 
     require_place(output)
@@ -397,7 +397,7 @@ def require_files(paths: Sequence[str]) -> None:
     for path in paths:
         require_place(path)
         if not is_remote(path) and files_of(path) is None:
-            meant = did_you_mean(path, [here.name for here in Path().iterdir()])
+            meant = did_you_mean(path, [entry.name for entry in Path().iterdir()])
             raise InputError(f"file not found: {path} (working directory: {Path.cwd()}); {meant}correct the path.")
 
 
@@ -546,13 +546,14 @@ def _require_files_of(dataset: DatasetConfig, config: CompareConfig) -> None:
 
 def _require_matrices(family: PrecomputedConfig, dataset: DatasetConfig, data_dir: str) -> None:
     if family.own:
-        file = shown = Path(data_dir, family.path)
+        place = Path(data_dir, family.path)
+        exists = place.is_file()
     else:
-        shown = Path(family.path, dataset.label)
-        file = shown / "index.json"
-    if not file.is_file():
+        place = Path(family.path, dataset.label)
+        exists = Path(place, "index.json").is_file()
+    if not exists:
         raise InputError(
-            f"data set {dataset.label}: there are no matrices in {shown} (seen from {Path.cwd()}); make them with "
+            f"data set {dataset.label}: there are no matrices in {place} (seen from {Path.cwd()}); make them with "
             "'learnkernels gram', or correct 'path'."
         )
 

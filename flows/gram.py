@@ -1,4 +1,4 @@
-"""What are the matrices of the base kernels?"""
+"""Which matrices do the base kernels have?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from dask.utils import format_bytes
 from prefect import flow
 
-from learnkernels.conf.forms import WholeConfig, shown
+from learnkernels.conf.forms import WholeConfig, form_field
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -22,8 +22,8 @@ _write = step("matrices {index.dataset}")(matrices.write_matrices)
 @flow(name="materialize-base-kernels", flow_run_name=run_name("{config}-gram"))
 def gram(
     *,
-    output: Annotated[str, shown("Folder to write to, with a folder for each data set.")],
-    dtype: Annotated[matrices.Dtype, shown("Data type of the values.")] = "float64",
+    output: Annotated[str, form_field("Folder to write to, with a folder for each data set.")],
+    dtype: Annotated[matrices.Dtype, form_field("Data type of the values.")] = "float64",
     config: WholeConfig,
 ) -> dict[str, Any]:
     """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
@@ -41,7 +41,8 @@ def gram(
         jobs = []
         for dataset in config.datasets:
             progress.start(f"reading {dataset.label}")
-            ref, local = ingest(dataset, config.data_dir, config.protocol.seed), config.on(dataset)
+            ref = ingest(dataset, config.data_dir, config.protocol.seed)
+            local = config.on(dataset)
             matrices.require_matrices(ref, local)
             family = build_family(local.kernels, load_dataset(ref).features, f"data set {ref.name}")
             folder = matrices.matrix_folder(output, ref.name)

@@ -1,4 +1,4 @@
-"""What does the model say about new rows?"""
+"""Which predictions does the model make for new rows?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prefect import flow
 from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.forms import drawn_as, shown
+from learnkernels.conf.forms import drawn_as, form_field
 from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -20,12 +20,12 @@ from learnkernels.tasks.operate.events import announce
 
 
 def workers_at(scheduler: str) -> DaskConfig:
-    """Return the workers of a scheduler, or of this machine where none is said.
+    """Return the workers of a scheduler, by default those of this machine.
 
     Raises
     ------
     InputError
-        The address is none of a Dask scheduler, or holds credentials; it is not repeated.
+        The address is invalid for a Dask scheduler, or holds credentials; it is not repeated.
     """
     try:
         return DaskConfig.model_validate({"scheduler": scheduler or None})
@@ -55,13 +55,14 @@ def predict(
             minLength=1,
         ),
     ],
-    id: Annotated[list[str], shown("Columns copied to the output; without any, the rows are numbered.")] = [],  # noqa: B006
+    id: Annotated[list[str], form_field("Columns copied to the output; without any, the rows are numbered.")] = [],  # noqa: B006
     scheduler: Annotated[
-        str, shown("Dask scheduler whose workers score into a folder; by default one process a core of this machine.")
+        str,
+        form_field("Dask scheduler whose workers score into a folder; by default one process per core, here."),
     ] = "",
-    strict: Annotated[bool, shown("Refuse columns that the model does not read; else they are ignored.")] = False,
+    strict: Annotated[bool, form_field("Refuse columns that the model does not read; else they are ignored.")] = False,
     escape_formulas: Annotated[
-        bool, shown("Write an apostrophe before texts of a CSV output that a spreadsheet would run as formulas.")
+        bool, form_field("Write an apostrophe before texts of a CSV output that a spreadsheet would run as formulas.")
     ] = True,
 ) -> dict[str, Any]:
     """Score the rows of a file with a registered model, in batches, with constant memory.
@@ -70,13 +71,12 @@ def predict(
     2. Compare the columns of *input* with those of the model, before any row is scored: refuse an input that lacks one,
        and ignore columns that the model does not read.
     3. Score batches of rows; a batch has as many as give the bits of scoring all rows at once.
-    4. Compare the rows with the training rows; where they differ too much and `drift.on_drift` is *fail*, end here.
-    5. Put *output* in place when it is complete: columns of *id* (those of a CSV are text), or `row` from 0, then what
-       the model says. Parquet and Arrow files say which version it was; in CSV files, texts that look like formulas are
-       escaped.
-    6. Report and return what was scored, how the rows differ, and the distribution of the predictions.
+    4. Compare the rows with the training rows; end here if they differ too much and `drift.on_drift` is *fail*.
+    5. Put *output* in place when it is complete: columns of *id* (text in a CSV), or `row` from 0, then the
+       predictions. Parquet and Arrow files name the version; in CSV files, texts that look like formulas are escaped.
+    6. Report and return the scored rows, their differences, and the distribution of the predictions.
 
-    Reading and writing are tried again; what is wrong with model, columns or values is not.
+    Reading and writing are tried again; a wrong model, column or value ends the run.
     """
     workers = workers_at(scheduler)
     if scheduler and not output.endswith("/"):
@@ -106,7 +106,7 @@ def predict(
 
 
 def _report(version: ModelVersion, input: str, output: str, scores: scoring.Scores) -> None:
-    """Show what was scored, and let who is notified know of drift."""
+    """Publish the scores, and announce drift."""
     scoring.publish_scores(version, input, output, scores)
     if scores.drift.warnings:
         announce("drifted", version.name, f"{input}: {'; '.join(scores.drift.warnings)}.")

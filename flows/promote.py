@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from prefect import flow
 from pydantic import Field
 
-from learnkernels.conf.forms import shown
+from learnkernels.conf.forms import form_field
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest
@@ -37,15 +37,16 @@ from learnkernels.tasks.workers.cluster import DaskPool
     result_serializer="json",
 )
 def promote(
-    model: Annotated[str, shown("Name of the registered model.")],
+    model: Annotated[str, form_field("Name of the registered model.")],
     challenger: Annotated[
-        Annotated[int, Field(ge=1)] | None, shown("Version that challenges; the one of alias challenger by default.")
+        Annotated[int, Field(ge=1)] | None,
+        form_field("Version that challenges; by default that of alias challenger."),
     ] = None,
     level: Annotated[
-        float, shown("Significance that a win needs, of a corrected resampled t-test.", gt=0, lt=1)
+        float, form_field("Significance that a win needs, of a corrected resampled t-test.", gt=0, lt=1)
     ] = SIGNIFICANCE,
     refresh: Annotated[
-        bool, shown("Let a version of the same recipe on other rows take over unless it is worse by the margin.")
+        bool, form_field("Let a version of the same recipe on other rows take over unless it is worse by the margin.")
     ] = True,
 ) -> dict[str, Any]:
     """Challenge the champion: its alias moves on a significant win, or for a refresh that is not worse.
@@ -57,7 +58,7 @@ def promote(
     3. Take the *recipes* of both (base kernels, learner, parameters, columns, scaling) to the challenger's data, as
        they are today, and learn both on the training folds of every trial.
     4. Compare their test errors by a t-test that allows for training rows which trials share: another recipe must be
-       better, a refresh not worse by the margin. Score the champion, as it is in use, on the rows that it has not seen.
+       better, a refresh not worse by the margin. Score the champion in use on the rows that it has not seen.
     5. Move the alias `champion`, or not, and leave the decision with its evidence in MLflow, Prefect and `results/`.
 
     The margin is `promotion_margin` of the configuration. Returned are the champion, the reason, and where the evidence
@@ -103,25 +104,28 @@ def _measured(
     challenge: Challenge, config: CompareConfig, against: CompareConfig, progress: RunProgress
 ) -> tuple[Challenge, tuple[FoldsRef, FoldsRef], DatasetRef]:
     """Return a challenge with the errors of both recipes on the challenger's data, their tables, and these data."""
-    ours, theirs = challenge.challenger, challenge.defender
+    ours = challenge.challenger
+    theirs = challenge.defender
     assert theirs is not None
     added = ours.beyond(theirs) if theirs.columns else []
     champion = on_the_same_folds(config, against, added)
     results: list[FoldsRef] = []
     with DaskPool(config.dask) as pool, stopping_steps():
         pool.require_usable()
-        data = [ingest(of.datasets[0], of.data_dir, of.protocol.seed, pool) for of in (config, champion)]
+        recipes = (config, champion)
+        data = [ingest(recipe.datasets[0], recipe.data_dir, recipe.protocol.seed, pool) for recipe in recipes]
         require_same_rows(challenge.model, data[0], data[1])
-        for of, ref in zip((config, champion), data, strict=True):
-            of = config_on(of, of.datasets[0], ref)
-            predictor_for(of, of.learners[0], ref)
-            require_feasible(ref, of.kernels, of.protocol)
-            results += measure_learners(ref, measure_kernels(ref, of, pool, progress), of, pool, progress)
-    found = replace(
+        for recipe, ref in zip(recipes, data, strict=True):
+            local = config_on(recipe, recipe.datasets[0], ref)
+            predictor_for(local, local.learners[0], ref)
+            require_feasible(ref, local.kernels, local.protocol)
+            statistics = measure_kernels(ref, local, pool, progress)
+            results += measure_learners(ref, statistics, local, pool, progress)
+    measured = replace(
         challenge,
         challenger=ours.measured(read_folds(results[:1])),
         defender=theirs.measured(read_folds(results[1:])),
         dataset=data[0].name,
         digest=data[0].digest,
     )
-    return found, (results[0], results[1]), data[0]
+    return measured, (results[0], results[1]), data[0]

@@ -37,14 +37,14 @@ def train(
     1. Open the run in MLflow; an error from here on marks it failed.
     2. Ingest the data set; refuse what cannot work before any long work.
     3. Run the protocol: statistics of the base kernels on Dask, then every learner in every trial.
-    4. Take the learner, its parameters and C of the lowest mean *validation* error; what the trials measured on
-       their test folds is what to expect of the model.
+    4. Take the learner, its parameters and C of the lowest mean *validation* error; the errors
+       of the trials on their test folds are the expected error of the model.
     5. Learn kernel and predictor on all rows.
     6. Log the model in MLflow with signature, example and environment, and register a version, unless the newest one is
        this very model.
 
-    What was computed before, by a comparison or a run that was killed, is not computed again. Returned are the version,
-    what was chosen, and where the evidence is.
+    Results of an earlier comparison or of a killed run are not computed again. Returned are the version, the choice,
+    and the place of the evidence.
     """
     require_model_name(model)
     config = training_config(config, dataset or None, learner or None)

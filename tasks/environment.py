@@ -254,7 +254,7 @@ def scheduled_settings() -> dict[str, str]:
     return {key: os.environ[key] for key in kept if key in os.environ}
 
 
-def told(error: Exception) -> tuple[bool, str]:
+def explain(error: Exception) -> tuple[bool, str]:
     """Return whether the environment is to blame for an unexpected error, and one sentence for the user.
 
     The traceback of any other error goes to `errors.log` in the state folder, which the sentence names.

@@ -1,4 +1,4 @@
-"""What a configuration may hold. Prefect shows the same descriptions as a form."""
+"""The keys of a configuration. Prefect shows their descriptions as a form."""
 
 from .base import Strict as Strict
 from .base import grid_values as grid_values

@@ -1,4 +1,4 @@
-"""What every part of a configuration is made of: strict models, names, lists of numbers."""
+"""The elements of a configuration: strict models, names, lists of numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ else:
 
 
 class Strict(BaseModel):
-    """A frozen model that refuses unknown keys, and says which are valid or where a key belongs."""
+    """A frozen model that refuses unknown keys, and names the valid ones or the place where a key belongs."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="strings"
@@ -58,7 +58,7 @@ class Strict(BaseModel):
 
     @classmethod
     def _place_of(cls, key: Any) -> str:
-        """Return words that say which part of this one has a key, and a space; nothing where none has."""
+        """Return the part of this model that has a key, as words and a space; empty if no part has it."""
         for name, item in cls.model_fields.items():
             part = item.annotation
             if isinstance(part, type) and issubclass(part, Strict) and key in part.model_fields:
@@ -67,7 +67,7 @@ class Strict(BaseModel):
 
 
 def by_default(kind: type[BaseModel], description: str) -> Any:
-    """Return a field that holds a model as it is by default where nothing is given."""
+    """Return a field whose default is a model with its own defaults."""
     return Field(default_factory=lambda: kind.model_validate({}), description=description)
 
 
@@ -75,23 +75,30 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 def as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int | float) else value
+    """Return a number as text; other values are unchanged."""
+    if isinstance(value, int | float):
+        return str(value)
+    return value
 
 
 def several(value: Any) -> Any:
-    """Return one value, or one mapping, as a list of one; several as they are."""
-    return [value] if isinstance(value, str | int | float | dict) else value
+    """Return one value or mapping in a list; other values are unchanged."""
+    if isinstance(value, str | int | float | dict):
+        return [value]
+    return value
 
 
 def as_mapping(key: str, value: Any) -> Any:
-    """Return the mapping that a text represents, the value of its first key; anything else as it is."""
-    return {key: value} if isinstance(value, str) else value
+    """Return the mapping of which a text is the value of the first key; other values are unchanged."""
+    if isinstance(value, str):
+        return {key: value}
+    return value
 
 
 def as_number(value: Any) -> Any:
-    """Return the number that YAML takes for text, such as 1e-6, also in lists, and anything else as it is."""
+    """Return the number of a text such as 1e-6, also in lists; other values are unchanged."""
     if isinstance(value, list):
-        return [as_number(one) for one in value]
+        return [as_number(item) for item in value]
     if isinstance(value, str):
         with suppress(ValueError):
             return float(value)
@@ -111,7 +118,7 @@ def _module_and_class(name: str) -> str:
 
 
 OwnName = Annotated[str, AfterValidator(_module_and_class), Field(json_schema_extra={"pattern": OWN})]
-"""A class of a user's own: ``module:Class``, from a file in the working directory or from what is installed."""
+"""A custom class: ``module:Class``, from a file in the working directory or from an installed package."""
 
 MOST_VALUES = 1000
 """Numbers that a grid represents which is not written out."""
@@ -122,7 +129,7 @@ GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
 class Powers(Strict):
     """Every whole power of a base, both ends included."""
 
-    base: float = Field(2.0, gt=1, description="What is raised to the powers.")
+    base: float = Field(2.0, gt=1, description="The base.")
     start: int = Field(alias="from", description="The first exponent.")
     stop: int = Field(alias="to", description="The last exponent, included.")
 
@@ -168,12 +175,12 @@ class Spaced(Strict):
 
 
 def _meant_keys(value: dict[Any, Any]) -> set[str]:
-    known = ("base", "start", "stop", "from", "to", "count", "spacing")
-    return {name for key in value for name in difflib.get_close_matches(str(key), known, n=1)}
+    keys = ("base", "start", "stop", "from", "to", "count", "spacing")
+    return {name for key in value for name in difflib.get_close_matches(str(key), keys, n=1)}
 
 
 def _of_some_form(value: Any) -> Any:
-    """Return one number as a list of it, and refuse what is of none of the forms."""
+    """Return one number in a list, and refuse any value that has no form of a grid."""
     number = as_number(value)
     if isinstance(number, int | float) and not isinstance(number, bool):
         return [number]
@@ -188,9 +195,15 @@ def _of_some_form(value: Any) -> Any:
 
 
 def _kind_of_grid(value: Any) -> str:
-    if isinstance(value, dict):
-        return "spaced" if _meant_keys(value) & {"count", "spacing"} else "powers"
-    return "powers" if isinstance(value, Powers) else "spaced" if isinstance(value, Spaced) else "list"
+    if isinstance(value, Spaced):
+        return "spaced"
+    if isinstance(value, Powers):
+        return "powers"
+    if not isinstance(value, dict):
+        return "list"
+    if _meant_keys(value) & {"count", "spacing"}:
+        return "spaced"
+    return "powers"
 
 
 Grid = Annotated[
@@ -204,5 +217,7 @@ Grid = Annotated[
 
 
 def grid_values(grid: list[float] | Powers | Spaced) -> list[float]:
-    """Return the numbers of a grid, as given."""
-    return list(grid) if isinstance(grid, list) else grid.values()
+    """Return the numbers of a grid, in the order of the configuration."""
+    if isinstance(grid, list):
+        return list(grid)
+    return grid.values()

@@ -32,8 +32,10 @@ OF_PROBABILITIES = [name for name, measured in registry.METRICS.items() if measu
 """Metrics that are measured on a probability per class."""
 
 
-FEWEST_FOLDS, MOST_FOLDS = 3, 100
-"""Numbers of folds: one tests, one validates, and one at least trains."""
+FEWEST_FOLDS = 3
+"""Least number of folds: one tests, one validates, and one trains."""
+
+MOST_FOLDS = 100
 
 
 class SplitConfig(Strict):
@@ -98,12 +100,15 @@ class ProtocolConfig(Strict):
     def _folds_or_split(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        folds, split = data.get("folds"), data.get("split")
+        folds = data.get("folds")
+        split = data.get("split")
         if folds is not None and split is not None:
             raise ValueError("'folds' and 'split' exclude each other; give one of them, and null for the other")
         if "folds" in data and folds is None and split is None:
             raise ValueError("'folds' is null and there is no 'split'; give one of them")
-        return data if split is None else {**data, "folds": None}
+        if split is None:
+            return data
+        return {**data, "folds": None}
 
     def _complaints(self) -> Iterator[str]:
         if self.choose is not None and self.split is None:
@@ -119,7 +124,9 @@ class ProtocolConfig(Strict):
                 "'choose.once' none do after the first repeat; leave 'once' out, or take another metric"
             )
         if self.split is not None and (self.split.validation is None) == (self.choose is None):
-            got = "neither" if self.choose is None else "both"
+            got = "both"
+            if self.choose is None:
+                got = "neither"
             yield (
                 "a split needs either 'validation' rows or 'choose', a cross-validation of its training rows, got "
                 f"{got}; give one of them"
@@ -138,7 +145,7 @@ GRID_SEARCH_TITLE = "GridSearchCV"
 """The search over one Gaussian kernel in reports: scikit-learn's, which is no learner."""
 
 BaselineName = Literal["constant", "linear", "grid-search", "boosting"]
-"""What learners are compared with."""
+"""Methods to compare learners with."""
 
 BASELINE_TITLES: dict[BaselineName, str] = {
     "constant": "best constant",
@@ -149,10 +156,10 @@ BASELINE_TITLES: dict[BaselineName, str] = {
 """Baselines in reports, in the order in which they run: the slowest last."""
 
 SCHEDULER = re.compile(r"(?:(?:tcp|tls|wss?|ucxx?)://)?[^\s/@]+/?", re.IGNORECASE)
-"""Addresses of schedulers that Dask connects to; it takes tcp where nothing is said."""
+"""Addresses of schedulers that Dask connects to; the default is tcp."""
 
 SMALLEST_SAMPLE = 256
-"""Rows of a sample that say anything of an alignment."""
+"""Fewest rows of a sample that estimate an alignment."""
 
 
 class StatisticsConfig(Strict):
@@ -200,12 +207,14 @@ class BaselineConfig(Strict):
     @property
     def kinds(self) -> list[BaselineName]:
         """The baselines to measure, the slowest last."""
-        left_out = {*self.without, *([] if self.boosting else ["boosting"])}
+        left_out = set(self.without)
+        if not self.boosting:
+            left_out.add("boosting")
         return [name for name in BASELINE_TITLES if name not in left_out]
 
 
 class CertificatesConfig(Strict):
-    """What a Dask scheduler and this process know each other by: files in PEM format."""
+    """Certificates of a Dask scheduler and of this process: files in PEM format."""
 
     ca: str = Field(description="Certificate of the authority that signed those of all sides.")
     cert: str = Field(description="Certificate of this side.")
@@ -248,7 +257,9 @@ class DaskConfig(Strict):
     @field_validator("memory", mode="before")
     @classmethod
     def _size_or_auto(cls, value: Any) -> Any:
-        return value if value == "auto" else as_size(value, "auto, or a size such as 4GiB")
+        if value == "auto":
+            return value
+        return as_size(value, "auto, or a size such as 4GiB")
 
     @field_validator("scheduler")
     @classmethod
@@ -276,7 +287,7 @@ class DaskConfig(Strict):
 
 
 class TrackingConfig(Strict):
-    """Where MLflow keeps the evidence. MLFLOW_TRACKING_URI says where the server or the file is."""
+    """Where MLflow keeps the evidence. MLFLOW_TRACKING_URI is the address of the server or file."""
 
     experiment: str | None = Field(None, description="MLflow experiment; the run's name by default.")
     tags: dict[str, str] = Field(default_factory=dict, description="Tags put on every MLflow run.")
@@ -287,7 +298,7 @@ class TrackingConfig(Strict):
 
 
 class DriftConfig(Strict):
-    """When `predict` says that new rows differ from the training rows, and what it does then."""
+    """The differences between new rows and training rows that `predict` reports, and their consequence."""
 
     on_drift: Literal["warn", "fail"] = Field(
         "warn", description="warn: say it, in Prefect and MLflow too. fail: end the run, and write no predictions."
@@ -393,20 +404,23 @@ class CompareConfig(Strict):
     )
 
     def on(self, dataset: DatasetConfig) -> CompareConfig:
-        """Return the configuration of one of its data sets alone, with the base kernels of that one."""
-        alone = dataset.model_copy(update={"kernels": None})
-        return self.model_copy(update={"datasets": (alone,), "kernels": dataset.kernels or self.kernels})
+        """Return the configuration of one of its data sets, with the base kernels of that data set."""
+        plain = dataset.model_copy(update={"kernels": None})
+        return self.model_copy(update={"datasets": (plain,), "kernels": dataset.kernels or self.kernels})
 
     def _complaints(self) -> Iterator[str]:
         weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]
-        if weighing and "kernels" not in self.model_fields_set and not all(of.kernels for of in self.datasets):
+        all_have_kernels = all(dataset.kernels for dataset in self.datasets)
+        if weighing and "kernels" not in self.model_fields_set and not all_have_kernels:
             yield (
                 f"learner {weighing[0]} weighs base kernels, and 'kernels' gives none; give families there, or take "
                 f"learners that find their own ({', '.join(SEARCHING)})"
             )
-        families = [family for of in self.datasets for family in self.on(of).kernels]
-        constant = any(isinstance(of, ConstantConfig) or getattr(of, "constant", False) for of in families)
-        if constant and self.centering == "center":
+        families = [family for dataset in self.datasets for family in self.on(dataset).kernels]
+        has_constant = any(
+            isinstance(family, ConstantConfig) or getattr(family, "constant", False) for family in families
+        )
+        if has_constant and self.centering == "center":
             yield (
                 "a constant base kernel is zero once base kernels are centered; set 'centering: none', or leave it "
                 "out, as predictors on centered kernels have an intercept"
@@ -422,24 +436,24 @@ class CompareConfig(Strict):
                     f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
                     "none; give the split 'validation' rows, or set 'tune_by: error'"
                 )
-        taken = {*BASELINE_TITLES.values()} & {learner.title for learner in self.learners}
-        if self.baseline is not None and taken:
-            yield f"a learner is labeled {min(taken)}, the name of a baseline in reports; label it otherwise"
+        conflicts = {*BASELINE_TITLES.values()} & {learner.title for learner in self.learners}
+        if self.baseline is not None and conflicts:
+            yield f"a learner is labeled {min(conflicts)}, the name of a baseline in reports; label it otherwise"
         yield from self._complaints_about_data()
 
     def _complaints_about_data(self) -> Iterator[str]:
         split = self.protocol.split
         for dataset in self.datasets:
             kernels = self.on(dataset).kernels
-            matrices = any(isinstance(family, PrecomputedConfig) for family in kernels)
-            if matrices and len(kernels) > 1:
+            has_matrices = any(isinstance(family, PrecomputedConfig) for family in kernels)
+            if has_matrices and len(kernels) > 1:
                 yield (
                     "family precomputed must be the only one, as its rows are positions and not features; put all "
                     "matrices into one file, or all families into the configuration of 'learnkernels gram'"
                 )
             if dataset.folds is not None and split is not None:
                 yield f"data set {dataset.label}: 'folds' goes without 'protocol.split'; leave one of them out"
-            if matrices and dataset.scale_on == "training":
+            if has_matrices and dataset.scale_on == "training":
                 yield (
                     f"data set {dataset.label}: with 'scale_on: training' each trial has features of its own, and the "
                     "matrices of family precomputed are those of one scaling; set 'scale_on: all', or name the "
@@ -460,9 +474,17 @@ class CompareConfig(Strict):
                     f"data set {dataset.label}: with 'time' folds are not drawn, so that repeats are all the same; set "
                     f"'protocol.repeats' to 1, got {self.protocol.repeats}"
                 )
-        for what, names, advice in (
-            ("data set", [one.label for one in self.datasets], "give each its own 'label'"),
-            ("learner", [one.title for one in self.learners], "list it once, or give each setting its own 'label'"),
-        ):
-            if twice := sorted({name for name in names if names.count(name) > 1}):
-                yield f"{what} {', '.join(twice)} appears more than once; {advice}"
+        labels = [dataset.label for dataset in self.datasets]
+        if _repeated(labels):
+            yield f"data set {_repeated(labels)} appears more than once; give each its own 'label'"
+        titles = [learner.title for learner in self.learners]
+        if _repeated(titles):
+            yield (
+                f"learner {_repeated(titles)} appears more than once; list it once, or give each setting its own "
+                "'label'"
+            )
+
+
+def _repeated(names: list[str]) -> str:
+    """Return the names that appear more than once, in order."""
+    return ", ".join(sorted({name for name in names if names.count(name) > 1}))

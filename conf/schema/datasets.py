@@ -1,4 +1,4 @@
-"""Data sets: where they lie, and how they are read."""
+"""Data sets: their places, and how they are read."""
 
 from __future__ import annotations
 
@@ -18,32 +18,43 @@ SyntheticName = Literal["three_sines", "relevance", "friedman"]
 
 
 def _as_plain_text(value: Any) -> Any:
-    """Return a number as the text that a column of numbers is compared by: 5.0 as 5."""
-    return as_text(int(value) if isinstance(value, float) and value.is_integer() else value)
+    """Return a number as the text to which a column of numbers is compared: 5.0 as 5."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return as_text(value)
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return what files are called by default: the first one's name without its ending, a pattern's without the rest.
+    """Return the default name of files: that of the first file without its ending, or of a pattern up to a wildcard.
 
-    A pattern that begins a name refers to the folder around it.
+    A pattern that begins with a wildcard is named after the folder around it.
     """
-    for part in reversed(
-        [part for part in (*paths, "")[0].replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    ):
-        plain = WILDCARD.split(part)[0]
-        if named := (plain if plain == part else plain.rstrip("-_. ")).split(".", 1)[0]:
-            return named
+    if not paths:
+        return "files"
+    parts = paths[0].replace("\\", "/").split("/")
+    for part in reversed(parts):
+        before_wildcard = WILDCARD.split(part)[0]
+        if before_wildcard != part:
+            before_wildcard = before_wildcard.rstrip("-_. ")
+        name = before_wildcard.split(".", 1)[0]
+        if name:
+            return name
     return "files"
 
 
 def _from_to(value: Any) -> Any:
-    if isinstance(value, list | tuple) and len(value) != 2:
+    """Return a range of two numbers; one number is both ends."""
+    if not isinstance(value, list | tuple):
+        return [value, value]
+    if len(value) != 2:
         raise ValueError(f"must be one number, or two: [from, to]; got {short(list(value))}")
-    return value if isinstance(value, list | tuple) else [value, value]
+    return value
 
 
 def _one_or_several_texts(value: Any) -> Any:
-    return [as_text(one) for one in value] if isinstance(value, list | tuple) else as_text(value)
+    if isinstance(value, list | tuple):
+        return [as_text(item) for item in value]
+    return as_text(value)
 
 
 Name = Annotated[str, Field(min_length=1)]
@@ -86,11 +97,13 @@ class NgramsConfig(Strict):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
-        return self.column if self.counts is None else (*self.column, self.counts)
+        if self.counts is None:
+            return self.column
+        return (*self.column, self.counts)
 
 
 ColumnKind = Literal["number", "categorical", "code", "date", "drop"]
-"""What a column of a table can be said to be."""
+"""The kinds of columns that a configuration can name."""
 
 
 ABSENT: dict[str, Any] = {
@@ -99,11 +112,11 @@ ABSENT: dict[str, Any] = {
     "seed": 0,
     "features": (),
 }
-"""Keys of some sources, and what replaces them in data sets of the others."""
+"""Keys of some sources, and their values in data sets of the others."""
 
 
 class DatasetConfig(Strict):
-    """What data sets of all sources have; keys that a source does not have read as in `ABSENT`."""
+    """The keys that all sources share; keys that a source lacks have the values of `ABSENT`."""
 
     source: str
     if TYPE_CHECKING:
@@ -156,28 +169,36 @@ class DatasetConfig(Strict):
     )
 
     def __getattr__(self, key: str) -> Any:
-        return ABSENT[key] if key in ABSENT else super().__getattr__(key)  # type: ignore[misc]
+        if key in ABSENT:
+            return ABSENT[key]
+        return super().__getattr__(key)  # type: ignore[misc]
 
     @classmethod
-    def of(cls, given: Any) -> DatasetConfig:
-        """Return a data set of whichever source is given."""
-        return _DATASET.validate_python(given)
+    def of(cls, data: Any) -> DatasetConfig:
+        """Return a data set of the source that `data` names."""
+        return _DATASET.validate_python(data)
 
     @model_validator(mode="before")
     @classmethod
-    def _without_what_is_absent(cls, data: Any) -> Any:
-        def absent(key: Any, value: Any) -> bool:
-            return key not in cls.model_fields and key in ABSENT and value == ABSENT[key]
+    def _without_absent_keys(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {key: value for key, value in data.items() if not cls._is_absent(key, value)}
 
-        return {key: of for key, of in data.items() if not absent(key, of)} if isinstance(data, dict) else data
+    @classmethod
+    def _is_absent(cls, key: Any, value: Any) -> bool:
+        return key not in cls.model_fields and key in ABSENT and value == ABSENT[key]
 
     @classmethod
     def _place_of(cls, key: Any) -> str:
         if key == "class_weight":
             return "use a column 'weights', or class_weight of KernelLearningClassifier; "
-        owners = [source for source, config in SOURCES.items() if key in config.model_fields]
-        named = f"source {owners[0]!r}" if len(owners) == 1 else f"sources {' and '.join(map(repr, owners))}"
-        return f"it goes with {named}; " if owners else ""
+        owners = [repr(source) for source, config in SOURCES.items() if key in config.model_fields]
+        if not owners:
+            return ""
+        if len(owners) == 1:
+            return f"it goes with source {owners[0]}; "
+        return f"it goes with sources {' and '.join(owners)}; "
 
     def _complaints(self) -> Iterator[str]:
         divided = [key for key in ("groups", "time", "test") if getattr(self, key)]
@@ -186,17 +207,20 @@ class DatasetConfig(Strict):
 
     @property
     def sample_columns(self) -> dict[str, str]:
-        """The key and the column of what is known of rows next to features and target."""
-        return {key: getattr(self, key) for key in ("groups", "time", "weights") if getattr(self, key) is not None}
+        """The columns of groups, time and weights, by their keys."""
+        columns = {key: getattr(self, key) for key in ("groups", "time", "weights")}
+        return {key: column for key, column in columns.items() if column is not None}
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What `path` names: files, folders and patterns."""
-        return (self.path,) if isinstance(self.path, str) else self.path or ()
+        """The files, folders and patterns of `path`."""
+        if isinstance(self.path, str):
+            return (self.path,)
+        return self.path or ()
 
     @property
     def label(self) -> str:
-        """Name in reports: as given, or the set's or file's own."""
+        """Name in reports: the configured label, or the name of the set or file."""
         return self.title or self.name or name_of_files(self.paths)
 
 
@@ -221,13 +245,17 @@ class SyntheticConfig(DatasetConfig):
 
     @property
     def label(self) -> str:
-        """Name in reports: as given, or that of the distribution with its parameters."""
-        settings = self.params | ({"seed": self.seed} if self.seed else {})
-        return self.title or " ".join([self.name, *(f"{key}={value}" for key, value in settings.items())])
+        """Name in reports: the configured label, or the name of the distribution with its parameters."""
+        if self.title:
+            return self.title
+        settings = dict(self.params)
+        if self.seed:
+            settings["seed"] = self.seed
+        return " ".join([self.name, *(f"{key}={value}" for key, value in settings.items())])
 
 
 class TableConfig(DatasetConfig):
-    """What data sets have whose columns have names."""
+    """Data sets whose columns have names."""
 
     features: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
         (), description="The only columns that are features; all others by default."
@@ -274,14 +302,18 @@ class TableConfig(DatasetConfig):
         yield from super()._complaints()
         if self.ngrams is not None and self.bytes is not None:
             yield "'ngrams' are the only features, so 'bytes' adds none; leave one of them out"
-        key, wanted = ("bytes", (self.bytes,)) if self.ngrams is None else ("ngrams", self.ngrams.columns)
-        taken: dict[str, Collection[str]] = {
-            "target": (self.target,), "where": self.where, "test": self.test, "drop": self.drop,
-            **{role: (name,) for role, name in self.sample_columns.items()},
-        }  # fmt: skip
-        for column, (other, columns) in product(wanted, taken.items()):
+        key = "bytes"
+        feature_columns: tuple[str | None, ...] = (self.bytes,)
+        if self.ngrams is not None:
+            key = "ngrams"
+            feature_columns = self.ngrams.columns
+        other_columns: dict[str, Collection[str]] = {"target": (self.target,), "where": self.where, "test": self.test}
+        other_columns["drop"] = self.drop
+        for role, name in self.sample_columns.items():
+            other_columns[role] = (name,)
+        for column, (other_key, columns) in product(feature_columns, other_columns.items()):
             if column in columns:
-                yield f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them"
+                yield f"column {column!r} of {key!r} is in {other_key!r} as well; name it in one of them"
         for key, column in self.sample_columns.items():
             if column == self.target:
                 yield f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out"
@@ -307,8 +339,10 @@ class FileConfig(TableConfig):
     @model_validator(mode="before")
     @classmethod
     def _matrices_of_arrays(cls, data: Any) -> Any:
-        path = data.get("path") if isinstance(data, dict) else None
-        if not isinstance(path, str) or not path.lower().endswith(ARRAYS[0]) or data.get("kernels"):
+        if not isinstance(data, dict) or data.get("kernels"):
+            return data
+        path = data.get("path")
+        if not isinstance(path, str) or not path.lower().endswith(ARRAYS[0]):
             return data
         return {**data, "kernels": [{"family": "precomputed", "path": path}]}
 
@@ -330,7 +364,7 @@ SOURCES: dict[str, type[DatasetConfig]] = {
 
 
 def _from_text(data: Any) -> Any:
-    """Return the keys that a name, or a path, alone sets."""
+    """Return the keys that a name or a path sets."""
     if isinstance(data, dict) and data.get("source") is None:
         raise ValueError(f"needs 'source', one of: {', '.join(SOURCES)}")
     if isinstance(data, dict | DatasetConfig):
@@ -343,9 +377,9 @@ def _from_text(data: Any) -> Any:
             return {"source": source, "name": data}
     if ending_of(data) in (*ENDINGS, ARRAYS[0]) or data.endswith("/") or "*" in data:
         return {"source": "file", "path": data}
-    known = [name for of in sets.values() for name in of]
+    set_names = [name for names in sets.values() for name in names]
     raise ValueError(
-        f"got {short(data)}; {did_you_mean(data, known)}give the name of a set ({', '.join(known)}), a file "
+        f"got {short(data)}; {did_you_mean(data, set_names)}give the name of a set ({', '.join(set_names)}), a file "
         f"({', '.join(ENDINGS)}), or a mapping such as {{source: openml, name: kin8nm, version: 1}}"
     )
 
@@ -360,27 +394,32 @@ AnyDataset = Annotated[
 _DATASET: TypeAdapter[DatasetConfig] = TypeAdapter(AnyDataset)
 
 
-def each_target(given: Any) -> Any:
-    """Return data sets, or one of them, as a list, in which one of several targets is a data set for each of them."""
-    several_given = several(given)
-    return [one for of in several_given for one in _each(of)] if isinstance(several_given, list) else given
+def each_target(data: Any) -> Any:
+    """Return data sets, or one of them, as a list, with one data set per target."""
+    datasets = several(data)
+    if not isinstance(datasets, list):
+        return data
+    return [part for dataset in datasets for part in _one_per_target(dataset)]
 
 
-def _each(given: Any) -> list[Any]:
-    """Return a data set as it is given, or one for each of several targets, named after it, without the others."""
-    target = given.get("target") if isinstance(given, dict) else None
-    if not isinstance(target, list | tuple):
-        return [given]
-    if not target or not all(isinstance(one, str) and one for one in target) or len(set(target)) < len(target):
-        raise ValueError(f"'target' must be a column, or a list of different ones, got {short(list(target))}")
-    if len(target) == 1:
-        return [{**given, "target": target[0]}]
-    if given.get("source") not in ("file", "openml"):
-        raise ValueError(f"several targets go with sources 'file' and 'openml', got {short(given.get('source'))}")
-    label = DatasetConfig.of({**given, "target": target[0]}).label
-    plain = {key: value for key, value in given.items() if key not in ("label", "title")}
-    dropped = several(given.get("drop") or [])
-    return [
-        {**plain, "target": one, "label": f"{label} {one}", "drop": [*dropped, *(t for t in target if t != one)]}
-        for one in target
-    ]
+def _one_per_target(dataset: Any) -> list[Any]:
+    """Return a data set, or one for each of several targets, named after it, without the other targets."""
+    if not isinstance(dataset, dict) or not isinstance(dataset.get("target"), list | tuple):
+        return [dataset]
+    targets = dataset["target"]
+    are_names = all(isinstance(target, str) and target for target in targets)
+    if not targets or not are_names or len(set(targets)) < len(targets):
+        raise ValueError(f"'target' must be a column, or a list of different ones, got {short(list(targets))}")
+    first = {**dataset, "target": targets[0]}
+    if len(targets) == 1:
+        return [first]
+    if dataset.get("source") not in ("file", "openml"):
+        raise ValueError(f"several targets go with sources 'file' and 'openml', got {short(dataset.get('source'))}")
+    label = DatasetConfig.of(first).label
+    shared = {key: value for key, value in dataset.items() if key not in ("label", "title")}
+    dropped = several(dataset.get("drop") or [])
+    parts = []
+    for target in targets:
+        others = [other for other in targets if other != target]
+        parts.append({**shared, "target": target, "label": f"{label} {target}", "drop": [*dropped, *others]})
+    return parts

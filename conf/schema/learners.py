@@ -1,4 +1,4 @@
-"""Families of base kernels, learners, and predictors on what they learn."""
+"""Families of base kernels, learners and predictors."""
 
 from __future__ import annotations
 
@@ -41,23 +41,28 @@ class RadialConfig(base.Strict):
 
     @property
     def _power(self) -> int:
-        return 2 if self.family == "gaussian" else 1
+        if self.family == "gaussian":
+            return 2
+        return 1
 
     def _complaints(self) -> Iterator[str]:
         if (self.gammas is None) == (self.sigmas is None):
-            got = "neither" if self.gammas is None else "both"
+            got = "both"
+            if self.gammas is None:
+                got = "neither"
             yield f"family {self.family} needs either 'gammas' or 'sigmas', got {got}; give one of them"
         if self.norm != 1 and self.family != "laplacian":
             yield f"'norm' goes with family laplacian, got {self.family}; leave it out"
+        gamma = {1: "1 / sigma", 2: "1 / sigma^2"}[self._power]
         for sigma in base.grid_values(self.sigmas or []):
             if not SMALLEST_SIGMA <= sigma <= 1 / SMALLEST_SIGMA:
                 yield (
-                    f"'sigmas' must be from {SMALLEST_SIGMA:g} to {1 / SMALLEST_SIGMA:g}, so that gamma = 1 / sigma"
-                    f"{'^2' if self._power == 2 else ''} is a number, got {sigma:g}; leave it out"
+                    f"'sigmas' must be from {SMALLEST_SIGMA:g} to {1 / SMALLEST_SIGMA:g}, so that gamma = {gamma} is "
+                    f"a number, got {sigma:g}; leave it out"
                 )
 
     def bandwidths(self) -> list[float]:
-        """Return gamma of each kernel, as given."""
+        """Return gamma of each kernel, in the order of the configuration."""
         if self.sigmas is None:
             return base.grid_values(self.gammas or [])
         return [(1 / sigma) ** self._power for sigma in base.grid_values(self.sigmas)]
@@ -102,7 +107,7 @@ class FeatureConfig(base.Strict):
 
 
 class ConstantConfig(base.Strict):
-    """1 for every pair of rows, one kernel: what an intercept is where 'centering' is none."""
+    """1 for every pair of rows, one kernel: the intercept if base kernels are not centered."""
 
     family: Literal["constant"]
     columns: ClassVar[None] = None
@@ -126,7 +131,7 @@ class PrecomputedConfig(base.Strict):
 
 
 class OwnConfig(base.Strict):
-    """A family of yours: a class below KernelFamily, from a file in the working directory or from what is installed."""
+    """A custom family: a class below KernelFamily, from a file in the working directory or an installed package."""
 
     family: base.OwnName = Field(description="module:Class.")
     params: dict[str, base.Parameter] = Field(default_factory=dict, description="What the class takes.")
@@ -137,8 +142,13 @@ OWN_TAG = "module:Class"
 
 
 def _kind_of_family(config: Any) -> str:
-    family = str((config.get("family") if isinstance(config, dict) else getattr(config, "family", None)) or "")
-    return OWN_TAG if ":" in family else family
+    if isinstance(config, dict):
+        family = str(config.get("family") or "")
+    else:
+        family = str(getattr(config, "family", ""))
+    if ":" in family:
+        return OWN_TAG
+    return family
 
 
 FamilyConfig = Annotated[
@@ -164,7 +174,7 @@ SEARCHING = sorted(registry.SEARCHING)
 """Learners that find their own base kernels."""
 
 UNCENTERED = sorted(registry.UNCENTERED)
-"""Learners that can do with base kernels that are not centered."""
+"""Learners that accept base kernels that are not centered."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     "CA-1D": {"name": "ca"},
@@ -183,7 +193,9 @@ MOST_TUNED = 10_000
 
 
 def _kind_of_name(name: Any) -> str:
-    return "own" if isinstance(name, str) and ":" in name else "listed"
+    if isinstance(name, str) and ":" in name:
+        return "own"
+    return "listed"
 
 
 class LearnerConfig(base.Strict):
@@ -216,22 +228,27 @@ class LearnerConfig(base.Strict):
     @model_validator(mode="before")
     @classmethod
     def _expand_preset(cls, data: Any) -> Any:
-        name = data.get("name") if isinstance(data, dict) else None
+        if not isinstance(data, dict):
+            return data
+        name = data.get("name")
         if not isinstance(name, str) or name not in PRESETS:
             return data
-        given, preset = {key: value for key, value in data.items() if value is not None}, PRESETS[name]
-        params, tune = given.get("params", {}), given.get("tune", {})
-        if isinstance(params, dict):
-            chosen = tune if isinstance(tune, dict) else {}
-            kept = {key: value for key, value in preset.get("params", {}).items() if key not in chosen}
-            params = {**kept, **params}
-        return {"label": name, **given, "name": preset["name"], "params": params}
+        preset = PRESETS[name]
+        config = {key: value for key, value in data.items() if value is not None}
+        params = config.get("params", {})
+        tune = config.get("tune", {})
+        if isinstance(params, dict) and isinstance(tune, dict):
+            defaults = {key: value for key, value in preset.get("params", {}).items() if key not in tune}
+            params = {**defaults, **params}
+        return {"label": name, **config, "name": preset["name"], "params": params}
 
     def _complaints(self) -> Iterator[str]:
-        if twice := sorted(set(self.params) & set(self.tune)):
+        twice = sorted(set(self.params) & set(self.tune))
+        if twice:
             yield f"parameter {', '.join(twice)} is in both 'params' and 'tune'; give it in one of them"
-        if (tried := math.prod(map(len, self.tune.values()))) > MOST_TUNED:
-            yield f"'tune' has {short(tried)} combinations, of at most {MOST_TUNED:,}; give shorter lists"
+        n_combinations = math.prod(map(len, self.tune.values()))
+        if n_combinations > MOST_TUNED:
+            yield f"'tune' has {short(n_combinations)} combinations, of at most {MOST_TUNED:,}; give shorter lists"
 
     @property
     def title(self) -> str:
@@ -240,15 +257,16 @@ class LearnerConfig(base.Strict):
 
     def settings(self) -> list[dict[str, Any]]:
         """Return the parameters of each combination to try, the first values first."""
-        return [{**self.params, **dict(zip(self.tune, values, strict=True))} for values in product(*self.tune.values())]
+        combinations = product(*self.tune.values())
+        return [{**self.params, **dict(zip(self.tune, values, strict=True))} for values in combinations]
 
 
 NamedLearner = Annotated[LearnerConfig, BeforeValidator(partial(base.as_mapping, "name"))]
-"""A learner, or its name alone."""
+"""A learner, or its name."""
 
 
 SIZE = r"(?=[\d.]*[1-9])\d{0,18}(\.\d{1,18})?(e1?\d)?\s*([kmgtp]i?)?b?"
-"""A number of bytes as it is written, in either case of letters; not zero."""
+"""A number of bytes above zero, with or without a unit, in any case of letters."""
 
 
 def as_size(value: Any, expected: str = "a size such as 2GB or 512MiB") -> Any:
@@ -293,12 +311,14 @@ class PredictorConfig(base.Strict):
 
     @classmethod
     def _place_of(cls, key: Any) -> str:
-        return "landmarks are drawn uniformly; " if key == "sampling" else super()._place_of(key)
+        if key == "sampling":
+            return "landmarks are drawn uniformly; "
+        return super()._place_of(key)
 
     def options(self) -> dict[str, Any]:
-        """Return the options that are given."""
+        """Return the options that have a value."""
         return {key: value for key, value in self if key != "name" and value is not None}
 
 
 NamedPredictor = Annotated[PredictorConfig, BeforeValidator(partial(base.as_mapping, "name"))]
-"""A predictor with its options, or its name alone."""
+"""A predictor with its options, or its name."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 from prefect import flow, get_run_logger
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.forms import shown
+from learnkernels.conf.forms import form_field
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.tasks.evidence.comparison import Prepared, measure, prepare, steps
 from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
@@ -73,11 +73,11 @@ def shared_pools() -> Iterator[PoolOf]:
 
 @flow(name="reproduce-papers", flow_run_name=run_name("papers"), persist_result=True, result_serializer="json")
 def papers(
-    names: Annotated[list[str], shown("The items; none for all.")],
-    folder: Annotated[str, shown("Folder of the items and of the catalogue of their data sets.")],
-    data_dir: Annotated[str | None, shown("Folder of the data files; without it sets come from OpenML.")] = None,
-    quick: Annotated[bool, shown("The reduced forms, with their checks.")] = False,
-    report: Annotated[str | None, shown("File of the report; its figures go into a folder of that name.")] = None,
+    names: Annotated[list[str], form_field("The items; none for all.")],
+    folder: Annotated[str, form_field("Folder of the items and of the catalogue of their data sets.")],
+    data_dir: Annotated[str | None, form_field("Folder of the data files; without it sets come from OpenML.")] = None,
+    quick: Annotated[bool, form_field("The reduced forms, with their checks.")] = False,
+    report: Annotated[str | None, form_field("File of the report; its figures go into a folder of that name.")] = None,
 ) -> dict[str, Any]:
     """Reproduce items of the papers one after another, and write the report of all that have results.
 

@@ -1,4 +1,4 @@
-"""What an operator needs: servers, schedules, and what a killed run leaves.
+"""Servers, schedules, and the clean-up after killed runs, for an operator.
 
 Imports: environment, evidence, models, store.
 """

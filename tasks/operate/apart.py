@@ -12,7 +12,7 @@ from importlib import import_module
 
 from learnkernels.conf.errors import InputError
 
-from ..environment import told
+from ..environment import explain
 
 REFUSED = 2
 """Exit code of a call that has raised, after one sentence about it."""
@@ -48,7 +48,7 @@ def _answer() -> int:
     except InputError as error:
         print(error)  # noqa: T201
     except Exception as error:
-        print(told(error)[1])  # noqa: T201
+        print(explain(error)[1])  # noqa: T201
     else:
         return 0
     return REFUSED

@@ -43,7 +43,7 @@ FLOWS: dict[Step, str] = {
 """Names of the flows, by the modules of `flows` that hold them."""
 
 FOLLOWS: dict[Step, Literal["train", "promote"]] = {"promote": "train", "predict": "promote"}
-"""What starts a step without a schedule: another one that is done."""
+"""The step after which a step without a schedule starts."""
 
 BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
 """Deployments of all flows for a model that is called demo."""
@@ -51,28 +51,28 @@ BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done for a registered model, and when.
+    """The deployments of a registered model, and their schedule.
 
     Parameters
     ----------
     model : str
         Name of the registered model.
     config : CompareConfig
-        What `compare` and `train` run.
+        The configuration of `compare` and `train`.
     cron : str, optional
-        When `compare` and `train` start, five fields; without, schedules stay as they are in Prefect.
+        Start of `compare` and `train`, five fields; by default, schedules in Prefect are unchanged.
     timezone : str
-        Of the cron expression.
+        Time zone of the cron expression.
     dataset : str, optional
         The data set that `train` learns from.
     refresh : bool
         Whether `promote` lets a version of the same recipe on other rows take over unless it is worse.
     input, output : str, optional
-        What `predict` reads and writes; without, there is no such deployment.
+        Files that `predict` reads and writes; without them, `predict` is not deployed.
     id : sequence of str
-        Columns that `predict` hands through.
+        Columns that `predict` copies.
     pool : str
-        Work pool of Prefect's; that of `learnkernels up` by default.
+        Work pool of Prefect; by default that of `learnkernels up`.
     job_variables : mapping
         Job variables of the pool, next to those that runs need.
     """
@@ -103,20 +103,15 @@ def check_plan(plan: Plan) -> None:
     require_model_name(plan.model)
     if plan.timezone not in available_timezones():
         raise InputError(f"--timezone {plan.timezone}: is not a time zone; give one such as Etc/UTC or Europe/Berlin.")
-    if plan.cron is not None:
-        try:
-            CronSchedule(cron=plan.cron)
-            readable = len(plan.cron.split()) == 5
-        except ValidationError:
-            readable = False
-        if not readable:
-            raise InputError(
-                f"--cron {plan.cron!r}: five fields are expected, minute, hour, day, month and weekday; give one such "
-                "as '0 3 * * *' for every night at three."
-            )
-    if (plan.input is None) != (plan.output is None):
-        given, missing = ("--input", "--output") if plan.output is None else ("--output", "--input")
-        raise InputError(f"{given} is given and {missing} is not; give both for predictions, or neither.")
+    if plan.cron is not None and not _is_cron(plan.cron):
+        raise InputError(
+            f"--cron {plan.cron!r}: five fields are expected, minute, hour, day, month and weekday; give one such "
+            "as '0 3 * * *' for every night at three."
+        )
+    if plan.input is not None and plan.output is None:
+        raise InputError("--input is given and --output is not; give both for predictions, or neither.")
+    if plan.output is not None and plan.input is None:
+        raise InputError("--output is given and --input is not; give both for predictions, or neither.")
     if plan.id and plan.input is None:
         raise InputError("--id names columns of --input, which is missing; give --input and --output, or leave it out.")
     names = [dataset.label for dataset in plan.config.datasets]
@@ -124,8 +119,17 @@ def check_plan(plan: Plan) -> None:
         raise InputError(f"--dataset {plan.dataset}: the configuration has {', '.join(names)}; choose one of them.")
 
 
+def _is_cron(text: str) -> bool:
+    """Return whether a text is a cron expression of five fields."""
+    try:
+        CronSchedule(cron=text)
+    except ValidationError:
+        return False
+    return len(text.split()) == 5
+
+
 def printed(plan: Plan) -> str:
-    """Return the `prefect.yaml` of a plan; the server knows the type of a pool that is not this project's.
+    """Return the `prefect.yaml` of a plan; the server is asked only for the type of another project's pool.
 
     Raises
     ------
@@ -142,8 +146,8 @@ def printed(plan: Plan) -> str:
 def deploy(plan: Plan) -> list[dict[str, str]]:
     """Have `prefect deploy` create or update the deployments of a plan, and return them as rows of a table.
 
-    What was paused in Prefect stays paused: schedules because Prefect leaves them so, deployments and automations
-    because they are deployed so. The deployment of `predict` goes where the plan has no input.
+    Paused schedules, deployments and automations stay paused: Prefect leaves schedules unchanged, and the others are
+    deployed as paused. The deployment of `predict` is deleted if the plan has no input.
 
     Raises
     ------
@@ -154,91 +158,131 @@ def deploy(plan: Plan) -> list[dict[str, str]]:
     with connected() as client:
         content = prefect_yaml(plan, _type_of_pool(client, plan.pool))
         steps = list(FLOWS)[: len(content["deployments"])]
-        for step, one in zip(steps, content["deployments"], strict=True):
-            there = deployment_of(client, step, plan.model)
-            one["paused"] = there is not None and there.paused
-            for trigger in one.get("triggers", ()):
+        for step, deployment in zip(steps, content["deployments"], strict=True):
+            existing = deployment_of(client, step, plan.model)
+            deployment["paused"] = existing is not None and existing.paused
+            for trigger in deployment.get("triggers", ()):
                 automations = client.read_automations_by_name(trigger["name"])
                 trigger["enabled"] = all(automation.enabled for automation in automations)
         _one_run_at_a_time(client, plan)
         _run_prefect_deploy(_written(content))
-        if plan.input is None and (there := deployment_of(client, "predict", plan.model)) is not None:
-            client.delete_deployment(there.id)
+        if plan.input is None:
+            _delete_deployment(client, "predict", plan.model)
         return [_row(client, step, plan.model) for step in steps]
 
 
+def _delete_deployment(client: SyncPrefectClient, step: Step, model: str) -> None:
+    deployment = deployment_of(client, step, model)
+    if deployment is not None:
+        client.delete_deployment(deployment.id)
+
+
 def _row(client: SyncPrefectClient, step: Step, model: str) -> dict[str, str]:
-    """Return a deployment for a table: what it is called, what starts it, and where its page is."""
-    made = client.read_deployment_by_name(f"{FLOWS[step]}/{model}")
+    """Return a deployment for a table: its name, its start, and the address of its page."""
+    name = f"{FLOWS[step]}/{model}"
+    deployment = client.read_deployment_by_name(name)
+    address = str(PREFECT_API_URL.value()).removesuffix("/api")
+    return {
+        "deployment": name,
+        "starts": _start(deployment, step),
+        "page": f"{address}/deployments/deployment/{deployment.id}",
+    }
+
+
+def _start(deployment: DeploymentResponse, step: Step) -> str:
+    """Return the event or the times that start a deployment."""
+    if deployment.paused:
+        return "paused"
     if step in FOLLOWS:
-        starts = f"after {FOLLOWS[step]}"
-    elif made.schedules:
-        starts = ", ".join(_times(one.schedule) for one in made.schedules if one.active) or "paused"
-    else:
-        starts = "by hand"
-    page = f"{str(PREFECT_API_URL.value()).removesuffix('/api')}/deployments/deployment/{made.id}"
-    return {"deployment": f"{FLOWS[step]}/{model}", "starts": "paused" if made.paused else starts, "page": page}
+        return f"after {FOLLOWS[step]}"
+    if not deployment.schedules:
+        return "by hand"
+    times = [_times(schedule.schedule) for schedule in deployment.schedules if schedule.active]
+    return ", ".join(times) or "paused"
 
 
 def _times(schedule: Any) -> str:
-    """Return when a schedule starts runs: a cron expression with its time zone, or what Prefect calls another one."""
+    """Return a cron expression with its time zone, or Prefect's text for another schedule."""
     if isinstance(schedule, CronSchedule):
         return f"{schedule.cron} {schedule.timezone or 'UTC'}"
     return str(schedule)
 
 
 def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
-    """Return the deployments of a plan as `prefect.yaml` has them.
+    """Return the content of a `prefect.yaml` with the deployments of a plan.
 
-    Runs in a pool of processes work in this folder. Those of other pools work in their image, which needs no code
-    from elsewhere.
+    Runs in a pool of processes work in this folder. Runs in other pools work in their image, which contains the code.
 
     Raises
     ------
     InputError
         Runs of the pool need an image that no job variable names.
     """
-    variables: dict[str, Any] = {"env": {**OF_PYTHON, **QUIET}}
-    if pool_type == "process":
-        no_packages = {"PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false"}
-        variables = {"working_dir": str(Path.cwd()), "env": scheduled_settings() | no_packages}
-    elif "image" not in plan.job_variables:
+    runs_in_processes = pool_type == "process"
+    if not runs_in_processes and "image" not in plan.job_variables:
         raise InputError(
             f"--pool {plan.pool}: runs of a pool of type {pool_type} need an image with learnkernels; build one from "
             "packaging/Containerfile, and give --job-variable image=NAME."
         )
-    variables |= {**plan.job_variables, "env": variables["env"] | plan.job_variables.get("env", {})}
-    config = plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    parameters: dict[Step, dict[str, Any]] = {
-        "compare": {"config": config},
-        "train": {"config": config, "model": plan.model} | ({"dataset": plan.dataset} if plan.dataset else {}),
-        "promote": {"model": plan.model, "refresh": plan.refresh},
-    }
-    if plan.input is not None:
-        files = {"input": plan.input, "output": plan.output, "id": list(plan.id)}
-        parameters["predict"] = {"model": f"{plan.model}@champion", **files}
     bundled = yaml.safe_load(BUNDLED.read_text(encoding="utf-8"))["deployments"]
-    of_demo = {one["entrypoint"].rpartition(".")[2]: one for one in bundled}
+    bundled_steps = {deployment["entrypoint"].rpartition(".")[2]: deployment for deployment in bundled}
     deployments: list[dict[str, Any]] = []
-    for step, values in parameters.items():
-        of_step = {"command": shlex.join(command(f"learnkernels.flows.{step}"))} if pool_type == "process" else {}
-        pool = {"name": plan.pool, "work_queue_name": plan.model, "job_variables": of_step | variables}
-        own = {"version": version("learnkernels"), "parameters": values, "work_pool": pool}
-        one = _for_model(of_demo[step], plan.model) | own
-        one.pop("schedules", None)
+    for step, parameters in _parameters(plan).items():
+        variables = _variables(plan, runs_in_processes)
+        if runs_in_processes:
+            variables["command"] = shlex.join(command(f"learnkernels.flows.{step}"))
+        deployment = _for_model(bundled_steps[step], plan.model)
+        deployment["version"] = version("learnkernels")
+        deployment["parameters"] = parameters
+        deployment["work_pool"] = {"name": plan.pool, "work_queue_name": plan.model, "job_variables": variables}
+        deployment.pop("schedules", None)
         if plan.cron is not None and step not in FOLLOWS:
-            one["schedules"] = [{"cron": plan.cron, "timezone": plan.timezone, "slug": step}]
-        deployments.append(one)
+            deployment["schedules"] = [{"cron": plan.cron, "timezone": plan.timezone, "slug": step}]
+        deployments.append(deployment)
     return {"name": "learnkernels", "deployments": deployments}
 
 
+def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
+    """Return the parameters of each flow to deploy."""
+    config = plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    parameters: dict[Step, dict[str, Any]] = {
+        "compare": {"config": config},
+        "train": {"config": config, "model": plan.model},
+        "promote": {"model": plan.model, "refresh": plan.refresh},
+    }
+    if plan.dataset:
+        parameters["train"]["dataset"] = plan.dataset
+    if plan.input is not None:
+        parameters["predict"] = {
+            "model": f"{plan.model}@champion",
+            "input": plan.input,
+            "output": plan.output,
+            "id": list(plan.id),
+        }
+    return parameters
+
+
+def _variables(plan: Plan, runs_in_processes: bool) -> dict[str, Any]:
+    """Return the job variables of a pool, with the environment of runs."""
+    variables: dict[str, Any] = {}
+    environment = {**OF_PYTHON, **QUIET}
+    if runs_in_processes:
+        variables["working_dir"] = str(Path.cwd())
+        environment = {**scheduled_settings(), "PREFECT_RUNNER_AUTO_INSTALL_DEPENDENCIES": "false"}
+    variables |= plan.job_variables
+    variables["env"] = environment | plan.job_variables.get("env", {})
+    return variables
+
+
 def _for_model(value: Any, model: str) -> Any:
-    """Return what the bundled file says of the model demo for another model."""
+    """Return a part of the bundled file, with the name of another model in place of demo."""
     if isinstance(value, list):
-        return [_for_model(one, model) for one in value]
+        return [_for_model(item, model) for item in value]
     if isinstance(value, dict):
-        return {key: _for_model(one, model) for key, one in value.items()}
-    return value.replace("demo", model) if isinstance(value, str) else value
+        return {key: _for_model(item, model) for key, item in value.items()}
+    if isinstance(value, str):
+        return value.replace("demo", model)
+    return value
 
 
 def _written(content: dict[str, Any]) -> str:
@@ -246,7 +290,7 @@ def _written(content: dict[str, Any]) -> str:
 
 
 def _run_prefect_deploy(text: str) -> None:
-    """Have Prefect's own command deploy a `prefect.yaml`, in a folder where no module of the user's lies.
+    """Have Prefect's own command deploy a `prefect.yaml`, in a folder without modules of the user.
 
     Raises
     ------
@@ -259,10 +303,11 @@ def _run_prefect_deploy(text: str) -> None:
         deploying = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
         done = subprocess.run(deploying, cwd=aside, env=env, capture_output=True, text=True)
     if done.returncode != 0:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        reason = ["it failed", *lines][-1]
         raise InputError(
-            f"prefect deploy: {cut(one_line(without_passwords(said[-1] if said else 'it failed')), 300)}; correct it, "
-            "or write the file by --print-yaml, and deploy that."
+            f"prefect deploy: {cut(one_line(without_passwords(reason)), 300)}; correct it, or write the file by "
+            "--print-yaml, and deploy that."
         )
 
 
@@ -273,7 +318,7 @@ def connected() -> Iterator[SyncPrefectClient]:
     Raises
     ------
     InputError
-        There is none, it does not answer, or it refuses.
+        There is no server, it does not answer, or it refuses.
     """
     if not PREFECT_API_URL.value():
         raise InputError(
@@ -284,34 +329,37 @@ def connected() -> Iterator[SyncPrefectClient]:
         yield client
 
 
-def job_variables(given: Sequence[str]) -> dict[str, Any]:
-    """Return job variables of ``KEY=VALUE``, where a value is read as YAML.
+def job_variables(settings: Sequence[str]) -> dict[str, Any]:
+    """Return job variables of ``KEY=VALUE``; a value is read as YAML.
 
     Raises
     ------
     InputError
-        One has no name or no value.
+        A setting has no name or no value.
     """
     variables = {}
-    for one in given:
-        name, _, value = one.partition("=")
+    for setting in settings:
+        name, _, value = setting.partition("=")
         if not (name and value):
-            raise InputError(f"--job-variable {one}: is not KEY=VALUE; give one such as image=learnkernels:0.3.0.")
+            raise InputError(f"--job-variable {setting}: is not KEY=VALUE; give one such as image=learnkernels:0.3.0.")
         variables[name] = yaml.safe_load(value)
     return variables
 
 
 def _type_of_pool(client: SyncPrefectClient, pool: str) -> str:
-    """Return the type of a work pool; that of `learnkernels up` is made where it is missing."""
+    """Return the type of a work pool; the pool of `learnkernels up` is made if it is missing."""
     if pool == POOL:
         with suppress(ObjectAlreadyExists):
             client.create_work_pool(WorkPoolCreate(name=POOL, type="process", description="Runs of learnkernels."))
     try:
         return client.read_work_pool(pool).type
     except ObjectNotFound:
-        found = f"; there are {listed(there)}" if (there := [one.name for one in client.read_work_pools()]) else ""
+        names = [work_pool.name for work_pool in client.read_work_pools()]
+        others = ""
+        if names:
+            others = f"; there are {listed(names)}"
         raise InputError(
-            f"--pool {pool}: Prefect has no such work pool{found}; make it with 'prefect work-pool create {pool} "
+            f"--pool {pool}: Prefect has no such work pool{others}; make it with 'prefect work-pool create {pool} "
             "--type process', or docker, or kubernetes."
         ) from None
 

@@ -7,11 +7,11 @@ from typing import Literal
 from prefect.events import emit_event
 
 Event = Literal["trained", "challenged", "promoted", "rejected", "empty", "drifted"]
-"""A run has registered a model or found it registered, has decided a challenge, how, or had no or drifted rows."""
+"""Registered or unchanged model; decided challenge, and its outcome; no rows; drifted rows."""
 
 
 def announce(event: Event, model: str, text: str) -> None:
-    """Let Prefect know in a sentence what has come out for a registered model, as the event ``learnkernels.EVENT``."""
+    """Send Prefect the event ``learnkernels.EVENT`` of a registered model, with one sentence about it."""
     emit_event(
         f"learnkernels.{event}",
         {"prefect.resource.id": resource(model), "prefect.resource.name": model},
@@ -20,5 +20,5 @@ def announce(event: Event, model: str, text: str) -> None:
 
 
 def resource(model: str) -> str:
-    """Return what events of a registered model have as the id of their resource."""
+    """Return the id of the resource in events of a registered model."""
     return f"learnkernels.model.{model}"

@@ -1,4 +1,4 @@
-"""What `learnkernels up` sets up in Prefect: runs without a sign of life are marked, missed ones made up for once."""
+"""The set-up of `learnkernels up` in Prefect: runs without a sign of life crash, missed runs are made up for once."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ PAGE = 200
 """Runs that a server gives at once."""
 
 
-def set_up(api: str, own: bool) -> None:
+def set_up(api: str, started_here: bool) -> None:
     """Set up what schedules need in Prefect.
 
     Parameters
     ----------
     api : str
         Address of Prefect's API.
-    own : bool
-        Whether the server has just been started here, so that nothing was there to run what has become late.
+    started_here : bool
+        Whether the server has just been started here, so that no worker has run the late runs.
 
     Raises
     ------
     InputError
         The server does not answer, or refuses.
     """
-    wanted = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
+    automation = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
     with temporary_settings({PREFECT_API_URL: api}), connected() as client:
-        if not client.read_automations_by_name(wanted["name"]):  # one that was paused or changed stays so
-            client.create_automation(AutomationCore.model_validate(wanted))
-        if own:
+        if not client.read_automations_by_name(automation["name"]):  # one that was paused or changed stays so
+            client.create_automation(AutomationCore.model_validate(automation))
+        if started_here:
             cancel_missed(client)
             watch_unfinished(client)
 
@@ -86,11 +86,13 @@ def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
         work_pool_filter=pool, flow_run_filter=due, sort=newest, limit=PAGE, offset=len(runs)
     ):
         runs += page
-    cancelled, seen = [], set()
+    cancelled = []
+    deployments = set()
     for run in runs:
-        if run.auto_scheduled:
-            if run.deployment_id in seen:
-                client.set_flow_run_state(run.id, Cancelled(message=MISSED), force=True)
-                cancelled.append(run.id)
-            seen.add(run.deployment_id)
+        if not run.auto_scheduled:
+            continue
+        if run.deployment_id in deployments:
+            client.set_flow_run_state(run.id, Cancelled(message=MISSED), force=True)
+            cancelled.append(run.id)
+        deployments.add(run.deployment_id)
     return cancelled

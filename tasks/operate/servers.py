@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,12 +51,17 @@ POOL = "learnkernels"
 START_SECONDS = 300.0
 """Longest wait for a server; a fresh Prefect database takes most of it on a slow machine."""
 
-RUN_SECONDS, STOP_SECONDS = 5.0, 6.5
-"""How long runs in progress may take to tell Prefect that they were stopped, and all children to end; then they are
-killed."""
+RUN_SECONDS = 5.0
+"""Time for runs in progress to report to Prefect that they were stopped."""
 
-PORTS_FROM, TRIES = 20_000, 100
-"""The lowest port of a temporary server, and how many are looked at."""
+STOP_SECONDS = 6.5
+"""Time for all children to end; then they are killed."""
+
+PORTS_FROM = 20_000
+"""The lowest port of a temporary server."""
+
+TRIES = 100
+"""Number of ports to try."""
 
 END_WITH_PARENT = 1
 """Number of Linux's option by which a process is sent a signal when the one that started it has ended."""
@@ -76,7 +82,7 @@ class Service:
     """Path that answers once it is up."""
     env: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
-    """Where it runs; servers look for modules there, which are not to be the user's."""
+    """Working directory: servers import modules from it, so it must not be the user's."""
     log_name: str = ""
     process: subprocess.Popen[bytes] = field(init=False, repr=False, compare=False)
 
@@ -93,17 +99,17 @@ class Service:
     def start(self) -> None:
         """Start the process, with a new log."""
         self.log.unlink(missing_ok=True)
-        system = ctypes.CDLL(None)
+        inherited = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
         with self.log.open("ab") as sink:  # at its end, wherever that is: the log may be cut
             self.process = subprocess.Popen(
                 self.command,
                 cwd=self.folder,
-                env={**{name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}, **self.env},
+                env={**inherited, **self.env},
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal reaches this process alone
-                preexec_fn=(lambda: system.prctl(END_WITH_PARENT, signal.SIGTERM)) if sys.platform == "linux" else None,
+                start_new_session=True,  # Ctrl-C in a terminal does not reach the child
+                preexec_fn=_end_with_parent(),
             )
 
     def wait_until_up(self) -> None:
@@ -112,35 +118,48 @@ class Service:
         Raises
         ------
         InputError
-            It does not, or has ended; says why if its log does.
+            It does not, or has ended; with the reason from its log.
         """
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             if self.port is None or environment.answers(f"{self.url}{self.health}"):
                 return
             time.sleep(0.1)
-        lines = [one for one in self.log.read_text(encoding="utf-8", errors="replace").split("\n") if one.strip()]
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        lines = [line for line in text.split("\n") if line.strip()]
         errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Refused)\b", line)]
-        last = cut(without_passwords((errors or lines or ["it said nothing"])[-1]), 160)
-        said = RuntimeError("\n".join(lines[lines.index(errors[-1]) :] if errors else []))
-        if set_wrong := environment.of_the_environment(said):
-            raise InputError(set_wrong)
-        where = f" on port {self.port}" if self.port else ""
-        raise InputError(f"{self.name} did not come up{where} ({last}); its log is {self.log}.")
+        if errors:
+            trace = "\n".join(lines[lines.index(errors[-1]) :])
+            wrong_setting = environment.of_the_environment(RuntimeError(trace))
+            if wrong_setting:
+                raise InputError(wrong_setting)
+        last = cut(without_passwords((errors or lines or ["its log is empty"])[-1]), 160)
+        where = self.name
+        if self.port is None:
+            raise InputError(f"{where} did not come up ({last}); its log is {self.log}.")
+        raise InputError(f"{where} did not come up on port {self.port} ({last}); its log is {self.log}.")
+
+
+def _end_with_parent() -> Callable[[], object] | None:
+    """Return the function by which a child process on Linux ends with this process; None on other systems."""
+    if sys.platform != "linux":
+        return None
+    return partial(ctypes.CDLL(None).prctl, END_WITH_PARENT, signal.SIGTERM)
 
 
 def prefect_server(port: int) -> Service:
     """Return the Prefect server on the database of the working directory, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
     url = f"http://{LOOPBACK}:{port}"
-    given = {
+    defaults = {
         "PREFECT_UI_API_URL": f"{url}/api",  # its pages ask port 4200 by default
         "PREFECT_UI_URL": url,  # links in notifications begin with it
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{url},http://localhost:{port}",
         "PREFECT_SERVER_API_AUTH_STRING": environment.folder_key(),
     }
-    env = {name: os.environ.get(name, value) for name, value in given.items()}
-    if named := os.environ.get(environment.PREFECT_DATABASE):
-        env[environment.PREFECT_DATABASE] = seen_from(environment.state_dir(), named)
+    env = {name: os.environ.get(name, value) for name, value in defaults.items()}
+    database = os.environ.get(environment.PREFECT_DATABASE)
+    if database:
+        env[environment.PREFECT_DATABASE] = seen_from(environment.state_dir(), database)
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
     return Service("Prefect", command, port, "/api/health", env, environment.state_dir())
 
@@ -148,14 +167,14 @@ def prefect_server(port: int) -> Service:
 def mlflow_server(port: int) -> Service:
     """Return the MLflow server over the store of the working directory, or MLFLOW_TRACKING_URI.
 
-    What may hold a password is on no command line.
+    Passwords are passed in the environment, as command lines are public.
     """
     hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
     user, _, password = environment.folder_key().partition(":")
     settings = environment.state_dir() / "mlflow-auth.ini"
     with atomic_path(settings) as aside:
         aside.write_text(MLFLOW_USERS, encoding="ascii")
-    given = {
+    defaults = {
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
         # No page of another origin then uses the browser's password; by default all ports of this machine may.
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": "*",
@@ -164,7 +183,7 @@ def mlflow_server(port: int) -> Service:
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
     }
-    env = {name: os.environ.get(name, value) for name, value in given.items()}
+    env = {name: os.environ.get(name, value) for name, value in defaults.items()}
     env["MLFLOW_BACKEND_STORE_URI"] = seen_from(environment.state_dir(), os.environ["MLFLOW_TRACKING_URI"])
     env["MLFLOW_ARTIFACTS_DESTINATION"] = (Path.cwd() / "mlartifacts").as_uri()
     command = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1"]
@@ -179,17 +198,17 @@ def worker(api: str) -> Service:
 
 
 def stop(children: Sequence[Service]) -> None:
-    """End children: first runs in progress, for which Prefect's worker would wait, then all; kill what is left.
+    """End children: first runs in progress, for which Prefect's worker would wait, then all; kill the rest.
 
-    What a child has started ends, too, even where the child itself was killed and could not see to that.
+    Processes that a child has started end, too, even if the child was killed.
     """
     began = time.monotonic()
     runs = [run for child in children if child.port is None for run in _runs(child)]
     family = [process for child in reversed(children) for process in _family(child)]
     for share in (0.6, 0.4):  # a signal that meets a callback of the garbage collector is lost, and is sent again
-        runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)  # each tells Prefect, which is still there
-    left = _send(family, psutil.Process.terminate, max(0.5, began + STOP_SECONDS - time.monotonic()))
-    _send(left, psutil.Process.kill, 1.0)
+        runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)  # each run reports to Prefect
+    remaining = _send(family, psutil.Process.terminate, max(0.5, began + STOP_SECONDS - time.monotonic()))
+    _send(remaining, psutil.Process.kill, 1.0)
     for child in children:
         child.process.wait()
 
@@ -204,7 +223,7 @@ def _family(child: Service) -> list[psutil.Process]:
 
 
 def _runs(worker: Service) -> list[psutil.Process]:
-    """Return the runs of a worker: its children, which are orphans where it has ended."""
+    """Return the runs of a worker: its children, or orphans if the worker has ended."""
     started = [process for process in _session(worker) if process.pid != worker.process.pid]
     pids = {process.pid for process in started}
     runs = []
@@ -244,7 +263,7 @@ class Children(AbstractContextManager["Children"]):
         self.running: list[Service] = []
 
     def __call__(self, *services: Service) -> None:
-        """Start services at once, wait until each answers, and say where it is."""
+        """Start services at once, wait until each answers, and print its address."""
         for service in services:
             service.start()
             self.running.append(service)
@@ -263,12 +282,13 @@ class Children(AbstractContextManager["Children"]):
         Raises
         ------
         InputError
-            A child has ended by itself; says which one, and where its log is.
+            A child has ended by itself; with the name of its log.
         """
         while True:
             time.sleep(0.5)
             for child in self.running:
-                if (code := child.process.poll()) is not None:
+                code = child.process.poll()
+                if code is not None:
                     raise InputError(
                         f"{child.name} has stopped by itself (exit code {code}), and the others are stopped; its log "
                         f"is {child.log}."
@@ -288,10 +308,10 @@ _temporary: dict[Path, Service] = {}
 
 
 def temporary_prefect() -> Service:
-    """Return a Prefect server for this process alone, without pages and schedules, and name it in PREFECT_API_URL.
+    """Return a Prefect server for this process, without pages and schedules, and name it in PREFECT_API_URL.
 
-    Call before Prefect is imported, and wait until it is up before the first flow: both take their time. It ends at the
-    end of this process, after Prefect has said its last word here.
+    Call before Prefect is imported, and wait until it is up before the first flow. It ends at the end of this process,
+    after Prefect's own exit handlers.
     """
     child = _temporary.get(environment.state_dir())
     if child is None or child.process.poll() is not None:
@@ -305,9 +325,9 @@ def temporary_prefect() -> Service:
             _start_temporary(child)
         else:
             with one_at_a_time():  # two servers must not make the same database
-                made = database.exists() or copy_prefect_tables(database)
+                has_tables = database.exists() or copy_prefect_tables(database)
                 _start_temporary(child)
-                if not made:
+                if not has_tables:
                     child.wait_until_up()
                     keep_prefect_tables(database)
     os.environ["PREFECT_API_URL"] = f"{child.url}/api"
@@ -323,8 +343,10 @@ def _start_temporary(child: Service) -> None:
 
 def _prefect_database() -> Path | None:
     """Return the file of a Prefect server's database, which can be written, or None for another kind."""
-    named = os.environ.get(environment.PREFECT_DATABASE)
-    database = file_of(named) if named else Path(os.environ["PREFECT_HOME"], "prefect.db")
+    address = os.environ.get(environment.PREFECT_DATABASE)
+    database: Path | None = Path(os.environ["PREFECT_HOME"], "prefect.db")
+    if address:
+        database = file_of(address)
     if database is not None:
         require_writable(database)
     return database
@@ -342,12 +364,12 @@ def serve(
     say: Callable[[str], None],
     schedules: bool = False,
 ) -> None:
-    """Start both servers, say where they are, and keep them running until the user interrupts.
+    """Start both servers, print their addresses, and keep them running until the user interrupts.
 
     Parameters
     ----------
     prefect_port, mlflow_port : int
-        Where the servers listen, on loopback.
+        Ports of the servers, on loopback.
     say : callable
         Prints a line.
     schedules : bool
@@ -360,40 +382,38 @@ def serve(
         A port is taken, MLflow's store is a remote server, or a part does not come up, or not stay up.
     """
     tracking = os.environ["MLFLOW_TRACKING_URI"]
-    remote = tracking.startswith("http")
-    if remote and not schedules:
+    mlflow_is_remote = tracking.startswith("http")
+    if mlflow_is_remote and not schedules:
         raise InputError(f"MLFLOW_TRACKING_URI is the server {without_passwords(tracking)}: open that in a browser.")
-    named = os.environ.get("PREFECT_API_URL") if schedules else None
-    prefect = None if named else prefect_server(prefect_port)
-    mlflow = None if remote else mlflow_server(mlflow_port)
-    servers = [server for server in (prefect, mlflow) if server is not None]
-    key = environment.key_file()
-    about_key = f"log in with what {key} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
-    addresses = {} if prefect is None else {"prefect_api": f"{prefect.url}/api"}
-    addresses |= {} if mlflow is None else {"mlflow": mlflow.url}
+    prefect_api = f"http://{LOOPBACK}:{prefect_port}/api"
+    prefect_is_remote = schedules and bool(os.environ.get("PREFECT_API_URL"))
+    if prefect_is_remote:
+        prefect_api = os.environ["PREFECT_API_URL"]
+    servers: dict[str, Service] = {}
+    addresses: dict[str, str] = {}
+    if not prefect_is_remote:
+        servers["prefect_api"] = prefect_server(prefect_port)
+        addresses["prefect_api"] = prefect_api
+    if not mlflow_is_remote:
+        servers["mlflow"] = mlflow_server(mlflow_port)
+        addresses["mlflow"] = servers["mlflow"].url
+    key_file = environment.key_file()
+    about_key = f"log in with what {key_file} holds: USER:PASSWORD on Prefect's page, USER and PASSWORD on MLflow's."
     if not schedules and all(environment.running_server(name) == address for name, address in addresses.items()):
-        for line in (*map(_where, servers), "both run already, from another terminal.", about_key):
+        for line in (*map(_where, servers.values()), "both run already, from another terminal.", about_key):
             say(line)
         return
     with Children(say) as start:
         say("starting ...")
-        for server in servers:  # what can be refused, before any is started
-            require_free(server)
-        if mlflow is not None and not databases.mlflow_is_prepared(tracking):
-            call_apart(databases.__name__, "prepare_mlflow", tracking)
-        database = None if prefect is None else _prefect_database()
-        with one_at_a_time():  # two processes do not make the same database
-            if database is not None and not database.exists():
-                copy_prefect_tables(database)
-            start(*servers)
-        for name, address in (("Prefect", named), ("MLflow", tracking if remote else None)):
-            if address is not None:
-                say(f"{name:8} {without_passwords(address)} (not started here)")
+        _start_servers(start, servers, tracking)
+        if prefect_is_remote:
+            say(f"Prefect  {without_passwords(prefect_api)} (not started here)")
+        if mlflow_is_remote:
+            say(f"MLflow   {without_passwords(tracking)} (not started here)")
         hint = "runs of this folder that are started now show up live; Ctrl-C stops both."
         if schedules:
-            api = named or f"{prefect_server(prefect_port).url}/api"
-            call_apart("learnkernels.tasks.operate.recovery", "set_up", api, prefect is not None)
-            start(worker(api))
+            call_apart("learnkernels.tasks.operate.recovery", "set_up", prefect_api, not prefect_is_remote)
+            start(worker(prefect_api))
             hint = "deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first."
         say(about_key)
         with _noted(addresses):
@@ -401,9 +421,25 @@ def serve(
             start.watch()
 
 
+def _start_servers(start: Children, servers: Mapping[str, Service], tracking: str) -> None:
+    """Start servers; a taken port, or a database that cannot be used, is refused before any is started."""
+    for server in servers.values():
+        require_free(server)
+    if "mlflow" in servers and not databases.mlflow_is_prepared(tracking):
+        call_apart(databases.__name__, "prepare_mlflow", tracking)
+    database = None
+    if "prefect_api" in servers:
+        database = _prefect_database()
+    with one_at_a_time():  # two processes do not make the same database
+        if database is not None and not database.exists():
+            copy_prefect_tables(database)
+        start(*servers.values())
+
+
 def _where(service: Service) -> str:
-    found = f"takes runs of the work pool {POOL}" if service.port is None else service.url
-    return f"{service.name:8} {found}"
+    if service.port is None:
+        return f"{service.name:8} takes runs of the work pool {POOL}"
+    return f"{service.name:8} {service.url}"
 
 
 @contextmanager
@@ -426,9 +462,10 @@ def free_port() -> int:
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
         first = 0  # unknown: as the system chooses
-    for port in random.SystemRandom().sample(range(PORTS_FROM, first), TRIES) if first - PORTS_FROM >= TRIES else ():
-        with suppress(OSError), socket.create_server((LOOPBACK, port)):
-            return port
+    if first - PORTS_FROM >= TRIES:
+        for port in random.SystemRandom().sample(range(PORTS_FROM, first), TRIES):
+            with suppress(OSError), socket.create_server((LOOPBACK, port)):
+                return port
     with socket.create_server((LOOPBACK, 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -448,7 +485,7 @@ def require_free(service: Service) -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Turn into one sentence what Prefect's client raises where its server is away, or refuses.
+    """Turn the errors of Prefect's client about a missing or refusing server into one sentence.
 
     Raises
     ------
@@ -472,7 +509,9 @@ def answering() -> Iterator[None]:
     except (httpx.TransportError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not str(error).startswith("Failed to reach API"):  # as Prefect says
             raise
-        why = "unreachable" if isinstance(error, RuntimeError) else type(error).__name__
+        why = type(error).__name__
+        if isinstance(error, RuntimeError):
+            why = "unreachable"
         raise InputError(
             f"no Prefect server answers at {address} ({why}); what was computed is kept: start it, as 'learnkernels "
             "up' does, or correct PREFECT_API_URL, and try again."

@@ -1,4 +1,4 @@
-"""Keeping a folder small, once a day or by hand: what is old goes."""
+"""Deletion of old files and runs, once a day or by hand."""
 
 from __future__ import annotations
 
@@ -21,27 +21,30 @@ LOG_BYTES = 8 << 20
 """A log that has become larger is begun again; what it held is kept next to it, once."""
 
 LASTING_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
-"""Setting by which a Prefect server still knows after a new start which runs hold the only place of their deployment.
+"""Setting by which a restarted Prefect server remembers the runs that hold the only place of their deployment.
 
-Otherwise a run in progress fails when it renews that, and the place of one that was killed stays taken.
+Otherwise a run in progress fails when it renews its place, and a killed run keeps its place.
 """
 
 EVENT_DAYS = 1
 """How long Prefect keeps its events, by far the most of its rows; nothing here needs them later."""
 
-PERIOD, FIRST_CLEANING = 60.0, 600.0
-"""Seconds between two looks of `tend`, and before it first cleans."""
+PERIOD = 60.0
+"""Seconds between two looks of `tend`."""
+
+FIRST_CLEANING = 600.0
+"""Seconds before `tend` first cleans."""
 
 
 OF_WORKER = "runner_storage"
-"""What Prefect's worker makes once at its start, in the folder of temporary files."""
+"""A folder that Prefect's worker makes once at its start, among the temporary files."""
 
 DEPLOYED = "run of a deployment"
 
 
 @dataclass(frozen=True)
 class Old:
-    """What may go: a file or folder, why, and its size."""
+    """A file or folder that may be deleted, with the reason and its size."""
 
     path: Path
     why: str
@@ -66,25 +69,31 @@ def retention(keep_days: float) -> dict[str, str]:
 
 
 def old_files(keep_days: float) -> list[Old]:
-    """Return what may go of the state folder: unused for some days, left by processes that have ended, or damaged."""
-    state, now = state_dir(), time.time()
-    by_age = [state / "dask" / "spill" / "dask-scratch-space", state / "tmp", state / "prefect" / "storage"]
+    """Return deletable entries of the state folder: unused for `keep_days`, left by ended processes, or damaged."""
+    state = state_dir()
+    temporary_folders = [state / "dask" / "spill" / "dask-scratch-space", state / "tmp", state / "prefect" / "storage"]
     entries = [path for kind in _children(state / "store") for path in _children(kind)]
-    entries += [path for folder in by_age for path in _children(folder) if path.name != OF_WORKER]
+    entries += [path for folder in temporary_folders for path in _children(folder) if path.name != OF_WORKER]
     entries += [path for path in _children(state) if Owner.read(path.name) or path.name.endswith(".log.1")]
-    found = []
+    old_entries = []
     for path in entries:
-        used, size = _used_and_size(path)
-        owner = Owner.read(path.name)
-        if owner is not None and owner.here:
-            why = "left by a process that has ended" if owner.gone else ""
-        elif path.name.startswith(DAMAGED):
-            why = "damaged, set aside"
-        else:
-            why = f"not used for {keep_days:g} days" if used < now - keep_days * DAY else ""
-        if why:
-            found.append(Old(path, why, size))
-    return found
+        last_use, size = _last_use_and_size(path)
+        reason = _reason(path, last_use, keep_days)
+        if reason:
+            old_entries.append(Old(path, reason, size))
+    return old_entries
+
+
+def _reason(path: Path, last_use: float, keep_days: float) -> str:
+    """Return the reason for which a file or folder may be deleted; empty if it stays."""
+    owner = Owner.read(path.name)
+    if owner is not None and owner.here:
+        return "left by a process that has ended" * owner.gone
+    if path.name.startswith(DAMAGED):
+        return "damaged, set aside"
+    if last_use < time.time() - keep_days * DAY:
+        return f"not used for {keep_days:g} days"
+    return ""
 
 
 def _children(folder: Path) -> list[Path]:
@@ -93,15 +102,19 @@ def _children(folder: Path) -> list[Path]:
     return []
 
 
-def _used_and_size(path: Path) -> tuple[float, int]:
-    """Return when something last changed in a file or folder, whose readers touch it, and its size; follows no link."""
-    used, size = 0.0, 0
-    paths = [str(path), *(os.path.join(at, name) for at, *names in os.walk(path) for some in names for name in some)]
-    for each in paths:
+def _last_use_and_size(path: Path) -> tuple[float, int]:
+    """Return the last change in a file or folder, whose readers touch it, and its size; follows no link."""
+    paths = [str(path)]
+    for folder, folders, files in os.walk(path):
+        paths += [os.path.join(folder, name) for name in (*folders, *files)]
+    last_use = 0.0
+    size = 0
+    for entry in paths:
         with suppress(OSError):  # it has just gone
-            found = os.lstat(each)
-            used, size = max(used, found.st_mtime), size + found.st_size
-    return used, size
+            status = os.lstat(entry)
+            last_use = max(last_use, status.st_mtime)
+            size += status.st_size
+    return last_use, size
 
 
 def remove(old: Old) -> None:
@@ -116,48 +129,50 @@ def remove(old: Old) -> None:
 
 
 def _results(name: str) -> list[Old]:
-    """Return a folder of results, if it is there: below `results/` here, and in no other place."""
+    """Return a folder of results, if it exists below `results/` here."""
     path = Path(name)
     ours = len(path.parts) == 3 and path.parts[0] == "results" and ".." not in path.parts
     if not ours or path.parent.is_symlink() or path.is_symlink() or not path.is_dir():
         return []
-    return [Old(path, DEPLOYED, _used_and_size(path)[1])]
+    return [Old(path, DEPLOYED, _last_use_and_size(path)[1])]
 
 
 def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
-    """Return what may go, and remove it if that is wanted.
+    """Return old files and runs, and delete them if `yes`.
 
     Parameters
     ----------
     keep_days : float
-        For how many days what can be computed again is kept after its last use; 0 is forever.
+        Days for which cached files are kept after their last use; 0 keeps them indefinitely.
     keep_runs : float
-        For how many days the results and MLflow runs are kept that deployments have made; 0 is forever.
+        Days for which results and MLflow runs of deployments are kept; 0 keeps them indefinitely.
     yes : bool
-        Whether to remove it.
+        Whether to delete.
 
     Raises
     ------
     InputError
         MLflow's store cannot be used.
     """
-    found = old_files(keep_days) if keep_days else []
+    old_entries: list[Old] = []
+    if keep_days:
+        old_entries = old_files(keep_days)
     runs: dict[str, str] = {}
     if keep_runs:
         from ..evidence.tracking import forget_runs, forgettable_runs  # brings MLflow along
 
         runs = forgettable_runs(keep_runs)
-        found += [old for name in runs.values() for old in _results(name)]
+        old_entries += [old for name in runs.values() for old in _results(name)]
     if yes:
-        for old in found:
+        for old in old_entries:
             remove(old)
         if runs:
             forget_runs(list(runs))
-    return found + [Old(Path("MLflow", run_id), DEPLOYED, 0) for run_id in runs]
+    return old_entries + [Old(Path("MLflow", run_id), DEPLOYED, 0) for run_id in runs]
 
 
 def cut_logs() -> None:
-    """Begin logs again that have become too long; who writes them appends, and so goes on at the beginning."""
+    """Begin logs again that have become too long; processes that append to them continue at the beginning."""
     for log in state_dir().glob("*.log"):
         with suppress(OSError):
             if log.stat().st_size > LOG_BYTES:
@@ -174,7 +189,8 @@ def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> thre
     stop = threading.Event()
 
     def loop() -> None:
-        cleaning, said = time.monotonic() + FIRST_CLEANING, ""
+        cleaning = time.monotonic() + FIRST_CLEANING
+        reported = ""
         while not stop.wait(PERIOD):
             try:
                 cut_logs()
@@ -184,12 +200,12 @@ def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> thre
                         call_apart(__name__, "clean", keep_days, keep_runs, True)
                     else:
                         clean(keep_days, 0, yes=True)
-                said = ""
-            except Exception as error:  # whatever it is, the next look is in a minute
-                sentence = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
-                if sentence != said:
+                reported = ""
+            except Exception as error:  # the next look is in a minute
+                sentence = (str(error) or type(error).__name__).splitlines()[0][:300]
+                if sentence != reported:
                     say(f"upkeep: {sentence}")
-                said = sentence
+                reported = sentence
 
     threading.Thread(target=loop, name="upkeep", daemon=True).start()
     return stop

@@ -185,11 +185,11 @@ def test_names_are_known_before_their_classes_are_imported():
 
 LIMITS = {
     "kernels": (81, 109_100, 8.20),
-    "tasks": (58, 73_900, 7.29),
-    "flows": (8, 6_400, 5.60),
-    "conf": (10, 9_150, 6.29),
+    "tasks": (58, 73_600, 7.24),
+    "flows": (8, 6_400, 5.55),
+    "conf": (10, 9_350, 5.79),
     "reproduction": (8, 14_000, 8.74),
-    "learnkernels": (3, 1_700, 5.25),
+    "learnkernels": (3, 1_650, 5.20),
 }
 """Most files, syntax nodes, and nodes per line of code, of each package. A commit that raises one says why."""
 

@@ -231,7 +231,7 @@ def test_what_is_done_starts_what_follows_it(client: SyncPrefectClient):
 
 def test_runs_without_a_sign_of_life_are_marked_by_prefect(client: SyncPrefectClient):
     for _ in range(2):
-        recovery.set_up(str(PREFECT_API_URL.value()), own=False)
+        recovery.set_up(str(PREFECT_API_URL.value()), started_here=False)
     (automation,) = client.read_automations_by_name("learnkernels: run without a sign of life")
     (action,) = automation.actions
     assert (action.state.value, action.force, automation.trigger.posture.value) == ("CRASHED", False, "Proactive")

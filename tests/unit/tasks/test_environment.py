@@ -133,11 +133,11 @@ def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(state: Path, mo
         (ValueError("input_value='NONSENSE', input_type=str"), "PREFECT_LOGGING_LEVEL", "'nonsense'"),
         (KeyError("MLFLOW_S3_ENDPOINT_URL"), "MLFLOW_S3_ENDPOINT_URL", "'http://elsewhere'"),
     ):
-        blamed, sentence = environment.told(error)
+        blamed, sentence = environment.explain(error)
         assert blamed
         assert sentence.startswith(f"{name} is {value} in the environment ({type(error).__name__}: ")
         assert sentence.endswith("); correct it, or unset it.")
-    blamed, sentence = environment.told(ValueError("a fault of ours"))
+    blamed, sentence = environment.explain(ValueError("a fault of ours"))
     assert not blamed
     assert sentence.startswith("unexpected internal error: ")
 
