@@ -357,6 +357,9 @@ def _configuration_of_table(
     set_up(caller)
     from learnkernels.conf.loading import config_of_text
 
+    from learnkernels.tasks.data.tables import remember_columns
+
+    remember_columns()  # until the flow has ingested them
     inferred = infer(files, options, caller)
     for line in inferred.lines:
         caller.say(line)

@@ -24,7 +24,6 @@ from learnkernels.kernels.tables.encoding import DROPPED_BY_USER, FEW_ROWS, Tabl
 from .dataset import Dataset, draw_folds, fold_seed, most_folds
 from .headers import joint_title, require_names
 from .ingest import load_source
-from .tables import remember_columns
 
 MOST_ROWS = 10_000
 """Rows up to which all of them are folds; of more, some are drawn again in each of a few repeats."""
@@ -137,9 +136,8 @@ def start(
 
     Notes
     -----
-    The table is read as a whole, and its columns are remembered for the comparison: see `remember_columns`.
+    The table is read as a whole.
     """
-    remember_columns()
     paths = [path] if isinstance(path, str) else list(path)
     targets = [target] if isinstance(target, str) else list(target or ())
     require_names(paths, targets, sample_columns or {}, without, by_command)

@@ -678,8 +678,14 @@ _remembers = threading.Event()
 
 
 def remember_columns() -> None:
-    """Keep the columns of the table that is read last until a context of `columns_remembered` ends."""
+    """Keep the columns of the table that is read last until `forget_columns`."""
     _remembers.set()
+
+
+def forget_columns() -> None:
+    """Release the columns that are remembered, and remember no more."""
+    _remembers.clear()
+    _REMEMBERED.clear()
 
 
 @contextmanager
@@ -689,8 +695,7 @@ def columns_remembered() -> Iterator[None]:
     try:
         yield
     finally:
-        _remembers.clear()
-        _REMEMBERED.clear()
+        forget_columns()
 
 
 def _remembered(files: Sequence[TableFile]) -> _Remembered:

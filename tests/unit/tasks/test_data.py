@@ -459,6 +459,7 @@ def test_batches_change_no_bit(frame: pd.DataFrame, tmp_path: Path, ending: str)
 
 @pytest.mark.parametrize("scale", ["unit", "standard"])
 def test_no_second_matrix_is_made_of_a_table(tmp_path: Path, scale: str):
+    tables.forget_columns()
     X = np.random.default_rng(0).normal(size=(10_000, 50))
     table = pd.DataFrame(X).rename(columns=str).assign(target=X[:, 0] > 0)
     for name, rows in (("data.parquet", table), ("few.parquet", table[:100])):
