@@ -39,6 +39,7 @@ from learnkernels.tasks.store import (
     keep,
     kept,
     leftovers,
+    result_key,
     versions,
     versions_of,
 )
@@ -242,6 +243,22 @@ def test_files_of_others_are_no_leftovers(tmp_path: Path):
         (tmp_path / name).mkdir()
     assert leftovers(tmp_path) == []
     assert leftovers(tmp_path / "not there") == []
+
+
+def test_a_key_depends_on_the_step_all_settings_their_values_and_the_inputs(monkeypatch: pytest.MonkeyPatch):
+    settings = {"grid": [1.0, 2.0], "refit": True}
+    assert result_key("fit", settings, ["ab"]) == result_key("fit", dict(reversed(settings.items())), iter(["ab"]))
+    keys = [
+        result_key("fit", settings, ["ab"]),
+        result_key("score", settings, ["ab"]),
+        result_key("fit", settings | {"grid": [1.0]}, ["ab"]),
+        result_key("fit", settings | {"sample": None}, ["ab"]),
+        result_key("fit", settings, ["ab", "c"]),
+        result_key("fit", settings, ["abc"]),
+    ]
+    monkeypatch.setattr(store, "NUMERICS_VERSION", 0)
+    keys.append(result_key("fit", settings, ["ab"]))
+    assert len(set(keys)) == len(keys)
 
 
 # Data sets -----------------------------------------------------------------------------------------------------------
