@@ -64,28 +64,38 @@ class InteriorPoint(ABC):
 
     def step(self) -> bool:
         """Take one step of predictor and corrector, and return whether rounding let it."""
-        s, z = self.slacks, self.multipliers
+        s = self.slacks
+        z = self.multipliers
         self.factorize()
+        # The predictor aims at products of zero; how far it gets sets the aim of the corrector.
         ds, dz, _ = self.direction(-s * z)
-        length, total = self._longest(ds, dz), float(s @ z)
-        left = float((s + length * ds) @ (z + length * dz))
-        aim = total / len(s) * min(left / total, 1.0) ** 3
-        ds, dz, change = self.direction(aim - s * z - ds * dz)
         length = self._longest(ds, dz)
-        if not (np.isfinite(ds).all() and length > SHORTEST_STEP):
+        total = float(s @ z)
+        total_of_predictor = float((s + length * ds) @ (z + length * dz))
+        aim = total / len(s) * min(total_of_predictor / total, 1.0) ** 3
+        ds, dz, d_free = self.direction(aim - s * z - ds * dz)
+        length = self._longest(ds, dz)
+        if not np.isfinite(ds).all() or not length > SHORTEST_STEP:
             return False
-        self.slacks, self.multipliers, self.free = s + length * ds, z + length * dz, self.free + length * change
+        self.slacks = s + length * ds
+        self.multipliers = z + length * dz
+        self.free = self.free + length * d_free
         return True
 
     def _longest(self, ds: np.ndarray, dz: np.ndarray) -> float:
         """Return the step that stays inside; quadratic terms couple both sides, so they move alike."""
-        fall = max(float(np.max(-ds / self.slacks)), float(np.max(-dz / self.multipliers)))
-        return min(1.0, TO_BOUNDARY / fall) if fall > 0 else 1.0
+        fall_of_slacks = float(np.max(-ds / self.slacks))
+        fall_of_multipliers = float(np.max(-dz / self.multipliers))
+        fall = max(fall_of_slacks, fall_of_multipliers)
+        if fall <= 0:
+            return 1.0
+        return min(1.0, TO_BOUNDARY / fall)
 
 
 def balanced(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return x, not negative, with the larger of its sums over both signs y reduced to the smaller."""
-    positive, negative = x[y > 0].sum(), x[y < 0].sum()
+    positive = x[y > 0].sum()
+    negative = x[y < 0].sum()
     total = min(positive, negative)
     return np.where(y > 0, x * (total / positive), x * (total / negative))
 
@@ -108,51 +118,64 @@ class SimplexPath(InteriorPoint):
         total: float,
         working: np.ndarray,
     ) -> None:
-        self.grams, self.pairs, self.C, self.total, self.working = grams, pairs, C, total, working
+        self.grams = grams
+        self.pairs = pairs
+        self.C = C
+        self.total = total
+        self.working = working
         self.intercept = grams.centering.intercept
-        self.signs, sizes = np.concatenate([y for _, y in pairs]), [len(y) for _, y in pairs]
+        self.signs = np.concatenate([y for _, y in pairs])
+        sizes = [len(y) for _, y in pairs]
         ends = np.cumsum(sizes).tolist()
         self._svms = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        self._of_svm = np.repeat(np.arange(len(pairs)), sizes)
-        n, w = len(self.signs), len(working)
-        self.slacks = np.concatenate([np.full(2 * n, 0.5), np.zeros(w)])
-        self.multipliers = np.concatenate([np.full(2 * n, 2.0), np.full(w, total / w)])
+        self._svm_of_row = np.repeat(np.arange(len(pairs)), sizes)
+        n = len(self.signs)
+        n_working = len(working)
+        self.slacks = np.concatenate([np.full(2 * n, 0.5), np.zeros(n_working)])
+        self.multipliers = np.concatenate([np.full(2 * n, 2.0), np.full(n_working, total / n_working)])
         self.free = np.zeros(len(pairs) + 1)
-        self.measure()
-        largest = float(self._open.max())
-        self.free[-1], self.slacks[2 * n :] = 1.1 * largest, 1.2 * largest - self._open
+        self.measure()  # with t and the slacks of the base kernels' bounds zero, of which it gives the forms
+        forms = self._open
+        largest = float(forms.max())
+        self.free[-1] = 1.1 * largest
+        self.slacks[2 * n :] = 1.2 * largest - forms
 
     def _parts(self, v: np.ndarray) -> list[np.ndarray]:
-        """Return what belongs to the lower bounds of x, to the upper ones and to the base kernels."""
+        """Return the entries of the lower bounds of x, of the upper bounds and of the base kernels."""
         n = len(self.signs)
         return [v[:n], v[n : 2 * n], v[2 * n :]]
 
     @property
     def weights(self) -> np.ndarray:
         """Weights of the working set."""
-        return self._parts(self.multipliers)[2]
+        _, _, mu = self._parts(self.multipliers)
+        return mu
 
     def dual(self) -> np.ndarray:
         """Return feasible coefficients with their signs, shape (m, n_pairs)."""
-        x, beta = self._parts(self.slacks)[0], np.zeros((self.grams.n_rows, len(self.pairs)))
+        x, _, _ = self._parts(self.slacks)
+        beta = np.zeros((self.grams.n_rows, len(self.pairs)))
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
-            beta[rows, j] = self.C * y * (balanced(x[svm], y) if self.intercept else x[svm])
+            shares = balanced(x[svm], y) if self.intercept else x[svm]
+            beta[rows, j] = self.C * y * shares
         return beta
 
     def measure(self) -> float:
-        """Compute what the optimality conditions are short of, and return the most, relative to the problem's size."""
-        (x, _, slack), (lower, upper, mu) = self._parts(self.slacks), self._parts(self.multipliers)
+        """Compute the residuals of the optimality conditions; return the largest, relative to the problem's size."""
+        x, _, slack = self._parts(self.slacks)
+        lower, upper, mu = self._parts(self.multipliers)
+        t = self.free[-1]
         beta = np.zeros((self.grams.n_rows, len(self.pairs)))
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
             beta[rows, j] = y * x[svm]
         products = self.grams.products(beta)[self.working]
         gradients = np.concatenate([products[:, rows, j].T for j, (rows, _) in enumerate(self.pairs)])
-        # The gradients of the forms, a column each.
+        # The gradients of the forms, one column per base kernel.
         self._gradients = 2 * self.C * self.signs[:, None] * gradients
-        slope = self._gradients @ mu - 2 + 2 * self.free[self._of_svm] * self.signs
+        slope = self._gradients @ mu - 2 + 2 * self.free[self._svm_of_row] * self.signs
         self._missing = lower - upper - slope
-        self._open = self.C * np.einsum("kiq,iq->k", products, beta) + slack - self.free[-1]
-        objective = max(abs(2 * float(x.sum()) - self.free[-1] * self.total), np.finfo(np.float64).tiny)
+        self._open = self.C * np.einsum("kiq,iq->k", products, beta) + slack - t
+        objective = max(abs(2 * float(x.sum()) - t * self.total), np.finfo(np.float64).tiny)
         return max(
             float(self.slacks @ self.multipliers) / objective,
             float(np.abs(self._missing).max()),
@@ -160,49 +183,64 @@ class SimplexPath(InteriorPoint):
         )
 
     def factorize(self) -> None:
-        """Factorize each SVM's system, and form that of the weights, the intercepts and t that is left."""
-        (x, rest, slack), (lower, upper, mu) = self._parts(self.slacks), self._parts(self.multipliers)
-        all_weights, barrier, w = np.zeros(self.grams.n_kernels), lower / x + upper / rest, len(mu)
-        all_weights[self.working] = mu
-        K = self.grams.combine(all_weights)
-        self._factors, self._solved = [], np.empty((len(x), w + 1))
-        self._system = np.zeros((w + len(self.pairs) + 1,) * 2)
-        self._system[:w, :w] = np.diag(slack / mu)
-        self._system[:w, -1] = self._system[-1, :w] = 1.0
+        """Factorize each SVM's system, and form the remaining system of the weights, the intercepts and t."""
+        x, rest, slack = self._parts(self.slacks)
+        lower, upper, mu = self._parts(self.multipliers)
+        barrier = lower / x + upper / rest
+        n_working = len(mu)
+        mu_of_all = np.zeros(self.grams.n_kernels)
+        mu_of_all[self.working] = mu
+        K = self.grams.combine(mu_of_all)
+        self._factors = []
+        self._solved = np.empty((len(x), n_working + 1))
+        n_unknowns = n_working + len(self.pairs) + 1
+        self._system = np.zeros((n_unknowns, n_unknowns))
+        self._system[:n_working, :n_working] = np.diag(slack / mu)
+        self._system[:n_working, -1] = 1.0
+        self._system[-1, :n_working] = 1.0
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
-            A = 2 * self.C * (K if len(rows) == len(K) else K[np.ix_(rows, rows)])
+            K_of_pair = K if len(rows) == len(K) else K[np.ix_(rows, rows)]
+            A = 2 * self.C * K_of_pair
             A *= y
             A *= y[:, None]
             A.flat[:: len(A) + 1] += barrier[svm]
-            self._factors.append(factored(A))
+            factor = factored(A)
+            self._factors.append(factor)
             gradients = self._gradients[svm]
-            solved = cho_solve(self._factors[-1], np.column_stack([gradients, y]), check_finite=False)
+            solved = cho_solve(factor, np.column_stack([gradients, y]), check_finite=False)
             self._solved[svm] = solved
-            self._system[:w, :w] += gradients.T @ solved[:, :-1]
+            self._system[:n_working, :n_working] += gradients.T @ solved[:, :-1]
+            b = n_working + j
             if not self.intercept:
-                self._system[w + j, w + j] = 1.0  # its change is zero
+                self._system[b, b] = 1.0  # its change is zero
                 continue
             cross = gradients.T @ solved[:, -1]
-            self._system[:w, w + j], self._system[w + j, :w] = 2 * cross, cross
-            self._system[w + j, w + j] = 2 * (y @ solved[:, -1])
+            self._system[:n_working, b] = 2 * cross
+            self._system[b, :n_working] = cross
+            self._system[b, b] = 2 * (y @ solved[:, -1])
 
     def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the changes; see `InteriorPoint.direction`."""
-        (x, rest, slack), (lower, upper, mu) = self._parts(self.slacks), self._parts(self.multipliers)
-        low, high, short = self._parts(right)
-        dx, w = self._missing + low / x - high / rest, len(mu)
-        small = np.zeros(len(self._system))
+        x, rest, slack = self._parts(self.slacks)
+        lower, upper, mu = self._parts(self.multipliers)
+        right_lower, right_upper, right_mu = self._parts(right)
+        n_working = len(mu)
+        dx = self._missing + right_lower / x - right_upper / rest
+        known = np.zeros(len(self._system))
         for j, (factor, svm) in enumerate(zip(self._factors, self._svms, strict=True)):
-            y = self.signs[svm]
             dx[svm] = cho_solve(factor, dx[svm], check_finite=False)
-            small[w + j] = y @ (dx[svm] + x[svm]) if self.intercept else 0.0
-        small[:w] = self._open + short / mu + self._gradients.T @ dx
-        small[-1] = self.total - mu.sum()
-        small[:] = np.linalg.solve(self._system, small)
-        dmu, db = small[:w], 2 * small[w:-1]
-        dx -= self._solved[:, :-1] @ dmu + self._solved[:, -1] * db[self._of_svm]
-        slacks = np.concatenate([dx, -dx, (short - slack * dmu) / mu])
-        return slacks, np.concatenate([(low - lower * dx) / x, (high + upper * dx) / rest, dmu]), small[w:]
+            if self.intercept:
+                known[n_working + j] = self.signs[svm] @ (dx[svm] + x[svm])
+        known[:n_working] = self._open + right_mu / mu + self._gradients.T @ dx
+        known[-1] = self.total - mu.sum()
+        solution = np.linalg.solve(self._system, known)
+        dmu = solution[:n_working]
+        db = 2 * solution[n_working:-1]
+        dx -= self._solved[:, :-1] @ dmu + self._solved[:, -1] * db[self._svm_of_row]
+        d_slacks = np.concatenate([dx, -dx, (right_mu - slack * dmu) / mu])
+        d_lower = (right_lower - lower * dx) / x
+        d_upper = (right_upper + upper * dx) / rest
+        return d_slacks, np.concatenate([d_lower, d_upper, dmu]), solution[n_working:]
 
 
 def weights_by_interior_point(
@@ -250,12 +288,16 @@ def weights_by_interior_point(
     ----------
     Lanckriet et al. (2004), JMLR 5:27-72, pose the dual as a quadratically constrained program.
     """
-    path, steps, least = SimplexPath(grams, pairs, C, total, working), 0, np.inf
+    path = SimplexPath(grams, pairs, C, total, working)
+    steps = 0
+    least_residual = np.inf
     while True:
-        short = path.measure()
-        if short < least or not steps:  # a later step may lose to rounding what was reached
-            least, weights, dual = short, path.weights, path.dual()
-        if short <= tolerance or steps == MOST_STEPS or not path.step():
+        residual = path.measure()
+        if residual < least_residual or steps == 0:  # rounding may make a later step worse
+            least_residual = residual
+            weights = path.weights
+            dual = path.dual()
+        if residual <= tolerance or steps == MOST_STEPS or not path.step():
             break
         steps += 1
     mu = np.zeros(grams.n_kernels)
@@ -296,21 +338,30 @@ class FeaturePath(InteriorPoint):
         self, grams: FeatureGrams, linear: np.ndarray, quadratic: float, weight: float, signs: np.ndarray | None = None
     ) -> None:
         """Take rank-one kernels, c of shape (m,), delta, kappa and, for an SVM, its signs y."""
-        self._grams, self._linear, self._quadratic, self._weight = grams, linear, quadratic, weight
-        self._boxed = 0 if signs is None else len(linear)  # rows between bounds
-        self._y = np.ones(len(linear)) if signs is None else signs
-        self._intercept = signs is not None and grams.centering.intercept
+        self._grams = grams
+        self._linear = linear
+        self._quadratic = quadratic
+        self._weight = weight
+        if signs is None:
+            self._boxed = 0
+            self._y = np.ones(len(linear))
+            self._intercept = False
+        else:
+            self._boxed = len(linear)  # rows between bounds
+            self._y = signs
+            self._intercept = grams.centering.intercept
         x = linear / 2
         products = self._products(x)
         s = max(1.1 * float(np.abs(products).max()), SMALLEST_START * float(np.sqrt(grams.squares.max())))
         self.slacks = np.concatenate([np.full(2 * self._boxed, 0.5), s - products, s + products])
-        of_bounds = np.full(2 * len(products), weight * s / len(products))
-        self.multipliers = np.concatenate([np.full(2 * self._boxed, 2.0), of_bounds])
-        # s, b, and the coefficients of rows without bounds.
-        self.free = np.concatenate([[s, 0.0], [] if self._boxed else x])
+        multipliers_of_features = np.full(2 * len(products), weight * s / len(products))
+        self.multipliers = np.concatenate([np.full(2 * self._boxed, 2.0), multipliers_of_features])
+        self.free = np.array([s, 0.0])  # s and b, then the coefficients of rows without bounds
+        if not self._boxed:
+            self.free = np.concatenate([self.free, x])
 
     def _parts(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what belongs to the lower bounds of x, to the upper ones, and to the two bounds of each feature."""
+        """Return the entries of the lower bounds of x, of the upper bounds, and of the two bounds of each feature."""
         return v[: self._boxed], v[self._boxed : 2 * self._boxed], v[2 * self._boxed :].reshape(2, -1)
 
     @property
@@ -318,13 +369,13 @@ class FeaturePath(InteriorPoint):
         """Coefficients of the rows, of an SVM strictly inside their box; with an intercept balanced over the signs."""
         if not self._boxed:
             return self.free[2:]
-        x = self._parts(self.slacks)[0]
+        x, _, _ = self._parts(self.slacks)
         return balanced(x, self._y) if self._intercept else x
 
     @property
     def w(self) -> np.ndarray:
         """Coefficients of the features."""
-        multipliers = self._parts(self.multipliers)[2]
+        _, _, multipliers = self._parts(self.multipliers)
         return np.asarray(multipliers[0] - multipliers[1]) / 2
 
     def sparse_w(self) -> np.ndarray:
@@ -332,8 +383,11 @@ class FeaturePath(InteriorPoint):
 
         At a solution one of the two is zero, so towards it the larger one shows which.
         """
-        w, slack = self.w, self._parts(self.slacks)[2]
-        return np.where(np.abs(w) * self.free[0] > slack.min(axis=0) * np.abs(w).sum(), w, 0.0)
+        w = self.w
+        s = self.free[0]
+        _, _, slack = self._parts(self.slacks)
+        is_carried = np.abs(w) * s > slack.min(axis=0) * np.abs(w).sum()
+        return np.where(is_carried, w, 0.0)
 
     def _products(self, x: np.ndarray) -> np.ndarray:
         """Return V x, shape (p,)."""
@@ -344,10 +398,13 @@ class FeaturePath(InteriorPoint):
         return self._y * self._grams.scores(v)
 
     def factorize(self) -> None:
-        """Compute what the optimality conditions are short of, and factor the system of x, s and b."""
-        (x, rest, slack), (lower, upper, multipliers) = self._parts(self.slacks), self._parts(self.multipliers)
-        self._x, (s, b) = x if self._boxed else self.free[2:], self.free[:2]
-        products, ratios = self._products(self._x), multipliers / slack
+        """Compute the residuals of the optimality conditions, and factor the system of x, s and b."""
+        x, rest, slack = self._parts(self.slacks)
+        lower, upper, multipliers = self._parts(self.multipliers)
+        s, b = self.free[:2]
+        self._x = x if self._boxed else self.free[2:]
+        products = self._products(self._x)
+        ratios = multipliers / slack
         self._missing = -2 * (self._quadratic * self._x - self._linear + self._pull(self.w))
         diagonal = np.full(len(self._x), 2 * self._quadratic)
         if self._boxed:
@@ -361,11 +418,13 @@ class FeaturePath(InteriorPoint):
         A *= self._y[:, None]
         A.flat[:: len(A) + 1] += diagonal
         self._factor = factored(A)
-        border = [self._pull(ratios[0] - ratios[1])] + ([-2 * self._y] if self._intercept else [])
+        border = [self._pull(ratios[0] - ratios[1])]
+        if self._intercept:
+            border.append(-2 * self._y)
         self._border = np.column_stack(border)
         self._solved = cho_solve(self._factor, self._border, check_finite=False)
         self._small = -self._border.T @ self._solved
-        # As abs(f) <= E, what the elimination takes off is at most the sum of E; rounding may say otherwise.
+        # As abs(f) <= E, the elimination subtracts at most the sum of E, but for rounding.
         self._small[0, 0] = 2 * self._weight + max(self._small[0, 0] + float(E.sum()), 0.0)
 
     def _relevant(self, E: np.ndarray, smallest: float) -> np.ndarray:
@@ -378,23 +437,28 @@ class FeaturePath(InteriorPoint):
 
     def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the changes; see `InteriorPoint.direction`."""
-        (x, rest, slack), (lower, upper, multipliers) = self._parts(self.slacks), self._parts(self.multipliers)
-        low, high, short = self._parts(right)
-        h = (short - multipliers * self._missing_slack) / slack
+        x, rest, slack = self._parts(self.slacks)
+        lower, upper, multipliers = self._parts(self.multipliers)
+        right_lower, right_upper, right_features = self._parts(right)
+        h = (right_features - multipliers * self._missing_slack) / slack
         missing = self._missing - self._pull(h[0] - h[1])
         if self._boxed:
-            missing = missing + low / x - high / rest
+            missing = missing + right_lower / x - right_upper / rest
         solved = cho_solve(self._factor, missing, check_finite=False)
         known = self._border.T @ solved
         known[0] += float(h.sum()) + self._missing_s
         known[1:] -= 2 * float(self._y @ self._x)
-        small = np.linalg.solve(self._small, known)
-        dx = solved + self._solved @ small
+        solution = np.linalg.solve(self._small, known)
+        ds = solution[0]
+        dx = solved + self._solved @ solution
         products = self._products(dx)
-        dslack = np.stack([small[0] - products, small[0] + products]) + self._missing_slack
-        dmultipliers = (short - multipliers * dslack) / slack
-        free = np.concatenate([small[:1], [small[1:].sum()], [] if self._boxed else dx])
-        box = dx[: self._boxed]
-        slacks = np.concatenate([box, -box, dslack.ravel()])
-        of_box = (low - lower * box) / x, (high + upper * box) / rest
-        return slacks, np.concatenate([*of_box, dmultipliers.ravel()]), free
+        d_slack = np.stack([ds - products, ds + products]) + self._missing_slack
+        d_multipliers = (right_features - multipliers * d_slack) / slack
+        d_free = np.array([ds, solution[1:].sum()])
+        if not self._boxed:
+            d_free = np.concatenate([d_free, dx])
+        dx_in_box = dx[: self._boxed]
+        d_slacks = np.concatenate([dx_in_box, -dx_in_box, d_slack.ravel()])
+        d_lower = (right_lower - lower * dx_in_box) / x
+        d_upper = (right_upper + upper * dx_in_box) / rest
+        return d_slacks, np.concatenate([d_lower, d_upper, d_multipliers.ravel()]), d_free
