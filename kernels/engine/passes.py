@@ -191,15 +191,20 @@ def pass_over_tiles(
     """
     compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
     family, X = family.mapped_once(X)
-    m, row_bytes = X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize
-    held = workers.scatter_rows(X, None, np.zeros(X.shape[1]))
-    shared = workers.broadcast(TilePass(family, held, Y, blocks, shift))
-    tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes + _laid_bytes(family, X))))
-    part: BlockResults = workers.total(TilePass.part, shared, None, tasks)
-    products, target_products, traces = (part.of.pop(name) for name in ("products", "target products", "traces"))
+    m = X.shape[0]
+    row_bytes = _laid_bytes(family, X)
+    if not sparse.issparse(X):
+        row_bytes += X.shape[1] * X.dtype.itemsize
+    scattered = workers.scatter_rows(X, None, np.zeros(X.shape[1]))
+    shared = workers.broadcast(TilePass(family, scattered, Y, blocks, shift))
+    tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes)))
+    sums: BlockResults = workers.total(TilePass.part, shared, None, tasks)
+    products = sums.of.pop("products")
+    target_products = sums.of.pop("target products")
+    traces = sums.of.pop("traces")
     row_sums = np.empty((len(blocks.labels), family.n_kernels, m))
-    for (block, group), sums in part.of.items():
-        row_sums[group, :, blocks.rows(block)] = sums
+    for (block, group), sums_of_block in sums.of.items():
+        row_sums[group, :, blocks.rows(block)] = sums_of_block
     return products, target_products, traces, row_sums
 
 
@@ -214,60 +219,88 @@ class TilePass:
     shift: np.ndarray
 
     @cached_property
-    def _own(self) -> local:
-        """What each thread works with, for all its tasks: fresh memory for each would cost as much as what is done."""
+    def _places(self) -> local:
+        """Places that each thread works at, for all its tasks: fresh memory for each would cost as much as the sums."""
         return local()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_own"}
+        return {name: value for name, value in vars(self).items() if name != "_places"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
         """Return the sums over the tiles of some block pairs, the first not above the second.
 
         A pair off the diagonal also represents its transpose. The firsts and the seconds are a run of rows each, which
-        is read once. Row sums are those of the blocks and fold groups that the tiles touch alone, so that what is
-        returned stays small.
+        is read once. Row sums are those of the blocks and fold groups that the tiles touch alone, so that the result
+        stays small.
         """
-        family, X, Y, blocks, shift = self.family, self.X, self.Y, self.blocks, self.shift
-        F, p, w, dtype, own = len(blocks.labels), len(shift), blocks.sample_weight, X.dtype, self._own
-        products, target_products, traces = np.zeros((F, F, p, p)), np.zeros((F, F, p)), np.zeros((F, p))
+        blocks = self.blocks
+        n_groups = len(blocks.labels)
+        p = len(self.shift)
+        products = np.zeros((n_groups, n_groups, p, p))
+        target_products = np.zeros((n_groups, n_groups, p))
+        traces = np.zeros((n_groups, p))
         row_sums: dict[Pair, np.ndarray] = {}
-        if not hasattr(own, "sums"):
-            own.apart = as_differences(family.operands(X[:1], shift))  # None where seeds are not made of distances
-            own.sums = TileSums(family.plan(shift), dtype, own.apart or ())
-            own.seeds = empty_vectors(
-                0 if own.apart else family.n_seeds * int(np.diff(blocks.bounds).max()) ** 2, dtype
-            )
-        firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
-        rows = blocks.read(X, firsts)
-        if seconds - firsts:
-            rows |= blocks.read(X, seconds - firsts)
-
-        def laid(block: int, lay: Callable[[Sequence[Differences], np.dtype[Any]], np.ndarray]) -> np.ndarray:
-            """Return the rows of a block as one side of tiles, where seeds are made of distances."""
-            return lay(as_differences(family.operands(rows[block], shift)) or (), dtype)
-
-        left = {block: laid(block, pack_rows) for block in firsts if own.apart}
-        right = {block: laid(block, pack_columns) for block in seconds if own.apart}
+        tile_sums = self._tile_sums()
+        rows, seeds_of = self._read(pairs)
         for i, j in pairs:
-            if own.apart:
-                seeds: Any = left[i], right[j]
-            else:
-                shape = family.n_seeds, rows[i].shape[0], rows[j].shape[0]
-                seeds = own.seeds[: prod(shape)].reshape(shape)
-                fill_seeds(*sides_of_tile(family.operands, rows[i], rows[j], shift), seeds)
-            here, there = blocks.rows(i), blocks.rows(j)
-            weights = (None, None) if w is None else (w[here], w[there])
-            G, T, of_rows, of_columns = own.sums.of(seeds, Y[here], Y[there], *weights, mirrored=i == j)
-            g, h = int(blocks.group[i]), int(blocks.group[j])
+            rows_i = blocks.rows(i)
+            rows_j = blocks.rows(j)
+            weights_i = weights_j = None
+            if blocks.sample_weight is not None:
+                weights_i = blocks.sample_weight[rows_i]
+                weights_j = blocks.sample_weight[rows_j]
+            G, T, sums_of_rows, sums_of_columns = tile_sums.of(
+                seeds_of(i, j), self.Y[rows_i], self.Y[rows_j], weights_i, weights_j, mirrored=i == j
+            )
+            g = int(blocks.group[i])
+            h = int(blocks.group[j])
             products[g, h] += G
             target_products[g, h] += T
-            row_sums[i, h] = row_sums.get((i, h), 0.0) + of_rows
+            row_sums[i, h] = row_sums.get((i, h), 0.0) + sums_of_rows
             if i == j:
-                counts = np.ones(here.stop - here.start) if w is None else w[here]
-                traces[g] += family.diag(rows[i]) @ counts - shift * counts.sum()
+                counts = np.ones(rows_i.stop - rows_i.start) if weights_i is None else weights_i
+                traces[g] += self.family.diag(rows[i]) @ counts - self.shift * counts.sum()
             else:
                 products[h, g] += G
                 target_products[h, g] += T
-                row_sums[j, g] = row_sums.get((j, g), 0.0) + of_columns
+                row_sums[j, g] = row_sums.get((j, g), 0.0) + sums_of_columns
         return BlockResults({"products": products, "target products": target_products, "traces": traces, **row_sums})
+
+    def _tile_sums(self) -> TileSums:
+        """Return what sums up tiles in this thread, with its places."""
+        places = self._places
+        if not hasattr(places, "tile_sums"):
+            dtype = self.X.dtype
+            # None if seeds are not made of distances.
+            places.differences = as_differences(self.family.operands(self.X[:1], self.shift))
+            places.tile_sums = TileSums(self.family.plan(self.shift), dtype, places.differences or ())
+            most_pairs = int(np.diff(self.blocks.bounds).max()) ** 2
+            n_seeds = 0 if places.differences else self.family.n_seeds * most_pairs
+            places.seeds = empty_vectors(n_seeds, dtype)
+        return places.tile_sums
+
+    def _read(self, pairs: Sequence[Pair]) -> tuple[dict[int, Rows], Callable[[int, int], Any]]:
+        """Return the rows of each block, and a function that returns the seeds of a pair, for `TileSums.of`."""
+        blocks = self.blocks
+        dtype = self.X.dtype
+        firsts = {i for i, _ in pairs}
+        seconds = {j for _, j in pairs}
+        rows = blocks.read(self.X, firsts)
+        if seconds - firsts:
+            rows |= blocks.read(self.X, seconds - firsts)
+        if not self._places.differences:
+            return rows, lambda i, j: self._filled_seeds(rows[i], rows[j])
+
+        def differences(block: int) -> Sequence[Differences]:
+            return as_differences(self.family.operands(rows[block], self.shift)) or ()
+
+        left = {block: pack_rows(differences(block), dtype) for block in firsts}
+        right = {block: pack_columns(differences(block), dtype) for block in seconds}
+        return rows, lambda i, j: (left[i], right[j])
+
+    def _filled_seeds(self, A: Rows, B: Rows) -> np.ndarray:
+        """Return the seeds of a tile that a family fills, in the place of this thread."""
+        shape = (self.family.n_seeds, A.shape[0], B.shape[0])
+        seeds = np.asarray(self._places.seeds[: prod(shape)]).reshape(shape)
+        fill_seeds(*sides_of_tile(self.family.operands, A, B, self.shift), seeds)
+        return seeds

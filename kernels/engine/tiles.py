@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..compiled.cache import compiled
-from ..compiled.distances import Differences, Parts, make_seeds
+from ..compiled.distances import Differences, Parts, make_seeds, rounded_up
 from ..compiled.loops import (
     CHAIN_LENGTHS,
     LONGEST_RUN,
@@ -56,28 +56,34 @@ def chains(plan: TilePlan, lengths: Sequence[int] = ()) -> tuple[np.ndarray, np.
         For each chain the first of its kernels in that order, their number, the seed that it begins with, or -1 - r for
         what is kept in row r, and the row in which what would follow its last is kept.
     """
-    doubles: dict[int, list[int]] = {}
+    doubles_of: dict[int, list[int]] = {}
+    starts: list[tuple[int, int]] = []
     for k, seed in plan.order.tolist():
-        if seed < 0:
-            doubles.setdefault(int(plan.half[k]), []).append(k)
-    begin = [(k, seed) for k, seed in plan.order.tolist() if seed >= 0]
-    kernels, groups = list[int](), list[tuple[int, int, int, int]]()
-    rows = 1  # the first one takes what is not used
-    while begin:
-        k, source = begin.pop(0)
+        if seed >= 0:
+            starts.append((k, seed))
+        else:
+            doubles_of.setdefault(int(plan.half[k]), []).append(k)
+    kernels: list[int] = []
+    groups: list[tuple[int, int, int, int]] = []
+    n_rows = 1  # of kept values; the first row takes unused ones
+    while starts:
+        k, source = starts.pop(0)
         chain = [k]
-        while len(doubles.get(chain[-1], [])) == 1:
-            chain += doubles[chain[-1]]
-        ends = doubles.get(chain[-1], [])
+        while len(doubles_of.get(chain[-1], [])) == 1:
+            chain += doubles_of[chain[-1]]
+        branches = doubles_of.get(chain[-1], [])
         while chain:
             length = next((n for n in lengths if n <= len(chain)), len(chain))
-            taken, chain = chain[:length], chain[length:]
-            keep = rows if chain or ends else 0
-            rows += keep > 0
+            piece = chain[:length]
+            chain = chain[length:]
+            keep = 0
+            if chain or branches:
+                keep = n_rows
+                n_rows += 1
             groups.append((len(kernels), length, source, keep))
-            kernels += taken
+            kernels += piece
             source = -1 - keep
-        begin += [(k, source) for k in ends]
+        starts += [(k, source) for k in branches]
     return np.array(kernels), np.array(groups)
 
 
@@ -95,15 +101,18 @@ class TileSums:
     """
 
     def __init__(self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()) -> None:
-        self.dtype, self.width, self.p = dtype, lanes(dtype), len(plan.half)
+        self.dtype = dtype
+        self.width = lanes(dtype)
+        self.p = len(plan.half)
         kernels, groups = chains(plan, CHAIN_LENGTHS)
-        self._back, self._held = np.argsort(kernels), np.empty(0)
-        self._lower, self._both = np.tri(self.p, dtype=bool), np.ix_(self._back, self._back)
-        bytes_of_a_step, parts = ROWS * (self.p + 2) * self.width * dtype.itemsize, Parts.of(differences, dtype)
+        self._order = np.argsort(kernels)
+        self._sums = np.empty(0)
+        parts = Parts.of(differences, dtype)
+        bytes_of_vector = ROWS * (self.p + 2) * self.width * dtype.itemsize
         panel = parts.across // self.width
-        vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_a_step) // panel * panel
+        vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_vector) // panel * panel
         self._layout = KernelLayout(parts, groups, plan.offset[kernels].astype(dtype), runs(self.p), vectors)
-        self._room = empty_vectors(SEED_ROWS * vectors * self.width * (1 + plan.n_seeds), dtype)
+        self._seeds = empty_vectors(SEED_ROWS * vectors * self.width * (1 + plan.n_seeds), dtype)
         self._strip = empty_vectors(vectors * ROWS * (self.p + 2) * self.width, dtype)
         self._kept = empty_vectors((1 + groups[:, 3].max()) * vectors * self.width, dtype)
 
@@ -143,46 +152,82 @@ class TileSums:
         -----
         Sums of up to some dozens of values have the precision of the seeds, all others float64.
         """
-        a, b, p, width, vectors = len(U), len(V), self.p, self.width, self._layout.vectors
+        a = len(U)
+        b, n_outputs = V.shape
+        p = self.p
+        width = self.width
+        layout = self._layout
         if isinstance(seeds, tuple):
-            given, layout, sides = self._room, self._layout, seeds
+            left, right = seeds
+            flat_seeds = self._seeds
         else:
-            nothing, layout = np.empty(0, dtype=self.dtype), self._layout._replace(parts=Parts.of((), self.dtype))
-            given, sides = seeds.reshape(-1), (nothing, nothing)
-        padded, q = -(-b // width) * width, U.shape[1]
-        V_padded = np.zeros((q, padded), dtype=self.dtype)
-        V_padded[:, :b] = V.T
-        own, roots = np.ones(a, dtype=self.dtype), np.ones(padded + width, dtype=self.dtype)
+            left = right = np.empty(0, dtype=self.dtype)
+            flat_seeds = seeds.reshape(-1)
+            layout = layout._replace(parts=Parts.of((), self.dtype))
+        padded = rounded_up(b, width)
+        padded_V = np.zeros((n_outputs, padded), dtype=self.dtype)
+        padded_V[:, :b] = V.T
+        has_weights = row_weights is not None and column_weights is not None
+        row_roots = np.ones(a, dtype=self.dtype)
+        column_roots = np.ones(padded + width, dtype=self.dtype)
         if row_weights is not None and column_weights is not None:
-            own, roots[:b] = np.sqrt(row_weights).astype(self.dtype), np.sqrt(column_weights)
-        ends = [*accumulate([p * p * width, p * width, a * p * width, padded * p, vectors * p * width])]
-        if ends[-1] > len(self._held):  # kept, as fresh memory costs more than the sums in it
-            self._held = np.empty(ends[-1])
-        self._held[: ends[-1]] = 0
-        G, T, rows, columns, aside = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
-        targets, weighted = (U.astype(self.dtype).reshape(-1), V_padded.reshape(-1)), int(row_weights is not None)
-        tile = Tile(a, b, given, *sides, *targets, q, weighted, own, roots, self._strip, self._kept, G, T, rows)
-
-        def add(strips: list[tuple[int, int, int, int]], into: np.ndarray) -> None:
-            add_tile(np.array(strips), tile, layout, into)
-
-        across = vectors * width
-        firsts = range(0, b, across)
-        add([(first, 0, first if mirrored else a, first * p) for first in firsts], columns)
-        if mirrored:  # what stands above the squares on the diagonal represents what is below them, too
+            row_roots = np.sqrt(row_weights).astype(self.dtype)
+            column_roots[:b] = np.sqrt(column_weights)
+        strip_columns = layout.vectors * width
+        G, T, rows, columns, unused = self._zeros(
+            p * p * width, p * width, a * p * width, padded * p, strip_columns * p
+        )
+        tile = Tile(
+            a=a,
+            b=b,
+            seeds=flat_seeds,
+            A=left,
+            B=right,
+            U=U.astype(self.dtype).reshape(-1),
+            V=padded_V.reshape(-1),
+            q=n_outputs,
+            weighted=int(has_weights),
+            own=row_roots,
+            roots=column_roots,
+            strip=self._strip,
+            kept=self._kept,
+            G=G,
+            T=T,
+            rows=rows,
+        )
+        firsts = range(0, b, strip_columns)
+        if mirrored:
+            above = np.array([(first, 0, first, first * p) for first in firsts])
+            on_diagonal = np.array([(first, first, min(first + strip_columns, a), 0) for first in firsts])
+            add_tile(above, tile, layout, columns)
+            # Each value above the squares on the diagonal represents one below them, too.
             G *= 2
             T *= 2
-            add([(first, first, min(first + across, a), 0) for first in firsts], aside)
-        ones, back = np.ones(width), self._back
+            add_tile(on_diagonal, tile, layout, unused)
+        else:
+            add_tile(np.array([(first, 0, a, first * p) for first in firsts]), tile, layout, columns)
+
+        order = self._order
+        ones = np.ones(width)
         lower = (G.reshape(-1, width) @ ones).reshape(p, p)
-        products = np.where(self._lower, lower, lower.T)[self._both]
-        of_rows = (rows.reshape(-1, width) @ ones).reshape(a, p).T[back]
-        of_columns = columns.reshape(-1, p, width).transpose(1, 0, 2)[back].reshape(p, -1)[:, :b]
-        if row_weights is not None:
-            of_rows, of_columns = of_rows / own, of_columns / roots[:b]
+        products = np.where(np.tri(p, dtype=bool), lower, lower.T)[np.ix_(order, order)]
+        target_products = (T.reshape(p, width) @ ones)[order]
+        row_sums = (rows.reshape(-1, width) @ ones).reshape(a, p).T[order]
+        column_sums = columns.reshape(-1, p, width).transpose(1, 0, 2)[order].reshape(p, -1)[:, :b]
+        if has_weights:
+            row_sums = row_sums / row_roots
+            column_sums = column_sums / column_roots[:b]
         if mirrored:
-            of_rows = of_columns = of_rows + of_columns
-        return products, (T.reshape(p, width) @ ones)[back], of_rows, of_columns
+            row_sums = column_sums = row_sums + column_sums
+        return products, target_products, row_sums, column_sums
+
+    def _zeros(self, *sizes: int) -> list[np.ndarray]:
+        """Return arrays of zeros that are kept for further tiles: fresh memory costs more than the sums in it."""
+        ends = list(accumulate(sizes))
+        if ends[-1] > len(self._sums):
+            self._sums = np.empty(ends[-1])
+        self._sums[: ends[-1]] = 0
+        return [self._sums[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def compile_tiles(dtype: np.dtype) -> None:
@@ -273,55 +318,66 @@ def add_tile(strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.n
     """
     a, b, seeds, A, B, U, V, q, weighted, own, roots, strip, kept, G, T, rows = tile
     parts, groups, offsets, cuts, vectors = layout
-    width, panel_rows = parts.width, parts.across
-    p, n_runs, padded = len(offsets), len(cuts) - 1, -(-b // width) * width
-    slots, made, many = (p + 1 + weighted) * width, len(parts.d) > 0, 0
+    width = parts.width
+    panel_rows = parts.across
+    p = len(offsets)
+    n_runs = len(cuts) - 1
+    padded = -(-b // width) * width
+    stride = (p + 1 + weighted) * width  # from a row of the strip to the next
+    makes_seeds = len(parts.d) > 0
+    n_seeded = 0
     right = -(-b // panel_rows) * panel_rows
     for s in range(len(strips)):
         column, start, stop, columns_at = strips[s]
         n = min(vectors, (padded - column) // width)
-        panel, panels = column // panel_rows, -(-n * width // panel_rows)
-        across = panels * panel_rows  # from a row of the seeds that are made to the next
+        n_columns = min(n * width, b - column)
+        panel = column // panel_rows
+        panels = -(-n * width // panel_rows)
+        seed_stride = panels * panel_rows
         for top in range(start, stop, ROWS):
             height = min(ROWS, stop - top)
-            step, first = height * slots, (top - start) % SEED_ROWS
-            if made and first == 0:
-                many = min(SEED_ROWS, stop - top)
-                make_seeds(A, a, top, many, B, right, panel, panels, parts, seeds)
+            step = height * stride
+            seeded_row = (top - start) % SEED_ROWS
+            if makes_seeds and seeded_row == 0:
+                n_seeded = min(SEED_ROWS, stop - top)
+                make_seeds(A, a, top, n_seeded, B, right, panel, panels, parts, seeds)
             for r in range(height):
                 i = top + r
                 for g in range(len(groups)):
                     slot, length, source, keep = groups[g]
-                    if source >= 0 and made:
-                        given, begin = seeds, ((1 + source) * many + first + r) * across
+                    if source >= 0 and makes_seeds:
+                        first_kernel = (seeds, ((1 + source) * n_seeded + seeded_row + r) * seed_stride)
                     elif source >= 0:
-                        given, begin = seeds, (source * a + i) * b + column
+                        first_kernel = (seeds, (source * a + i) * b + column)
                     else:
-                        given, begin = kept, (-1 - source) * vectors * width
+                        first_kernel = (kept, (-1 - source) * vectors * width)
                     make_kernels(
-                        length, weighted, (given, begin), (strip, r * slots + slot * width), step,
-                        min(n * width, b - column), (offsets, slot), (roots, column), own[i],
-                        (rows, (i * p + slot) * width), (kept, keep * vectors * width),
+                        length, weighted, first_kernel, (strip, r * stride + slot * width), step, n_columns,
+                        (offsets, slot), (roots, column), own[i], (rows, (i * p + slot) * width),
+                        (kept, keep * vectors * width),
                     )  # fmt: skip
                 make_target(
-                    weighted, (U, i * q), (V, column), padded, q, (strip, r * slots + p * width), step, n,
+                    weighted, (U, i * q), (V, column), padded, q, (strip, r * stride + p * width), step, n,
                     (roots, column), own[i],
                 )  # fmt: skip
             for run in range(n_runs):
-                k, size = cuts[run], cuts[run + 1] - cuts[run]
-                for before in range(run):
-                    l, other = cuts[before], cuts[before + 1] - cuts[before]
+                k = cuts[run]
+                size = cuts[run + 1] - k
+                for run_before in range(run):
+                    l = cuts[run_before]
+                    size_before = cuts[run_before + 1] - l
                     add_rectangle(
-                        size, other, (strip, k * width), (strip, l * width), slots, n * height,
+                        size, size_before, (strip, k * width), (strip, l * width), stride, n * height,
                         (G, (k * p + l) * width), p,
                     )  # fmt: skip
                 add_triangle(
-                    size, weighted, (strip, k * width), (strip, p * width), slots, height, n,
+                    size, weighted, (strip, k * width), (strip, p * width), stride, height, n,
                     (G, (k * p + k) * width), p, (T, k * width), (columns, columns_at + k * width),
                 )  # fmt: skip
 
 
 def runs(p: int) -> np.ndarray:
     """Return where p kernels are cut into runs of at most `LONGEST_RUN`, the longer ones first, shape (n_runs + 1,)."""
-    size, longer = divmod(p, n := -(-p // LONGEST_RUN))
-    return np.array([size * run + min(run, longer) for run in range(n + 1)])
+    n_runs = -(-p // LONGEST_RUN)
+    size, n_longer = divmod(p, n_runs)
+    return np.array([size * run + min(run, n_longer) for run in range(n_runs + 1)])
