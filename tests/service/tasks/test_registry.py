@@ -27,6 +27,7 @@ from learnkernels.tasks.models.registry import (
     ARTIFACT,
     CHAMPION,
     DIGEST,
+    MODEL,
     ModelVersion,
     find_version,
     load_version,
@@ -66,13 +67,13 @@ def logged(model: Model, path: Path, run_id: str) -> str:
 def registered(model: Model, name: str = "m") -> ModelVersion:
     """Log a model to a new run and register it."""
     run_id = new_run()
-    return register(logged(model, Path("m.npz").absolute(), run_id), name, run_id, tags={}, description="")
+    return register(logged(model, Path(MODEL).absolute(), run_id), name, run_id, tags={}, description="")
 
 
 @pytest.fixture(scope="module")
 def churn(module_folder: Path) -> SimpleNamespace:
     """One model that was logged to a run and registered, and the champion."""
-    model, path, run_id = trained(probability=True), module_folder / "churn.npz", new_run()
+    model, path, run_id = trained(probability=True), module_folder / MODEL, new_run()
     client = MlflowClient()
     client.log_metric(run_id, "test_error", 0.125)
     client.log_metric(run_id, "weight/k000", 0.5)
@@ -91,7 +92,7 @@ def test_the_folder_has_code_pinned_requirements_and_one_file_without_pickle(chu
     assert {file for file in files if file.startswith("code/")} == {*code, "code/learnkernels/__init__.py"}
     assert {"served_model.py", ARTIFACT, "MLmodel", "requirements.txt", "input_example.json"} <= files
     assert not [file for file in files if file.endswith((".pkl", ".pickle", ".pyc", ".nbc"))]
-    assert (folder / "artifacts/model.safetensors").read_bytes() == churn.path.read_bytes()
+    assert (folder / ARTIFACT).read_bytes() == churn.path.read_bytes()
     pins = dict(line.split("==") for line in (folder / "requirements.txt").read_text().splitlines())
     assert {"numpy", "scipy", "scikit-learn", "threadpoolctl", "numba", "mlflow"} <= set(pins)
     assert pins == {name: version(name) for name in pins}
@@ -146,9 +147,9 @@ def test_wrong_names_runs_and_files_are_refused(churn: Any, tmp_path: Path):
         (partial(register, churn.uri, "a/b", churn.run_id, tags={}, description=""), "a/b"),
     ]
     require_refusals([(partial(find_version, text), said) for text, said in lookups] + others, error=InputError)
-    (tmp_path / "none.npz").write_bytes(b"nothing")
+    (tmp_path / MODEL).write_bytes(b"nothing")
     with pytest.raises(ValueError, match="is damaged, or is no file"):
-        registry.log_model("no run", tmp_path / "none.npz", example=raw_rows(2))
+        registry.log_model("no run", tmp_path / MODEL, example=raw_rows(2))
 
 
 def test_a_store_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
@@ -202,7 +203,7 @@ def test_versions_are_found_by_name_alias_and_number(working_folder: Path, capfd
 
 def test_a_file_that_was_changed_or_lost_is_not_used(working_folder: Path):
     found = registered(trained())
-    (kept,) = (working_folder / "mlartifacts").rglob("model.safetensors")
+    (kept,) = (working_folder / "mlartifacts").rglob(MODEL)
     # Another sound model in its place: only the digest of the version can tell.
     trained(predictor="krr").save(kept)
     with pytest.raises(InputError, match="m/1: its file is not the one that was registered"):
@@ -213,7 +214,7 @@ def test_a_file_that_was_changed_or_lost_is_not_used(working_folder: Path):
     MlflowClient().delete_model_version_tag("m", "1", DIGEST)
     with pytest.raises(InputError, match="not registered by this program"):
         load_version(find_version("m"))
-    assert not list((working_folder / "state").rglob("*.npz"))
+    assert not list((working_folder / "state").rglob(MODEL))
 
 
 @pytest.fixture
@@ -303,7 +304,7 @@ def test_the_code_of_the_page_runs_for_every_kind_of_table(module_folder: Path):
     new = table[::-1].reset_index(drop=True)
     new.loc[0, "plan"], new.loc[1, "plan"], new.loc[2, "height"] = "other", None, np.nan
     for kinds in (["height"], ["whole", "truth"], ["plan"], ["kind", "height"], ["day", "whole"], list(table)):
-        model, path = of_a_table(table[kinds], y), module_folder / "model.safetensors"
+        model, path = of_a_table(table[kinds], y), module_folder / MODEL
         model.save(path)
         run_id = new_run()
         register(registry.log_model(run_id, path, example=table[:4]), "plans", run_id, tags={}, description="")
