@@ -356,7 +356,6 @@ def _configuration_of_table(
     require_table(files, options, caller, changes)
     set_up(caller)
     from learnkernels.conf.loading import config_of_text
-
     from learnkernels.tasks.data.tables import remember_columns
 
     remember_columns()  # until the flow has ingested them

@@ -16,7 +16,7 @@ from .engine.operators import entrywise_power
 from .engine.workers import BlockResults, Threads
 from .families.base import KernelFamily, Rows, as_rows, move
 from .files import Savable
-from .parameters import Value
+from .parameters import Value, require_numbers, require_shape
 from .solvers.certificate import Certificate
 from .statistics.gram import Normalization
 from .statistics.sampled import Sampling
@@ -32,26 +32,6 @@ SHOWN_WEIGHTS, SHOWN_ROWS = 3, 12
 
 ROUNDING = 1e-9
 """Share of the sum of their sizes below which the sum of dual coefficients is zero, as it is for every predictor."""
-
-SHAPES = {
-    "weights": "p",
-    "scales": "p",
-    "alignments": "p",
-    "shift": "p",
-    "traces": "p",
-    "parameters": "pr",
-    "rows": "m",
-    "row_means": "m",
-    "sample_weight": "m",
-    "origin": "d",
-    "spread": "d",
-}
-"""Axes of fields: base kernels, training rows, features, and any number of parameters."""
-
-FINITE = ("weights", "scales", "origin", "shift", "row_means")
-"""Arrays without NaN and infinity."""
-
-AGAIN = "learn and save the kernel again"
 
 POWER_ROWS = 512
 """New rows whose kernel with all training rows is held at once, of kernels that are powers."""
@@ -321,45 +301,47 @@ class LearnedKernel(Savable, Value):
         return K if self.degree == 1 else entrywise_power(K, self.degree)
 
     def _require_sound(self) -> None:
-        if sparse.issparse(self.X) and self.X.format != "csr":
-            raise ValueError(f"X must be in CSR form, got {self.X.format}; learn the kernel on X.tocsr().")
-        if len(self.X.shape) != 2 or not self.X.shape[0]:
-            raise ValueError(f"X must be a matrix of at least one training row, got shape {self.X.shape}; {AGAIN}.")
-        as_sample_weight(self.sample_weight, self.X.shape[0])
-        self._require_shapes()
-        numbers = {name: getattr(self, name) for name in FINITE}
-        numbers |= {"X": self.X.data if sparse.issparse(self.X) else self.X, "offset": np.float64(self.offset)}
-        for name, array in numbers.items():
-            if array.dtype != np.float64 or not np.isfinite(array).all():
-                raise ValueError(f"{name} must be finite, of numbers of float64; {AGAIN}.")
+        X = self.X
+        if sparse.issparse(X) and X.format != "csr":
+            raise ValueError(f"X must be in CSR form, got {X.format}; learn the kernel on X.tocsr().")
+        if len(X.shape) != 2 or not X.shape[0]:
+            raise ValueError(f"X must be a matrix of at least one training row, got shape {X.shape}; fit again.")
+        values = X.data if sparse.issparse(X) else X
+        require_numbers("X", values, values.shape)
+        require_numbers("offset", np.array(self.offset), ())
+        as_sample_weight(self.sample_weight, X.shape[0])
+        self._require_arrays()
         if not (self.scales[self.weights != 0] > 0).all():
-            raise ValueError(f"scales must be positive wherever a weight is not zero, got others; {AGAIN}.")
+            raise ValueError("scales must be positive wherever a weight is not zero, got others; fit again.")
         if self.degree < 1:
-            raise ValueError(f"degree must be a whole number of at least 1, got {self.degree}; {AGAIN}.")
+            raise ValueError(f"degree must be a whole number of at least 1, got {self.degree}; fit again.")
         try:
             with np.errstate(all="ignore"):
-                self.family.diag(self.X[:1])
+                self.family.diag(X[:1])
         except (ValueError, IndexError, ArithmeticError) as error:
             raise ValueError(
-                f"the family must fit training rows of {self.X.shape[1]} features, got {error}; {AGAIN}."
+                f"the family must fit training rows of {X.shape[1]} features, got {error}; fit again."
             ) from None
 
-    def _require_shapes(self) -> None:
-        """Raise ValueError if an array has another shape than the other fields say."""
-        n_kernels, (n_rows, n_features) = self.family.n_kernels, self.X.shape
-        sizes = {"p": n_kernels, "m": n_rows, "d": n_features}
-        for name, axes in SHAPES.items():
-            array = getattr(self, name)
-            if array is None:
-                continue
-            expected = tuple(sizes.get(axis, size) for axis, size in zip(axes, array.shape, strict=False))
-            if array.ndim != len(axes) or array.shape != expected:
-                raise ValueError(
-                    f"{name} has shape {array.shape}, which does not fit {n_kernels} base kernels and {n_rows} "
-                    f"training rows of {n_features} features; {AGAIN}."
-                )
-            if array.dtype.kind != ("i" if name == "rows" else "f"):
-                raise ValueError(f"{name} must hold numbers, integers for rows, got {array.dtype}; {AGAIN}.")
+    def _require_arrays(self) -> None:
+        """Raise ValueError if an array does not fit the base kernels, or the training rows."""
+        by_kernel, by_row, by_feature = (self.family.n_kernels,), (self.X.shape[0],), (self.X.shape[1],)
+        finite = {"weights": by_kernel, "scales": by_kernel, "shift": by_kernel}
+        finite |= {"row_means": by_row, "origin": by_feature}
+        for name, shape in finite.items():
+            require_numbers(name, getattr(self, name), shape)
+        for name, kind, shape in (("rows", "i", by_row), ("alignments", "f", by_kernel)):
+            require_shape(name, getattr(self, name), shape)
+            if getattr(self, name).dtype.kind != kind:
+                raise ValueError(f"{name} must hold numbers, got {getattr(self, name).dtype}; fit again.")
+        if self.traces is not None:
+            require_numbers("traces", self.traces, by_kernel)
+        if self.spread is not None:
+            require_numbers("spread", self.spread, by_feature)
+        if self.parameters is not None:
+            require_numbers("parameters", self.parameters, (*by_kernel, self.parameters.shape[-1]))
+        if self.sample_weight is not None:
+            require_numbers("sample_weight", self.sample_weight, by_row)
 
 
 def checked_rows(X: Rows, X_new: Rows) -> Rows:

@@ -16,7 +16,7 @@ from scipy import sparse
 from .drift import Reference
 from .families.base import Rows
 from .files import Savable, load
-from .parameters import NAMED, Value, listed
+from .parameters import NAMED, Value, listed, require_numbers
 from .tables import EncodingReport, TableEncoding
 from .tables.quantities import POINT
 from .tables.reading import read_columns
@@ -371,8 +371,8 @@ class Model(Savable, Value):
             raise ValueError(
                 f"features must name the {d} columns that the estimator was fitted on, got {len(names)} names."
             )
-        self._require_numbers("low", self.low, (d,))
-        self._require_numbers("spread", self.spread, (d,))
+        require_numbers("low", self.low, (d,))
+        require_numbers("spread", self.spread, (d,))
         if not (self.spread > 0).all():
             least = self.spread.min()
             raise ValueError(f"spread must be positive, got {least}; use one for columns that are constant.")
@@ -381,16 +381,7 @@ class Model(Savable, Value):
 
     def _require_reference(self, reference: Reference) -> None:
         n_rows, n_features = len(reference.rows), self.estimator.kernel_.X.shape[1]
-        self._require_numbers("reference_rows", reference.rows, (n_rows, n_features))
-        self._require_numbers("reference_scores", reference.scores, (n_rows, len(self.score_names)))
+        require_numbers("reference_rows", reference.rows, (n_rows, n_features))
+        require_numbers("reference_scores", reference.scores, (n_rows, len(self.score_names)))
         for name in ("low", "high", "shares"):
-            self._require_numbers(f"reference_{name}", getattr(reference, name), (n_features,))
-
-    def _require_numbers(self, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-        if array.shape != shape:
-            raise ValueError(
-                f"{name} must have shape {shape}, for this model's {len(self.features)} features, got {array.shape}; "
-                "train the model again."
-            )
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} must be finite, got other values; train the model again.")
+            require_numbers(f"reference_{name}", getattr(reference, name), (n_features,))

@@ -365,3 +365,16 @@ def require_one_of(what: str, given: object, known: Iterable[str], others: str =
         meant = f" ({question.strip()})" if (question := did_you_mean(given, names)) else ""
         allowed = f"one of {', '.join(names)}" if names else "left out"
         raise ValueError(f"{what} must be {allowed}{others}, got {given!r:.60}{meant}.")
+
+
+def require_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise ValueError if an array has another shape than the other parts of its object say."""
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape} to fit the other parts, got {array.shape}; fit again.")
+
+
+def require_numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise ValueError if an array has another shape, or values that are not finite."""
+    require_shape(name, array, shape)
+    if array.dtype != np.float64 or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, an array of float64, got other values of {array.dtype}; fit again.")

@@ -34,6 +34,7 @@ from ..parameters import (
     listed,
     no_parameter,
     require_one_of,
+    require_shape,
     warn_caller,
 )
 from ..predictors import as_predictor
@@ -387,19 +388,6 @@ def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
     if table is not None:
         estimator.feature_names_in_ = np.array(table.names, dtype=object)
         estimator.n_features_in_ = len(table.names)
-
-
-def require_shape(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise ValueError if a fitted array has another shape than the rest of the estimator."""
-    if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape} in this estimator, got {array.shape}; fit it again.")
-
-
-def require_numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise ValueError if a fitted array has another shape, or values that are not finite."""
-    require_shape(name, array, shape)
-    if array.dtype != np.float64 or not np.isfinite(array).all():
-        raise ValueError(f"{name} must hold finite numbers of float64; fit the estimator again.")
 
 
 def require_precision(precision: Any) -> Precision:

@@ -20,7 +20,7 @@ from ..engine.workers import Workers, blas_threads_for
 from ..families.base import Rows, drawn_rows
 from ..learned import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
-from ..parameters import explain_unknown_arguments, positive, require_one_of, warn_caller
+from ..parameters import explain_unknown_arguments, positive, require_numbers, require_one_of, warn_caller
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from ..predictors.calibration import (
     class_scores,
@@ -37,7 +37,6 @@ from .base import (
     Precision,
     default_family,
     learner_reason,
-    require_numbers,
     require_precision,
     within_n_jobs,
 )

@@ -15,9 +15,9 @@ from sklearn.utils.validation import column_or_1d
 from ..engine.workers import blas_threads_for
 from ..learned import LearnedKernel, LinearScores
 from ..learners import Learner
-from ..parameters import explain_unknown_arguments, positive, require_one_of, whole_number
+from ..parameters import explain_unknown_arguments, positive, require_numbers, require_one_of, whole_number
 from ..targets import Target, Task
-from .base import KernelLearner, require_numbers, within_n_jobs
+from .base import KernelLearner, within_n_jobs
 
 Method = Literal["nystroem", "eigen"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self, TypeAlias
@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from ..compiled.distances import Metric, distances, exponentiate
-from ..parameters import Parameterized, content
+from ..parameters import Parameterized
 
 Rows: TypeAlias = Any
 """Rows of a data set: an ndarray or a CSR matrix of float64."""
@@ -218,16 +218,9 @@ class KernelFamily(Parameterized, ABC):
             cls.plan = KernelFamily.plan  # type: ignore[method-assign]
             cls.operands = KernelFamily.operands  # type: ignore[method-assign]
 
-    def _resolved(self) -> dict[str, Any]:
-        """Return the parameters with all defaults resolved."""
-        return self._parameters()
-
     def _with(self, **changes: Any) -> Self:
         """Return the family with changed parameters."""
         return type(self)(**{**self._parameters(), **changes})
-
-    def _values(self) -> Hashable:
-        return content(self._resolved())
 
     def _brief(self, value: Any) -> str:
         if isinstance(value, float) and "^" in readable(value):

@@ -191,9 +191,6 @@ class FamilyUnion(ComposedFamily):
     def _default_views(self) -> tuple[str | None, ...]:
         return tuple(_name_of_columns(columns) for columns in self.columns)
 
-    def _resolved(self) -> dict[str, Any]:
-        return {"families": self.families, "columns": self.columns, "views": self.views}
-
     def check_rows(self, X: Rows) -> None:
         for position, columns in enumerate(self.columns):
             if columns is not None and len(columns) and columns.max() >= X.shape[1]:
@@ -408,9 +405,6 @@ class ScaledFamily(ComposedFamily):
     def _parameters(self) -> dict[str, Any]:
         has_default_names = self._names == distinct(self._default_names())
         return {"base": self.base, "scales": self.scales, "names": None if has_default_names else self._names}
-
-    def _resolved(self) -> dict[str, Any]:
-        return {"base": self.base, "scales": self.scales, "names": self._names}
 
     def _default_names(self) -> list[str]:
         return [f"{self.base.names[0]} scaled {readable_range(scale)}" for scale in self.scales]

@@ -78,9 +78,6 @@ class FeatureFamily(KernelFamily):
             "columns": None if np.array_equal(self.columns, np.arange(p)) else self.columns.tolist(),
         }
 
-    def _resolved(self) -> dict[str, Any]:
-        return {"features": self._names, "columns": self.columns}
-
     @classmethod
     def with_constant(cls, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> Self:
         """Return the family of the features and a constant feature of ones at the end; see `ConstantFamily`."""

@@ -424,7 +424,7 @@ def test_shares_of_views_are_kept_in_files():
     content = to_bytes(kernel)
     assert from_bytes(content).view_shares == kernel.view_shares
     arrays, description = opened(content)
-    with pytest.raises(ValueError, match="traces has shape"):
+    with pytest.raises(ValueError, match="traces must have shape"):
         reading({**arrays, "traces": kernel.traces[:1]}, description)()
 
 

@@ -321,7 +321,7 @@ CHANGED = [
     ("certificate", {"record": ["Certificate", CERTIFICATE]}, "unpack"),
     ("X", {"array": "none"}, "none"),
     ("X", {"csr_matrix": []}, "missing"),
-    ("family", {"family": ["gaussian", {"gammas": {"tuple": [1.0]}}]}, "weights has shape (2,)"),
+    ("family", {"family": ["gaussian", {"gammas": {"tuple": [1.0]}}]}, "weights must have shape (1,)"),
     ("family", {"family": ["union", {"families": [LINEAR] * 2, "columns": [[0], [99]], "views": None}]}, "must fit"),
 ]
 
