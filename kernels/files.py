@@ -166,7 +166,10 @@ def from_bytes(content: bytes) -> Any:
         description = json.loads(text)
         version = description["version"]
         if version == VERSION:
-            return _saved(from_data(description["content"], arrays))
+            saved = from_data(description["content"], arrays)
+            if not isinstance(saved, Savable):
+                raise ValueError(f"it is a {type(saved).__name__}")
+            return saved
     except Exception as error:  # a constructor raises whatever a wrong value leads to
         reason = str(error).rstrip(".").replace("\n", " ") or type(error).__name__
         raise ValueError(f"holds no sound model ({reason}); save the model again.") from None
@@ -174,12 +177,6 @@ def from_bytes(content: bytes) -> Any:
         f"its format has version {version!r:.20}, and this release reads version {VERSION}; load it with the release "
         "that wrote it."
     )
-
-
-def _saved(value: Any) -> Any:
-    if not isinstance(value, Savable):
-        raise ValueError(f"it is a {type(value).__name__}")
-    return value
 
 
 # Writing -------------------------------------------------------------------------------------------------------------
@@ -232,6 +229,8 @@ def _array_to_data(array: np.ndarray, arrays: dict[str, np.ndarray], where: str)
             "convert it."
         )
     name = where.strip(".")
+    while name in arrays:  # such as of the keys 1 and "1" of a dictionary
+        name += "'"
     by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
     # The memory order is kept, on which the rounding of products depends.
     rows = array.T if by_columns else array

@@ -245,7 +245,7 @@ def fit_on_all_rows(
         "versions": versions(),
         "earlier_versions": earlier_versions([Path(statistics.path)]),
     }
-    settings = {"about": about, "reference_rows": REFERENCE_ROWS}
+    settings = {"about": about, "reference_rows": REFERENCE_ROWS, "file": MODEL}
     entry = store_path("models", result_key("model", settings, [statistics.key, *sources([choice.learner])]))
     path = entry / MODEL
     if kept(entry, log.warning):

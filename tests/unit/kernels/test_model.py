@@ -241,6 +241,14 @@ def test_parameters_of_many_kinds_come_back_equal():
     assert isinstance(back["b"][1], bool)
 
 
+def test_arrays_of_keys_that_read_alike_come_back_apart():
+    values = [np.full(2, value) for value in range(4)]
+    about = {"a.b": values[0], "a": {"b": values[1], 1: values[2], "1": values[3]}}
+    back = from_bytes(to_bytes(replace(small(), about=about))).about
+    for array, value in zip((back["a.b"], back["a"]["b"], back["a"][1], back["a"]["1"]), values, strict=True):
+        np.testing.assert_array_equal(array, value, strict=True)
+
+
 def test_what_no_file_can_hold_is_refused_before_anything_is_written(tmp_path: Path):
     class Mine(KRR):
         pass
