@@ -165,7 +165,7 @@ class FittedBaseline:
     C : float
         Chosen value along the grid; NaN for a baseline without a grid.
     params : dict of str to float
-        Chosen parameter besides the value along the grid.
+        Chosen parameter that is not along the grid.
     X : ndarray or CSR matrix, optional
         All rows in the representation of the estimator.
     sigmoid : ndarray of shape (2,), optional
