@@ -208,15 +208,17 @@ def without_placeholders(dates: np.ndarray) -> np.ndarray:
 
 
 def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as moments if all have the form of ISO 8601 without an offset, else None."""
+    """Return texts as dates if all have the form of ISO 8601 without an offset, otherwise None."""
+    if not texts or not all(map(ISO.fullmatch, texts)):
+        return None
     try:
-        return np.array(texts, dtype="datetime64[us]") if texts and all(map(ISO.fullmatch, texts)) else None
+        return np.array(texts, dtype="datetime64[us]")
     except ValueError:  # no such day
         return None
 
 
 def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
-    """Return numbers such as 20241231 as days since 1970, NaN for gaps; None if one of them is no such date."""
+    """Return numbers such as 20241231 as days since 1970, NaN for gaps, or None if a number is not a date."""
     digits = numbers[~np.isnan(numbers)]
     if not len(digits) or not ((digits >= 1900_01_01) & (digits <= 2100_12_31) & (digits == np.round(digits))).all():
         return None
@@ -236,8 +238,11 @@ def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
 
 def day_places(texts: Iterable[str]) -> frozenset[str]:
     """Return the evidence on the position of the day in texts of `CIVIL`: "first", "second", "dots" or "open"."""
-    places = set[str]()
-    for match in filter(None, map(CIVIL.fullmatch, texts)):
+    places: set[str] = set()
+    for text in texts:
+        match = CIVIL.fullmatch(text)
+        if match is None:
+            continue
         if 12 < int(match["one"]) <= 31:
             places.add("first")
         elif 12 < int(match["two"]) <= 31:
@@ -261,19 +266,22 @@ def first_of(places: frozenset[str]) -> First | None:
         return "day"
     if "second" in places:
         return "month"
-    return None if "open" in places else "day"
+    if "open" in places:
+        return None
+    return "day"
 
 
 def moment_of(text: str, first: First) -> Moment | None:
-    """Return the moment that a text names; None if it is no date.
+    """Return the date of a text, or None for other texts.
 
-    Texts with the year first, or with the name of a month, are read whatever dates begin with. A month or a year is
-    its first day. Times of day are those of the first day of 1970.
+    Dates with the year first or the name of a month are read for any `first`. A month or a year denotes its first day.
+    Times of day are on the first day of 1970.
     """
     if not text[:1].isalnum() or not any(map(str.isdigit, text)):
         return None
     forms = [TIME] if first == "time" else [*FORMS, COMPACT, MONTH]
-    match = next((match for form in forms if (match := form.fullmatch(text))), None)
+    matches = (form.fullmatch(text) for form in forms)
+    match = next(filter(None, matches), None)
     if match is None or (match.re is CIVIL and first == "year"):
         return None
     parts = match.groupdict()
@@ -292,7 +300,8 @@ def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
         return 1970, 1, 1
     year = _year(str(parts["year"] or parts.get("later")))
     if parts.get("one"):
-        first_number, second_number = int(str(parts["one"])), int(str(parts["two"]))
+        first_number = int(str(parts["one"]))
+        second_number = int(str(parts["two"]))
         if first == "day":
             return year, second_number, first_number
         return year, first_number, second_number
@@ -306,7 +315,8 @@ def _date(parts: dict[str, str | None], first: First) -> tuple[int, int, int]:
 def _time_of_day(parts: dict[str, str | None]) -> tuple[int, int, int, int]:
     """Return hour, minute, second and microsecond of the parts of a date; ValueError for an hour such as 13 PM."""
     hour = int(parts.get("hour") or 0)
-    if half := parts.get("half"):
+    half = parts.get("half")
+    if half:
         if not 1 <= hour <= 12:
             raise ValueError("no hour of half a day")
         hour = hour % 12 + 12 * (half in "pP")
@@ -315,7 +325,7 @@ def _time_of_day(parts: dict[str, str | None]) -> tuple[int, int, int, int]:
 
 
 def _offset(parts: dict[str, str | None]) -> timedelta | None:
-    """Return the offset from UTC that the parts of a date have; None if they have none."""
+    """Return the offset from UTC of the parts of a date, or None."""
     zone = parts.get("zone")
     if not zone:
         return None
@@ -327,6 +337,8 @@ def _offset(parts: dict[str, str | None]) -> timedelta | None:
 
 
 def _year(digits: str) -> int:
+    """Return the year of four digits, or of two digits with their century."""
+    year = int(digits)
     if len(digits) == 4:
-        return int(digits)
-    return int(digits) + (1900 if int(digits) >= PIVOT else 2000)
+        return year
+    return year + (1900 if year >= PIVOT else 2000)

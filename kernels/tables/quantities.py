@@ -80,26 +80,28 @@ class Written(NamedTuple):
     mark : {".", ","}
         Decimal mark.
     unit : str
-        Currency or unit that may stand next to a number; empty if there is none.
+        Currency or unit next to a number, or "".
     """
 
     mark: Mark = "."
     unit: str = ""
 
 
-POINT, COMMA = Written("."), Written(",")
+POINT = Written(".")
+COMMA = Written(",")
 
 
 class Quantity(NamedTuple):
-    """A number that a text holds.
+    """Number in a text.
 
     Attributes
     ----------
     value : float
+        Number.
     unit : str
-        The currency or unit next to it.
+        Currency or unit.
     is_limit : bool
-        Whether the text says that the number is below, or above, `value`.
+        Whether the number is a detection limit, as in <0.5.
     """
 
     value: float
@@ -108,24 +110,29 @@ class Quantity(NamedTuple):
 
 
 def quantity_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number, duration or angle that a text holds; None if it holds none.
+    """Return the number, duration or angle of a text, or None for other texts.
 
     Durations are in seconds, angles in degrees, and sums such as 5 ft 7 in have the unit of their first part.
     """
     number = number_in(text, mark)
     if number is not None or text[:1] not in MAY_BEGIN_A_QUANTITY:
         return number
-    if (seconds := seconds_in(text)) is not None:
+    seconds = seconds_in(text)
+    if seconds is not None:
         return Quantity(seconds, "s")
     angle_or_sum = degrees_in(text) or sum_of_parts(text)
-    return None if angle_or_sum is None else Quantity(*angle_or_sum)
+    if angle_or_sum is None:
+        return None
+    value, unit = angle_or_sum
+    return Quantity(value, unit)
 
 
 def number_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number that a text holds; None if it holds none."""
+    """Return the number of a text, or None for other texts."""
     if PLAIN.fullmatch(text) and (mark == "." or "." not in text):
         return Quantity(float(text))
-    if (boolean := BOOLEANS.get(text.lower())) is not None:
+    boolean = BOOLEANS.get(text.lower())
+    if boolean is not None:
         return Quantity(boolean)
     if INFINITE.fullmatch(text):
         return Quantity(float(text))
@@ -135,7 +142,8 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
     currency_or_unit = match["before"] or match["after"] or ""
     multiplier = match["multiplier"]
     if multiplier == "B" and not currency_or_unit:  # billions, or bytes
-        currency_or_unit, multiplier = multiplier, None
+        currency_or_unit = "B"
+        multiplier = None
     magnitude = _magnitude(match["digits"], multiplier, mark)
     signs = [sign for sign in (match["sign"], match["inner"], match["behind"], match["open"]) if sign]
     if magnitude is None or len(signs) > 1:
@@ -145,7 +153,7 @@ def number_in(text: str, mark: Mark) -> Quantity | None:
 
 
 def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:
-    """Return the number of some digits with separators; None if these do not stand where a number has them."""
+    """Return the number of digits with separators, or None if the separators are in the wrong places."""
     if mark == ",":
         digits = digits.translate(SWAPPED_MARKS)
     is_grouped = GROUPED.fullmatch(digits) or (mark == "." and INDIAN.fullmatch(digits))
@@ -153,11 +161,13 @@ def _magnitude(digits: str, multiplier: str | None, mark: Mark) -> float | None:
         return None
     plain = NOT_PLAIN.sub("", digits)
     zeros = MULTIPLIERS.get(multiplier or "", 0)
-    return float(f"{plain}e{zeros}" if zeros and "e" not in plain.lower() else plain)
+    if zeros and "e" not in plain.lower():
+        return float(f"{plain}e{zeros}")
+    return float(plain)
 
 
 def _unit(text: str) -> str:
-    """Return a unit without spaces around it, and an angle's direction next to its sign."""
+    """Return a unit without surrounding spaces, and without a space between a degree sign and a direction."""
     unit = text.strip()
     if unit[:1] in ("°", "º"):
         return "°" + unit[1:].strip()
@@ -165,5 +175,7 @@ def _unit(text: str) -> str:
 
 
 def plain_numbers(texts: Sequence[str]) -> np.ndarray | None:
-    """Return texts as numbers if all of them are written as programs write them, else None."""
-    return np.array([float(text) for text in texts]) if all(map(PLAIN.fullmatch, texts)) else None
+    """Return texts as numbers if all are in the notation of programs, otherwise None."""
+    if not all(map(PLAIN.fullmatch, texts)):
+        return None
+    return np.array([float(text) for text in texts])

@@ -1,4 +1,4 @@
-"""Columns of a table as arrays, whatever library made it."""
+"""Columns of a table of any supported library as arrays."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MISSING = frozenset(
         "#num!", "#name?",
     }
 )  # fmt: skip
-"""Texts, in lower case, that represent a missing value: those of pandas, of databases and of Excel's errors."""
+"""Texts in lower case that represent missing values in pandas, databases and Excel."""
 
 LARGEST = 2**53
-"""Whole numbers up to which each has a float64 of its own."""
+"""Largest integer up to which float64 represents all integers."""
 
 WHOLE = re.compile(r"(-?[0-9]+)\.0*")
 
@@ -43,7 +43,7 @@ ENUM_OF_POLARS = b"_PL_ENUM_VALUES"
 """Beginning of the key that polars writes into the metadata of an Arrow field of its type Enum."""
 
 ColumnKind: TypeAlias = Literal["number", "date", "text", "other"]
-"""Kind of the values of a column, as they are stored."""
+"""Type in which the values of a column are stored."""
 
 
 class Numbers(NamedTuple):
@@ -54,7 +54,7 @@ class Numbers(NamedTuple):
     values : ndarray of float64
         NaN if a row has no number in a unit of the same quantity.
     is_limit : ndarray of bool
-        Whether the number is a limit of detection.
+        Whether the number is a detection limit.
     is_converted : ndarray of bool
         Whether the number was converted from another unit.
     """
@@ -66,23 +66,25 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """The values of one column.
+    """Values of one column.
 
     Attributes
     ----------
     name : str
+        Name of the column.
     kind : {"number", "date", "text", "other"}
-        Kind of the values, as they are stored.
+        Type in which the values are stored.
     values : ndarray of shape (n,)
-        float64 with NaN for missing values, datetime64[us] with NaT, or texts with None; of another kind no values.
+        Values as float64 with NaN for missing values, datetime64[us] with NaT, or texts with None. Undefined for
+        "other".
     levels : tuple of str
-        Of an ordered category, from the lowest to the highest.
+        Levels of an ordered category, from the lowest to the highest.
     exact : ndarray of shape (n,) or None
-        Whole numbers, None for missing values, of which float64 does not hold all digits.
+        Texts of integers, None for missing values, if float64 does not represent all of them.
     is_category : bool
-        Whether the table says that the column is categorical.
+        Whether the column has a categorical type in the table.
     local : ndarray of datetime64[us] of shape (n,) or None
-        Date and time of day of moments in their time zone; None if the column has no time zone.
+        Date and time of day in the time zone; None if the column has no time zone.
     zone : str
         Name of the time zone; empty if the column has none.
     """
@@ -103,10 +105,12 @@ class Column:
             return np.array([value is None for value in self.values], dtype=bool)
         if self.kind == "other":
             return np.zeros(len(self.values), dtype=bool)
-        return np.isnan(self.values) if self.kind == "number" else np.isnat(self.values)
+        if self.kind == "number":
+            return np.isnan(self.values)
+        return np.isnat(self.values)
 
     def texts(self) -> list[str]:
-        """Return the different texts of the column, in the order in which they appear."""
+        """Return the distinct texts of the column in order of appearance."""
         return [text for text in dict.fromkeys(self.as_texts().tolist()) if text is not None]
 
     def read_numbers(self, written: Written) -> Numbers:
@@ -126,7 +130,7 @@ class Column:
         )
 
     def read_dates(self, first: First) -> Moments:
-        """Return the values as moments; texts begin with `first`."""
+        """Return the values as dates; texts begin with `first`."""
         if self.kind == "date":
             local = self.values if self.local is None else self.local
             return Moments(self.values, local, np.full(len(self.values), self.local is not None), self.zone)
@@ -134,40 +138,54 @@ class Column:
         iso_moments = None if first == "time" else iso_dates(texts)
         if iso_moments is not None:
             return self._moments(dict(zip(texts, iso_moments, strict=True)), {}, frozenset())
-        moments = {text: moment for text in texts if (moment := moment_of(text, first)) is not None}
-        return self._moments(
-            {text: moment.instant for text, moment in moments.items()},
-            {text: moment.local for text, moment in moments.items()},
-            frozenset(text for text, moment in moments.items() if moment.has_offset),
-        )
+        instants = {}
+        local_times = {}
+        texts_with_offset = set()
+        for text in texts:
+            moment = moment_of(text, first)
+            if moment is None:
+                continue
+            instants[text] = moment.instant
+            local_times[text] = moment.local
+            if moment.has_offset:
+                texts_with_offset.add(text)
+        return self._moments(instants, local_times, frozenset(texts_with_offset))
 
     def _moments(self, instants: Mapping[str, Any], local: Mapping[str, Any], with_offset: frozenset[str]) -> Moments:
-        """Return the moments of the rows from those of the different texts; `local` may hold the texts with offset."""
+        """Return the dates of the rows from those of the distinct texts."""
         texts = self.as_texts().tolist()
-        nothing = np.datetime64("NaT", "us")
-        moments = np.array([instants.get(text, nothing) for text in texts], dtype="datetime64[us]")
+        missing = np.datetime64("NaT", "us")
+        row_instants = np.array([instants.get(text, missing) for text in texts], dtype="datetime64[us]")
         if not with_offset:
-            return Moments(moments, moments, np.zeros(len(texts), dtype=bool))
-        wall_clock = np.array([local.get(text, nothing) for text in texts], dtype="datetime64[us]")
-        return Moments(moments, wall_clock, np.array([text in with_offset for text in texts], dtype=bool))
+            return Moments(row_instants, row_instants, np.zeros(len(texts), dtype=bool))
+        row_local = np.array([local.get(text, missing) for text in texts], dtype="datetime64[us]")
+        has_offset = np.array([text in with_offset for text in texts], dtype=bool)
+        return Moments(row_instants, row_local, has_offset)
 
     def as_texts(self) -> np.ndarray:
-        """Return the values as texts, whole numbers without a point, None for gaps; shape (n,) of objects."""
+        """Return the values as texts, with integers without a point and None for gaps; shape (n,) of objects."""
         if self.kind == "text":
             return self.values
-        return as_texts((self.values if self.exact is None else self.exact).tolist())
+        values = self.values if self.exact is None else self.exact
+        return as_texts(values.tolist())
 
     def as_levels(self) -> np.ndarray:
-        """Return the values as levels of a category: texts, of whole numbers without the decimals that float64 adds."""
+        """Return the values as levels of a category: texts, with integers without zero decimals."""
         texts = self.as_texts()
-        whole = {text: match[1] for text in self.texts() if (match := WHOLE.fullmatch(text))}
-        return np.array([whole.get(text, text) for text in texts], dtype=object) if whole else texts
+        without_decimals = {}
+        for text in self.texts():
+            match = WHOLE.fullmatch(text)
+            if match:
+                without_decimals[text] = match[1]
+        if not without_decimals:
+            return texts
+        return np.array([without_decimals.get(text, text) for text in texts], dtype=object)
 
 
 def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
-    """Return the number of a text in the unit of a column, and whether it is a limit, and was converted.
+    """Return the number of a text in the unit of a column, whether it is a limit, and whether it was converted.
 
-    The number is NaN if there is none in a unit of the same quantity.
+    The number is NaN if the text has no number in a unit of the same quantity.
     """
     quantity = quantity_in(text, written.mark)
     if quantity is None:
@@ -181,7 +199,7 @@ def _number_as(text: str, written: Written) -> tuple[float, bool, bool]:
 
 
 def is_table(X: Any) -> bool:
-    """Return whether rows come as a table of named columns, of pandas, polars, Arrow or what else narwhals knows."""
+    """Return whether X is a table with named columns, of pandas, polars, Arrow or another supported library."""
     if isinstance(X, np.ndarray | list | tuple) or sparse.issparse(X):
         return False
     import narwhals.stable.v2 as nw
@@ -190,12 +208,12 @@ def is_table(X: Any) -> bool:
 
 
 def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
-    """Return columns of a table by name, which may have been read before; all of them by default, in their order.
+    """Return the columns of a table by name, by default all; columns that were read before are returned unchanged.
 
     Raises
     ------
     ValueError
-        It is no table, a column is not there, or two have one name.
+        X is not a table, a column is missing, or a name is repeated.
     """
     if isinstance(table, Mapping) and all(isinstance(column, Column) for column in table.values()):
         columns: Mapping[str, Any] = table
@@ -206,38 +224,43 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Co
             f"X must be a table with the columns that the model was fitted on, {listed(list(names or ()))}, got "
             f"{type(table).__name__}; give a DataFrame."
         )
-    wanted = list(columns) if names is None else list(names)
-    if absent := [name for name in wanted if name not in columns]:
-        if len(absent) == 1:
-            raise ValueError(
-                f"X lacks column {absent[0]!r}, which the model was fitted on. Add it; its cells may be empty."
-            )
+    selected_names = list(columns) if names is None else list(names)
+    absent = [name for name in selected_names if name not in columns]
+    if len(absent) == 1:
+        raise ValueError(
+            f"X lacks column {absent[0]!r}, which the model was fitted on. Add it; its cells may be empty."
+        )
+    if absent:
         raise ValueError(
             f"X lacks columns {listed(absent)}, which the model was fitted on. Add them; their cells may be empty."
         )
     unordered = _enums_of_polars(table)
-    return {
-        name: column if isinstance(column := columns[name], Column) else column_of(name, column, name not in unordered)
-        for name in wanted
-    }
+    selected = {}
+    for name in selected_names:
+        column = columns[name]
+        if not isinstance(column, Column):
+            column = column_of(name, column, name not in unordered)
+        selected[name] = column
+    return selected
 
 
 def _series_by_name(table: Any) -> dict[str, Any]:
-    """Return the columns of a table as series of narwhals; ValueError if two have one name."""
+    """Return the columns of a table as narwhals series; ValueError if a name is repeated."""
     import narwhals.stable.v2 as nw
 
     named_series = [(str(series.name), series) for series in nw.from_native(table, eager_only=True).iter_columns()]
     series_by_name = dict(named_series)
     if len(series_by_name) < len(named_series):
-        repeated = next(name for name, times in Counter(name for name, _ in named_series).items() if times > 1)
+        occurrences = Counter(name for name, _ in named_series)
+        repeated = next(name for name, count in occurrences.items() if count > 1)
         raise ValueError(f"X must have each column once, got {repeated!r} more than once; rename one.")
     return series_by_name
 
 
 def _enums_of_polars(table: Any) -> frozenset[str]:
-    """Return the columns of an Arrow table that polars wrote from its type Enum."""
+    """Return the names of the columns of an Arrow table that have the type Enum of polars."""
     schema = getattr(table, "schema", None)
-    if schema is None or not hasattr(schema, "metadata"):  # not of Arrow
+    if schema is None or not hasattr(schema, "metadata"):  # not an Arrow table
         return frozenset()
     return frozenset(
         field.name for field in schema if any(key.startswith(ENUM_OF_POLARS) for key in field.metadata or ())
@@ -245,24 +268,26 @@ def _enums_of_polars(table: Any) -> frozenset[str]:
 
 
 def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
-    """Return a column of narwhals, or of a library that it knows, as arrays.
+    """Return a series of narwhals, or of a library that it supports, as a column.
 
     Parameters
     ----------
     name : str
-        Of the column.
+        Name of the column.
     series : Series or Arrow array of shape (n,)
-        Not modified.
+        Values. Not modified.
     is_ordered : bool, default True
-        Whether a type of ordered categories says that the order means something.
+        Whether the order of an ordered categorical type is meaningful.
     """
     import narwhals.stable.v2 as nw
 
     series = nw.from_native(series, series_only=True, pass_through=False)
     dtype = series.dtype
-    if (dtype.is_integer() or dtype.is_decimal()) and (exact := _large_integers(series)) is not None:
-        values = [np.nan if text is None else float(text) for text in exact.tolist()]
-        return Column(name, "number", np.array(values, dtype=np.float64), exact=exact)
+    if dtype.is_integer() or dtype.is_decimal():
+        exact = _large_integers(series)
+        if exact is not None:
+            numbers = [np.nan if text is None else float(text) for text in exact.tolist()]
+            return Column(name, "number", np.array(numbers, dtype=np.float64), exact=exact)
     if dtype.is_numeric() or dtype == nw.Boolean:
         return Column(name, "number", np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64))
     if dtype in (nw.Datetime, nw.Date) or _zone_of(series):
@@ -275,30 +300,37 @@ def column_of(name: str, series: Any, is_ordered: bool = True) -> Column:
     is_category = dtype in (nw.Categorical, nw.Enum)
     values = series.to_list()
     if dtype == nw.Object and all(_is_missing(value) or isinstance(value, int | float) for value in values):
-        texts = as_texts(values)
-        numbers = np.array([np.nan if _is_missing(value) else float(value) for value in values], dtype=np.float64)
-        return Column(name, "number", numbers, exact=texts if (np.abs(numbers) > LARGEST).any() else None)
+        return _column_of_objects(name, values)
     if dtype in (nw.Object, nw.Unknown) and any(map(_is_container, values)):
         return Column(name, "other", np.empty(len(values)))
     levels = _ordered_levels(series) if is_category and is_ordered else ()
     return Column(name, "text", as_texts(values), levels, is_category=is_category)
 
 
+def _column_of_objects(name: str, values: Sequence[Any]) -> Column:
+    """Return a column of Python numbers."""
+    numbers = np.array([np.nan if _is_missing(value) else float(value) for value in values], dtype=np.float64)
+    exact = as_texts(values) if (np.abs(numbers) > LARGEST).any() else None
+    return Column(name, "number", numbers, exact=exact)
+
+
 def _large_integers(series: Any) -> np.ndarray | None:
-    """Return whole numbers as texts if float64 does not hold all digits of one of them, else None."""
-    ends = [abs(end) for end in (series.min(), series.max()) if not _is_missing(end)]
-    return as_texts(series.to_list()) if ends and max(ends) > LARGEST else None
+    """Return integers as texts if float64 does not represent all of them, otherwise None."""
+    extremes = [abs(extreme) for extreme in (series.min(), series.max()) if not _is_missing(extreme)]
+    if not extremes or max(extremes) <= LARGEST:
+        return None
+    return as_texts(series.to_list())
 
 
 def _zone_of(series: Any) -> str:
-    """Return the time zone of moments, empty if there is none; of pandas also zones that narwhals does not name."""
+    """Return the time zone of dates, or "", including zones of pandas that narwhals does not support."""
     native_type = getattr(series.to_native(), "dtype", None)
     zone = getattr(series.dtype, "time_zone", None) or getattr(native_type, "tz", None)
     return "" if zone is None else str(zone)
 
 
 def _date_column(name: str, series: Any) -> Column:
-    """Return a column of moments: in UTC, with their local date and time of day if there is a time zone."""
+    """Return a column of dates in UTC, with local dates and times if there is a time zone."""
     import narwhals.stable.v2 as nw
 
     zone = _zone_of(series)
@@ -321,9 +353,9 @@ def _as_moments(values: np.ndarray) -> np.ndarray:
 
 
 def _ordered_levels(series: Any) -> tuple[str, ...]:
-    """Return the levels of an ordered category from the lowest to the highest; none of another category.
+    """Return the levels of an ordered category from the lowest to the highest, or () for other columns.
 
-    The type Enum of polars lists the texts that are allowed, in an order that means nothing.
+    The order of the type Enum of polars has no meaning.
     """
     import narwhals.stable.v2 as nw
 
@@ -338,17 +370,17 @@ def _is_container(value: Any) -> bool:
 
 
 def as_texts(values: Sequence[Any]) -> np.ndarray:
-    """Return values as texts, whole numbers without a point and gaps as None, shape (n,) of objects."""
-    said: dict[Any, str | None] = {}
-    found = np.empty(len(values), dtype=object)
+    """Return values as texts, with integers without a point and None for gaps, shape (n,) of objects."""
+    text_of_value: dict[Any, str | None] = {}
+    texts = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         try:
-            found[i] = said[value]
+            texts[i] = text_of_value[value]
         except KeyError:
-            found[i] = said[value] = _text(value)
+            texts[i] = text_of_value[value] = _text(value)
         except TypeError:  # not hashable
-            found[i] = _text(value)
-    return found
+            texts[i] = _text(value)
+    return texts
 
 
 def _is_missing(value: Any) -> bool:
@@ -366,13 +398,16 @@ def _text(value: Any) -> str | None:
     if isinstance(value, float | Decimal) and np.isfinite(float(value)) and value == int(value):
         value = int(value)
     text = str(value).strip()
-    return None if text.lower() in MISSING or NO_DATE.fullmatch(text) else text
+    if text.lower() in MISSING or NO_DATE.fullmatch(text):
+        return None
+    return text
 
 
 def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
-    """Return for each text a number in [0, 1) that no other text has, but by an accident of one in 2^53 a pair."""
+    """Return a hash code in [0, 1) for each text; two texts collide with probability 2^-53."""
     codes: dict[str | None, float] = {}
     for level in set(texts):
-        held = b"\0" if level is None else b"\1" + level.encode("utf-8", "surrogatepass")
-        codes[level] = (int.from_bytes(blake2b(held, digest_size=8).digest()) >> 11) / 2.0**53
+        message = b"\0" if level is None else b"\1" + level.encode("utf-8", "surrogatepass")
+        digest = blake2b(message, digest_size=8).digest()
+        codes[level] = (int.from_bytes(digest) >> 11) / 2.0**53
     return np.array([codes[level] for level in texts], dtype=np.float64)

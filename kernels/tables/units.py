@@ -1,7 +1,8 @@
-"""Units that numbers in texts may have, and the conversion between units of one quantity."""
+"""Units of numbers in texts, and conversions between units of one quantity."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -116,8 +117,11 @@ KNOWN_UNITS = frozenset(unit for units in CONVERSIONS.values() for unit in units
 
 
 def canonical_unit(unit: str) -> str:
-    """Return the spelling of a unit that `CONVERSIONS` has; the unit itself if it has none."""
-    return next((spelling for spelling in _spellings(unit) if spelling in KNOWN_UNITS), unit)
+    """Return the spelling of a unit in `CONVERSIONS`; an unknown unit is returned unchanged."""
+    for spelling in _spellings(unit):
+        if spelling in KNOWN_UNITS:
+            return spelling
+    return unit
 
 
 def is_unit(text: str) -> bool:
@@ -144,12 +148,13 @@ def conversion_between(unit: str, wanted: str) -> Conversion | None:
     """
     if unit == wanted:
         return Conversion(1.0)
-    unit, wanted = canonical_unit(unit), canonical_unit(wanted)
-    if unit == wanted:
+    source = canonical_unit(unit)
+    target = canonical_unit(wanted)
+    if source == target:
         return Conversion(1.0)
     for units in CONVERSIONS.values():
-        if unit in units and wanted in units:
-            return _composed(units[unit], units[wanted])
+        if source in units and target in units:
+            return _composed(units[source], units[target])
     return None
 
 
@@ -163,7 +168,9 @@ def _composed(source: float | Conversion, target: float | Conversion) -> Convers
 def convert(value: float, unit: str, wanted: str) -> float | None:
     """Return a value in another unit; None if the units do not measure one known quantity."""
     conversion = conversion_between(unit, wanted)
-    return None if conversion is None else value * conversion.factor + conversion.offset
+    if conversion is None:
+        return None
+    return value * conversion.factor + conversion.offset
 
 
 CLOCK_DURATION = re.compile(
@@ -181,7 +188,7 @@ ISO_DURATION = re.compile(
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the seconds of a duration such as 35:23:06, 1 days 03:04:05 or P1DT3H; None if the text is none."""
+    """Return the seconds of a duration such as 35:23:06, 1 days 03:04:05 or P1DT3H, or None for other texts."""
     match = CLOCK_DURATION.fullmatch(text) or ISO_DURATION.fullmatch(text)
     if match is None:
         return None
@@ -190,10 +197,8 @@ def seconds_in(text: str) -> float | None:
         return None
     days = int(parts["days"] or 0)
     seconds = float((parts["seconds"] or "0").replace(",", "."))
-    within_days = 3600.0 * int(parts["hours"] or 0) + 60.0 * int(parts["minutes"] or 0) + seconds
-    if parts["sign"] != "-":
-        return 86_400.0 * days + within_days
-    return -(86_400.0 * days + within_days)
+    total = 86_400.0 * days + (3600.0 * int(parts["hours"] or 0) + 60.0 * int(parts["minutes"] or 0) + seconds)
+    return -total if parts["sign"] == "-" else total
 
 
 DEGREES = re.compile(
@@ -210,15 +215,19 @@ DIRECTION_FIRST = re.compile(
 
 
 def degrees_in(text: str) -> tuple[float, str] | None:
-    """Return the degrees and the unit of an angle such as 48°56'33" N; None if the text is none."""
-    if match := DIRECTION_FIRST.fullmatch(text):
+    """Return the degrees and the unit of an angle such as 48°56'33" N, or None for other texts."""
+    match = DIRECTION_FIRST.fullmatch(text)
+    if match:
         return float(match["degrees"] or match["decimals"]), f"°{match['direction'] or match['letter']}"
     match = DEGREES.fullmatch(text)
     if match is None:
         return None
-    minutes, seconds = (float((match[name] or "0").replace(",", ".")) for name in ("minutes", "seconds"))
+    minutes = float((match["minutes"] or "0").replace(",", "."))
+    seconds = float((match["seconds"] or "0").replace(",", "."))
     angle = int(match["degrees"]) + minutes / 60 + seconds / 3600
-    return (-angle if match["sign"] == "-" else angle), f"°{match['direction'] or ''}"
+    if match["sign"] == "-":
+        angle = -angle
+    return angle, f"°{match['direction'] or ''}"
 
 
 PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-zµμ]+|['′’\"″”]|'')\.?(?: and |,? ?)", re.ASCII)
@@ -226,21 +235,22 @@ PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-zµμ]+|['′’\"″”]|'')\.?(?: 
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return the sum of several numbers with units of one quantity, in the first of them; None for another text.
+    """Return the sum of several numbers with units of one quantity, and the first unit, or None for other texts.
 
-    Examples are 1h 30m, 5 ft 7 in and 3 lb 4 oz. Each unit is smaller than the one before.
+    Examples are 1h 30m, 5 ft 7 in and 3 lb 4 oz. Units must be in descending order.
     """
     if PART.sub("", f"{text} ").strip():
         return None
     parts = PART.findall(f"{text} ")
     if len(parts) < 2:
         return None
-    first_unit = parts[0][1]
-    total, smallest = 0.0, 0.0
+    _, first_unit = parts[0]
+    total = 0.0
+    previous_factor = math.inf
     for number, unit in parts:
         conversion = conversion_between(unit, first_unit)
-        if conversion is None or conversion.offset or (smallest and conversion.factor >= smallest):
+        if conversion is None or conversion.offset or conversion.factor >= previous_factor:
             return None
         total += float(number) * conversion.factor
-        smallest = conversion.factor
+        previous_factor = conversion.factor
     return total, first_unit
