@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 from sklearn.datasets import load_breast_cancer
 
-from learnkernels.tasks.evidence.mlflow_pages import RUN, runs_path
 from learnkernels.tasks.operate.servers import free_port
+from learnkernels.tasks.reporting.mlflow_pages import RUN, runs_path
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page

@@ -255,8 +255,8 @@ def _show(config: CompareConfig, results: Path, chart: str, init_command: str = 
     """
     import pandas as pd
 
-    from learnkernels.tasks.evidence.report import measures, verdicts
-    from learnkernels.tasks.evidence.tables import P_VALUES, display_table, seconds_line
+    from learnkernels.tasks.reporting.report import measures, verdicts
+    from learnkernels.tasks.reporting.tables import P_VALUES, display_table, seconds_line
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows = display_table(summary)
@@ -441,7 +441,7 @@ def learners(
 
     rows = table()
     if markdown:
-        from learnkernels.tasks.evidence.markdown import Markdown, markdown_table
+        from learnkernels.tasks.reporting.markdown import Markdown, markdown_table
 
         cells = [dict(zip(COLUMNS, map(Markdown, row), strict=True)) for row in rows]
         typer.echo("\n".join(markdown_table(cells)))
@@ -504,7 +504,7 @@ def open_run(
         prepare_environment()
         if "PREFECT_API_URL" not in os.environ and (address := running_server("prefect_api")):
             os.environ["PREFECT_API_URL"] = address  # from which Prefect derives the address of its pages
-        from learnkernels.tasks.evidence.places import pages_of_run
+        from learnkernels.tasks.reporting.places import pages_of_run
 
         pages = pages_of_run(run)
     for name, address in pages.items():

@@ -7,11 +7,11 @@ from functools import partial
 from prefect import flow
 
 from learnkernels.conf.forms import WholeConfig
-from learnkernels.tasks.evidence.comparison import folds_of_rows, measure, prepare, steps, timed_steps
-from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.report import write_results
-from learnkernels.tasks.evidence.tracking import track_comparison, track_result, tracked_run
+from learnkernels.tasks.measure.comparison import folds_of_rows, measure, prepare, steps, timed_steps
+from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
+from learnkernels.tasks.reporting.report import write_results
+from learnkernels.tasks.reporting.tracking import track_comparison, track_result, tracked_run
 from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 

@@ -499,7 +499,7 @@ def open_mlflow() -> None:
     InputError
         The store cannot be used.
     """
-    from learnkernels.tasks.evidence.databases import mlflow_store
+    from learnkernels.tasks.databases import mlflow_store
 
     with mlflow_store():
         pass

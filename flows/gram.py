@@ -10,9 +10,9 @@ from prefect import flow
 from learnkernels.conf.forms import WholeConfig, form_field
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
-from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.measure import matrices
 from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.naming import run_name, step
 from learnkernels.tasks.workers.cluster import DaskPool
 

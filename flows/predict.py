@@ -12,7 +12,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import drawn_as, form_field
 from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.models import scoring
 from learnkernels.tasks.models.registry import ModelVersion, find_version
 from learnkernels.tasks.naming import run_name

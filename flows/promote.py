@@ -12,11 +12,9 @@ from learnkernels.conf.forms import form_field
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest
-from learnkernels.tasks.evidence.comparison import config_on, measure_kernels, measure_learners
-from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.tables import read_folds
-from learnkernels.tasks.evidence.tracking import tracked_run
+from learnkernels.tasks.measure.comparison import config_on, measure_kernels, measure_learners
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_for
+from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.measure.statistics import require_feasible
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.models.lifecycle import contender, record_decision, require_model_name, rivals
@@ -25,6 +23,8 @@ from learnkernels.tasks.models.promotion import Challenge, decide, on_the_same_f
 from learnkernels.tasks.models.registry import REJECTED
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.operate.events import announce
+from learnkernels.tasks.reporting.tables import read_folds
+from learnkernels.tasks.reporting.tracking import tracked_run
 from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 

@@ -7,13 +7,13 @@ from typing import Any
 from prefect import flow
 
 from learnkernels.conf.forms import NewModel, OnlyDataset, OnlyLearner, WholeConfig
-from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners, prepare, steps
-from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.tracking import tracked_run
+from learnkernels.tasks.measure.comparison import measure_kernels, measure_learners, prepare, steps
+from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.models.lifecycle import require_model_name, track_model, write_training
 from learnkernels.tasks.models.training import choose, fit_on_all_rows, require_columns, training_config
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.operate.events import announce
+from learnkernels.tasks.reporting.tracking import tracked_run
 from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 

@@ -486,8 +486,8 @@ class CategoryColumn(ColumnEncoding):
         levels_by_number = {str(int(level)): level for level in self.levels if level is not None and level.isdecimal()}
         codes = []
         for text in texts:
-            code = text if text is None else text.zfill(self.width)
-            if code not in self.levels:
+            code = None if text is None else text.zfill(self.width)
+            if code is not None and code not in self.levels:
                 code = levels_by_number.get(code, code)
             codes.append(code)
         return np.array(codes, dtype=object)

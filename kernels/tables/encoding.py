@@ -105,9 +105,9 @@ class TableFeatures(tuple[str, ...]):
     @classmethod
     def of(cls, columns: Sequence[ColumnEncoding], scaled: bool) -> Self:
         """Return the names of the features of the columns."""
-        names = []
-        owners = []
-        codes = []
+        names: list[str] = []
+        owners: list[str] = []
+        codes: list[int] = []
         for column in columns:
             for name, view in column.features:
                 if view == "codes":

@@ -12,8 +12,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.evidence.figures import MARKERS, add_legend, alignment_figure, by_learner, colors_of, panels
-from learnkernels.tasks.evidence.tables import mean_shares, summarize
+from learnkernels.tasks.reporting.figures import MARKERS, add_legend, alignment_figure, by_learner, colors_of, panels
+from learnkernels.tasks.reporting.tables import mean_shares, summarize
 
 from .item import FigureConfig, PaperItem, panel
 

@@ -16,13 +16,13 @@ from prefect import flow, get_run_logger
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import form_field
 from learnkernels.conf.schema import CompareConfig, DaskConfig
-from learnkernels.tasks.evidence.comparison import Prepared, measure, prepare, steps
-from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
-from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.tables import read_folds
-from learnkernels.tasks.evidence.tracking import log_run, track_result, tracked_run
+from learnkernels.tasks.measure.comparison import Prepared, measure, prepare, steps
 from learnkernels.tasks.measure.evaluation import FoldsRef
+from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
+from learnkernels.tasks.reporting.mlflow_datasets import dataset_inputs
+from learnkernels.tasks.reporting.tables import read_folds
+from learnkernels.tasks.reporting.tracking import log_run, track_result, tracked_run
 from learnkernels.tasks.stopping import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 

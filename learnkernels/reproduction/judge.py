@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.evidence.tables import mean_shares, ranks, short_p
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
+from learnkernels.tasks.reporting.tables import mean_shares, ranks, short_p
 
 from .item import CellConfig, ClaimConfig, PaperItem, panel
 

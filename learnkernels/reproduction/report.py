@@ -20,12 +20,12 @@ from prefect.artifacts import create_markdown_artifact
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.tasks.evidence.markdown import Markdown, link, render
-from learnkernels.tasks.evidence.report import environment
-from learnkernels.tasks.evidence.tables import equals_p, mean_and_sd, short_p
 from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.naming import step
+from learnkernels.tasks.reporting.markdown import Markdown, link, render
+from learnkernels.tasks.reporting.report import environment
+from learnkernels.tasks.reporting.tables import equals_p, mean_and_sd, short_p
 from learnkernels.tasks.store import atomic_path, digest
 
 from . import judge

@@ -27,8 +27,8 @@ from learnkernels.kernels.solvers.projected_gradient import Iterate
 from learnkernels.kernels.statistics.gram import AlignmentStatistics, gram_statistics
 from learnkernels.tasks.data.dataset import Dataset, fold_seed, load_dataset
 from learnkernels.tasks.data.ingest import ingest
-from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
+from learnkernels.tasks.reporting.figures import add_legend, panels
 from learnkernels.tasks.workers.cluster import Advance
 
 from .item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy

@@ -1,4 +1,4 @@
 """Models from training to use: trained, registered, promoted, applied.
 
-Imports: data, evidence, measure, naming, own, store, workers.
+Imports: data, databases, measure, naming, own, reporting, store, workers.
 """

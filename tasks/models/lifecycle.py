@@ -20,16 +20,16 @@ from learnkernels.kernels.model import Model
 
 from ..data.dataset import DatasetRef, copied_share, load_dataset
 from ..data.starting import leaking_columns
-from ..evidence.figures import learner_colors
-from ..evidence.markdown import plain
-from ..evidence.mlflow_datasets import dataset_inputs
-from ..evidence.mlflow_pages import weight_metrics
-from ..evidence.places import links_of_report
-from ..evidence.prediction_figures import FOLDER, write_prediction_figures
-from ..evidence.tables import read_folds
-from ..evidence.tracking import PARENT, TrackedRun, log_run
 from ..measure.evaluation import FoldsRef
 from ..naming import step
+from ..reporting.figures import learner_colors
+from ..reporting.markdown import plain
+from ..reporting.mlflow_datasets import dataset_inputs
+from ..reporting.mlflow_pages import weight_metrics
+from ..reporting.places import links_of_report
+from ..reporting.prediction_figures import FOLDER, write_prediction_figures
+from ..reporting.tables import read_folds
+from ..reporting.tracking import PARENT, TrackedRun, log_run
 from ..store import atomic_path, digest, file_digest
 from . import promotion, registry, scoring, training
 from .registry import ModelVersion

@@ -16,9 +16,9 @@ from learnkernels.kernels.model import Model
 from learnkernels.kernels.tables.columns import NumberColumn
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
-from ..evidence.markdown import render
-from ..evidence.report import as_sentence
 from ..measure.t_tests import corrected_p, higher_p, paired_p, share_of_test
+from ..reporting.markdown import render
+from ..reporting.report import as_sentence
 from .newest import NewestRows
 from .registry import CHAMPION
 

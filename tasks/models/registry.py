@@ -31,9 +31,9 @@ from learnkernels.conf.errors import InputError, did_you_mean, listed
 from learnkernels.kernels.files import ENDING
 from learnkernels.kernels.model import Model
 
-from ..evidence.databases import first_line, is_missing, mlflow_address, mlflow_store
-from ..evidence.markdown import render
-from ..evidence.mlflow_datasets import scored_input
+from ..databases import first_line, is_missing, mlflow_address, mlflow_store
+from ..reporting.markdown import render
+from ..reporting.mlflow_datasets import scored_input
 from ..store import file_digest
 
 if TYPE_CHECKING:

@@ -32,10 +32,10 @@ from learnkernels.kernels.tables.summary import NumberSummary
 from ..data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
 from ..data.readers import refuse_repeated
 from ..data.tables import FORMATS, Table, TableOutput, locations_of, telling
-from ..evidence.databases import first_line, mlflow_ui
-from ..evidence.markdown import Markdown, code, link, plain, render
-from ..evidence.progress import RunProgress
+from ..databases import first_line, mlflow_ui
+from ..measure.progress import RunProgress
 from ..naming import step
+from ..reporting.markdown import Markdown, code, link, plain, render
 from .registry import PLACE, ModelVersion, load_version, log_scored, log_series
 
 if TYPE_CHECKING:

@@ -37,15 +37,15 @@ from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.kernels.statistics.gram import AlignmentStatistics
 
 from ..data.dataset import Dataset, DatasetRef, fold_seed, load_dataset
-from ..evidence.markdown import render
-from ..evidence.report import as_sentence
-from ..evidence.tables import read_folds, summarize
 from ..measure import evaluation
 from ..measure.families import build_family
 from ..measure.statistics import measure_statistics
 from ..measure.trials import StatisticsRef, load_statistics
 from ..naming import from_store, step
 from ..own import as_learner, learner_class, sources
+from ..reporting.markdown import render
+from ..reporting.report import as_sentence
+from ..reporting.tables import read_folds, summarize
 from ..store import earlier_versions, keep, kept, result_key, store_path, versions
 from ..workers.cluster import Advance, DaskPool
 from .registry import MODEL, PLACE, ModelVersion

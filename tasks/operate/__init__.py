@@ -1,4 +1,4 @@
 """Servers, schedules, and the clean-up after killed runs, for an operator.
 
-Imports: environment, evidence, models, store.
+Imports: databases, environment, models, reporting, store.
 """

@@ -29,9 +29,8 @@ import psutil
 
 from learnkernels.conf.errors import InputError, cut, without_passwords
 
-from .. import environment
-from ..evidence import databases
-from ..evidence.databases import (
+from .. import databases, environment
+from ..databases import (
     copy_prefect_tables,
     file_of,
     keep_prefect_tables,

@@ -159,7 +159,7 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
         old_entries = old_files(keep_days)
     runs: dict[str, str] = {}
     if keep_runs:
-        from ..evidence.tracking import forget_runs, forgettable_runs  # brings MLflow along
+        from ..reporting.tracking import forget_runs, forgettable_runs  # brings MLflow along
 
         runs = forgettable_runs(keep_runs)
         old_entries += [old for name in runs.values() for old in _results(name)]

@@ -23,8 +23,8 @@ from learnkernels.flows.compare import compare
 from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
-from learnkernels.tasks.evidence.report import verdicts
-from learnkernels.tasks.evidence.tables import display_table
+from learnkernels.tasks.reporting.report import verdicts
+from learnkernels.tasks.reporting.tables import display_table
 from tests.pages import by_section, commands
 from tests.service.flows.test_deployments import FLOWS
 from tests.user import COMMAND, ROOT, environment, key_of, learnkernels, open_to_others

@@ -17,8 +17,8 @@ import pytest
 from dev.tools.forked import Commands, Started
 from dev.tools.waiting import within
 from learnkernels.conf.errors import InputError
+from learnkernels.tasks import databases
 from learnkernels.tasks.environment import servers_note
-from learnkernels.tasks.evidence import databases
 from learnkernels.tasks.operate import servers
 from learnkernels.tasks.operate.apart import call_apart
 from learnkernels.tasks.store import Owner

@@ -19,8 +19,8 @@ from learnkernels.flows.functions import TABLES, TableOptions, configuration, is
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.data.headers import require_keys
 from learnkernels.tasks.data.tables import FORMATS
-from learnkernels.tasks.evidence.tables import display_table, summarize
 from learnkernels.tasks.own import as_configuration
+from learnkernels.tasks.reporting.tables import display_table, summarize
 from tests.refusals import require_refusals
 from tests.unit.tasks.test_report import folds
 from tests.user import ROOT

@@ -13,8 +13,8 @@ from mlflow.entities import Run
 from learnkernels.conf import loading, schema
 from learnkernels.flows.compare import compare
 from learnkernels.kernels.learners import LEARNERS, JointLearner
-from learnkernels.tasks.evidence.mlflow_pages import LEVEL, metric_name
-from learnkernels.tasks.evidence.tables import SHOWN_FEATURES
+from learnkernels.tasks.reporting.mlflow_pages import LEVEL, metric_name
+from learnkernels.tasks.reporting.tables import SHOWN_FEATURES
 
 GAMMAS = [2.0**-6, 2.0**-4, 2.0**-2]
 GRID = [0.25, 1.0, 4.0]

@@ -18,8 +18,8 @@ from learnkernels.flows.compare import compare
 from learnkernels.flows.gram import gram
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest, load_source
-from learnkernels.tasks.evidence.comparison import rows_for
 from learnkernels.tasks.measure import families, matrices
+from learnkernels.tasks.measure.comparison import rows_for
 from tests.refusals import require_refusals
 from tests.unit.tasks.test_comparison import DIABETES, WINE
 from tests.unit.tasks.test_comparison import small as comparison

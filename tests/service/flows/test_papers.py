@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from learnkernels.reproduction.command import app
 from learnkernels.reproduction.flow import papers
-from learnkernels.tasks.evidence.mlflow_pages import LEVEL
+from learnkernels.tasks.reporting.mlflow_pages import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

@@ -20,11 +20,11 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from sqlalchemy.exc import OperationalError
 
 from learnkernels.conf.errors import InputError
+from learnkernels.tasks import databases
 from learnkernels.tasks.environment import sqlite_url
-from learnkernels.tasks.evidence import databases
-from learnkernels.tasks.evidence.mlflow_pages import RUN, VIEW_TAG, view_tag
-from learnkernels.tasks.evidence.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
 from learnkernels.tasks.operate.upkeep import clean
+from learnkernels.tasks.reporting.mlflow_pages import RUN, VIEW_TAG, view_tag
+from learnkernels.tasks.reporting.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
 from tests.unit.tasks.test_store import DAY, put
 from tests.user import ROOT
 

@@ -18,8 +18,8 @@ from learnkernels.conf.schema import CompareConfig, TrackingConfig
 from learnkernels.tasks import stopping, store
 from learnkernels.tasks.data.dataset import store_dataset
 from learnkernels.tasks.data.ingest import load_source
-from learnkernels.tasks.evidence.mlflow_datasets import dataset_inputs
-from learnkernels.tasks.evidence.mlflow_pages import (
+from learnkernels.tasks.reporting.mlflow_datasets import dataset_inputs
+from learnkernels.tasks.reporting.mlflow_pages import (
     LEVEL,
     RUN,
     VIEW_TAG,
@@ -28,7 +28,7 @@ from learnkernels.tasks.evidence.mlflow_pages import (
     models_view,
     runs_path,
 )
-from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
+from learnkernels.tasks.reporting.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
 
 
 def test_results_that_are_being_written_end_with_their_comparison(working_folder, prefect_server: None):

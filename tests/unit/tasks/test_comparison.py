@@ -27,15 +27,15 @@ from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictor
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import DatasetRef, fold_seed
-from learnkernels.tasks.evidence import comparison
-from learnkernels.tasks.evidence import progress as progressing
-from learnkernels.tasks.evidence.comparison import SEARCHES, work
-from learnkernels.tasks.evidence.prediction_figures import prediction_figures
-from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.tables import mean_and_sd, read_folds, summarize
+from learnkernels.tasks.measure import comparison
+from learnkernels.tasks.measure import progress as progressing
 from learnkernels.tasks.measure.baseline import settings_of
+from learnkernels.tasks.measure.comparison import SEARCHES, work
 from learnkernels.tasks.measure.evaluation import FoldsRef, training_rows
 from learnkernels.tasks.measure.held_out import read_predictions
+from learnkernels.tasks.measure.progress import RunProgress
+from learnkernels.tasks.reporting.prediction_figures import prediction_figures
+from learnkernels.tasks.reporting.tables import mean_and_sd, read_folds, summarize
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.refusals import require_refusals
 from tests.unit.tasks.test_report import rendered

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from learnkernels.conf.loading import load_config
-from learnkernels.tasks.evidence.markdown import Markdown, code, link, markdown_table, plain
+from learnkernels.tasks.reporting.markdown import Markdown, code, link, markdown_table, plain
 from tests.unit.tasks.test_report import folds, rendered
 from tests.user import ROOT
 

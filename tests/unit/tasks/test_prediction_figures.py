@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from learnkernels.tasks.evidence import prediction_figures as drawing
-from learnkernels.tasks.evidence.tables import summarize
 from learnkernels.tasks.measure.evaluation import TABLE, FoldsRef, write_fold_table
 from learnkernels.tasks.measure.held_out import HeldOutPredictions, read_predictions
 from learnkernels.tasks.measure.trials import HELD_OUT
+from learnkernels.tasks.reporting import prediction_figures as drawing
+from learnkernels.tasks.reporting.tables import summarize
 from tests.unit.tasks.test_report import folds as fold_table
 from tests.unit.tasks.test_report import trial as trial_row
 

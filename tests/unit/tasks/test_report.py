@@ -18,9 +18,11 @@ from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.tasks.evidence import figures
-from learnkernels.tasks.evidence.markdown import render
-from learnkernels.tasks.evidence.mlflow_pages import (
+from learnkernels.tasks.measure.evaluation import COLUMNS, INTEGER
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
+from learnkernels.tasks.reporting import figures
+from learnkernels.tasks.reporting.markdown import render
+from learnkernels.tasks.reporting.mlflow_pages import (
     NOTE_CHARACTERS,
     TAG_CHARACTERS,
     comparison_note,
@@ -30,9 +32,9 @@ from learnkernels.tasks.evidence.mlflow_pages import (
     metric_name,
     weight_metrics,
 )
-from learnkernels.tasks.evidence.report import measures as describe_measures
-from learnkernels.tasks.evidence.report import report_values, verdicts
-from learnkernels.tasks.evidence.tables import (
+from learnkernels.tasks.reporting.report import measures as describe_measures
+from learnkernels.tasks.reporting.report import report_values, verdicts
+from learnkernels.tasks.reporting.tables import (
     STORED,
     RunTables,
     display_table,
@@ -41,9 +43,7 @@ from learnkernels.tasks.evidence.tables import (
     stored_line,
     summarize,
 )
-from learnkernels.tasks.evidence.tracking import _metrics
-from learnkernels.tasks.measure.evaluation import COLUMNS, INTEGER
-from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
+from learnkernels.tasks.reporting.tracking import _metrics
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
 

@@ -19,8 +19,11 @@ from learnkernels.kernels.learners import as_learner
 from ..data.dataset import Dataset, DatasetRef, draw_folds, load_dataset, store_dataset
 from ..data.ingest import ingest, warn
 from ..data.tables import columns_remembered
-from ..measure.baseline import CONSTANT, SEARCHED, kinds_of
-from ..measure.evaluation import (
+from ..naming import side_by_side
+from ..own import require_params
+from ..workers.cluster import DaskPool
+from .baseline import CONSTANT, SEARCHED, kinds_of
+from .evaluation import (
     FoldsRef,
     evaluate_baseline,
     evaluate_learner,
@@ -28,18 +31,15 @@ from ..measure.evaluation import (
     training_rows,
     unserved,
 )
-from ..measure.matrices import StoredMatrices, matrix_folder, own_matrices
-from ..measure.statistics import (
+from .matrices import StoredMatrices, matrix_folder, own_matrices
+from .progress import RunProgress, StepProgress
+from .statistics import (
     compute_statistics,
     planned_trials,
     require_feasible,
     rows_of_trial,
 )
-from ..measure.trials import StatisticsRef
-from ..naming import side_by_side
-from ..own import require_params
-from ..workers.cluster import DaskPool
-from .progress import RunProgress, StepProgress
+from .trials import StatisticsRef
 
 SEARCHES = 10.0
 """Cost of one-stage learners, learners that search base kernels, and searched baselines, in paths of a predictor."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from learnkernels.conf.errors import InputError, short
 
+from ..databases import mlflow_address, mlflow_is_served
 from ..environment import running_server
-from .databases import mlflow_address, mlflow_is_served
 from .markdown import Markdown, link
 
 

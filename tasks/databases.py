@@ -25,8 +25,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from learnkernels.conf.errors import WAYS_OUT, InputError, short, without_passwords
 
-from ..environment import running_server, sqlite_url, state_dir
-from ..store import atomic_path
+from .environment import running_server, sqlite_url, state_dir
+from .store import atomic_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient  # imported late in functions: MLflow takes a second

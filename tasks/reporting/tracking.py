@@ -32,6 +32,7 @@ from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, ProtocolCon
 from learnkernels.kernels.files import ENDING
 
 from ..data.dataset import DatasetRef
+from ..databases import mlflow_store, mlflow_ui
 from ..measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
 from ..measure.evaluation import FoldsRef, predictor_options
 from ..measure.statistics import planned_trials
@@ -39,7 +40,6 @@ from ..naming import file_name, step
 from ..stopping import Stopped, requested
 from ..store import Owner
 from . import tables
-from .databases import mlflow_store, mlflow_ui
 from .figures import learner_colors
 from .markdown import inline_links, link, plain
 from .mlflow_datasets import dataset_inputs
