@@ -330,18 +330,18 @@ class LearnedKernel(Savable, Value):
         finite |= {"row_means": by_row, "origin": by_feature}
         for name, shape in finite.items():
             require_numbers(name, getattr(self, name), shape)
-        for name, kind, shape in (("rows", "i", by_row), ("alignments", "f", by_kernel)):
-            require_shape(name, getattr(self, name), shape)
-            if getattr(self, name).dtype.kind != kind:
-                raise ValueError(f"{name} must hold numbers, got {getattr(self, name).dtype}; fit again.")
-        if self.traces is not None:
-            require_numbers("traces", self.traces, by_kernel)
-        if self.spread is not None:
-            require_numbers("spread", self.spread, by_feature)
-        if self.parameters is not None:
-            require_numbers("parameters", self.parameters, (*by_kernel, self.parameters.shape[-1]))
-        if self.sample_weight is not None:
-            require_numbers("sample_weight", self.sample_weight, by_row)
+        others = {"alignments": by_kernel, "traces": by_kernel, "spread": by_feature, "sample_weight": by_row}
+        if self.parameters is not None:  # infinite for a feature without influence
+            others["parameters"] = (*by_kernel, self.parameters.shape[-1])
+        for name, shape in others.items():
+            array = getattr(self, name)
+            if array is not None:
+                require_shape(name, array, shape)
+                if array.dtype != np.float64:
+                    raise ValueError(f"{name} must hold numbers of float64, got {array.dtype}; fit again.")
+        require_shape("rows", self.rows, by_row)
+        if self.rows.dtype.kind != "i":
+            raise ValueError(f"rows must hold integers, got {self.rows.dtype}; fit again.")
 
 
 def checked_rows(X: Rows, X_new: Rows) -> Rows:

@@ -286,6 +286,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     def _require_sound(self) -> None:
         check_is_fitted(self)
+        self.kernel_._require_sound()
         n_features = self.kernel_.X.shape[1]
         n_inputs = n_features
         if self.table_ is not None:

@@ -264,7 +264,7 @@ def test_saved_weights_of_another_kind_or_number_are_refused(tmp_path: Path):
         (files.changed(kernel, ("sample_weight", ...)), "parameters"),
         (
             files.changed(kernel, ("sample_weight", {"texts": [1, ["1"] * 40]})),
-            "sample_weight must be finite",
+            "sample_weight must hold numbers",
         ),
     ]
     require_refusals(refused, by=files.refusal)

@@ -250,7 +250,7 @@ def test_what_no_file_can_hold_is_not_saved(tmp_path: Path):
     changes = [({"family": precomputed, "X": np.arange(40.0)[:, None], "origin": np.zeros(1)}, "matrices")]
     changes += [({"scales": np.zeros(2)}, "scales"), ({"learner": b"bytes"}, "learner must be numbers, texts")]
     changes += [({"parameters": np.ones(shape)}, "parameters") for shape in ((2,), (3, 1), (2, 1, 1))]
-    changes += [({"alignments": np.ones(2, dtype=np.longdouble)}, "alignments must hold texts, integers")]
+    changes += [({"alignments": np.ones(2, dtype=np.longdouble)}, "alignments must hold numbers")]
     refused += [(partial(replace(kernel, **fields).save, path), said) for fields, said in changes]
     require_refusals(refused, literal=True, by=refusal)
     assert not list(tmp_path.iterdir())
