@@ -484,7 +484,7 @@ class CategoryColumn(ColumnEncoding):
     def _with_leading_zeros(self, texts: np.ndarray) -> np.ndarray:
         """Return numbers as codes, as other programs read codes such as 007 as numbers."""
         levels_by_number = {str(int(level)): level for level in self.levels if level is not None and level.isdecimal()}
-        codes = []
+        codes: list[str | None] = []
         for text in texts:
             code = None if text is None else text.zfill(self.width)
             if code is not None and code not in self.levels:
@@ -529,7 +529,7 @@ def indicator_scales(
 
 
 def places_of(texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]) -> np.ndarray:
-    """Return the position of each text among the levels, NaN for missing values and other texts."""
+    """Return the position of each text among the levels, NaN for missing values and unknown levels."""
     positions: dict[str | None, float] = {level: float(i) for i, level in enumerate(levels)}
     return np.array([positions.get(text, np.nan) for text in texts], dtype=np.float64)
 

@@ -272,7 +272,7 @@ def first_of(places: frozenset[str]) -> First | None:
 
 
 def moment_of(text: str, first: First) -> Moment | None:
-    """Return the date of a text, or None for other texts.
+    """Return the date of a text, or None if there is none.
 
     Dates with the year first or the name of a month are read for any `first`. A month or a year denotes its first day.
     Times of day are on the first day of 1970.

@@ -110,7 +110,7 @@ class Quantity(NamedTuple):
 
 
 def quantity_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number, duration or angle of a text, or None for other texts.
+    """Return the number, duration or angle of a text, or None if there is none.
 
     Durations are in seconds, angles in degrees, and sums such as 5 ft 7 in have the unit of their first part.
     """
@@ -128,7 +128,7 @@ def quantity_in(text: str, mark: Mark) -> Quantity | None:
 
 
 def number_in(text: str, mark: Mark) -> Quantity | None:
-    """Return the number of a text, or None for other texts."""
+    """Return the number of a text, or None if there is none."""
     if PLAIN.fullmatch(text) and (mark == "." or "." not in text):
         return Quantity(float(text))
     boolean = BOOLEANS.get(text.lower())

@@ -188,7 +188,7 @@ ISO_DURATION = re.compile(
 
 
 def seconds_in(text: str) -> float | None:
-    """Return the seconds of a duration such as 35:23:06, 1 days 03:04:05 or P1DT3H, or None for other texts."""
+    """Return the seconds of a duration such as 35:23:06, 1 days 03:04:05 or P1DT3H, or None if there is none."""
     match = CLOCK_DURATION.fullmatch(text) or ISO_DURATION.fullmatch(text)
     if match is None:
         return None
@@ -215,7 +215,7 @@ DIRECTION_FIRST = re.compile(
 
 
 def degrees_in(text: str) -> tuple[float, str] | None:
-    """Return the degrees and the unit of an angle such as 48°56'33" N, or None for other texts."""
+    """Return the degrees and the unit of an angle such as 48°56'33" N, or None if there is none."""
     match = DIRECTION_FIRST.fullmatch(text)
     if match:
         return float(match["degrees"] or match["decimals"]), f"°{match['direction'] or match['letter']}"
@@ -235,7 +235,7 @@ PART = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-zµμ]+|['′’\"″”]|'')\.?(?: 
 
 
 def sum_of_parts(text: str) -> tuple[float, str] | None:
-    """Return the sum of several numbers with units of one quantity, and the first unit, or None for other texts.
+    """Return the sum of several numbers with units of one quantity, and the first unit, or None if there is none.
 
     Examples are 1h 30m, 5 ft 7 in and 3 lb 4 oz. Units must be in descending order.
     """
