@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
@@ -239,7 +238,7 @@ def describe(error: ValidationError, data: Any) -> str:
     return f"{sentence}."
 
 
-def _sentence(complaint: ErrorDetails) -> str:
+def _sentence(complaint: Mapping[str, Any]) -> str:
     """Return one complaint of pydantic in a user's words."""
     kind = complaint["type"]
     context = complaint.get("ctx", {})

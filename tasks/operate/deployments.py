@@ -129,7 +129,7 @@ def _is_cron(text: str) -> bool:
 
 
 def printed(plan: Plan) -> str:
-    """Return the `prefect.yaml` of a plan; the server is asked only for the type of another project's pool.
+    """Return the `prefect.yaml` of a plan; only the type of another project's pool needs a server.
 
     Raises
     ------
