@@ -32,8 +32,8 @@ LARGEST_CHANGE = 20.0
 ROUNDING = 1e-13
 """Of an objective, relative to its size."""
 
-SHORTEST_STEP = 1e-8
-"""A line search that is down to this share of a direction has reached the rounding of the objective."""
+SHORTEST_STEP = 1e-2
+"""Share of a direction at which a line search gives up, and takes the next candidate."""
 
 RELATIVE_RIDGE = 1e-9
 """Added to the Hessian's diagonal, relative to its largest entry, so that dependent kernels share their weight."""
@@ -102,21 +102,29 @@ class Ball:
 
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return ``constant - mu_0 . v - Lambda |v|``, in the dual norm."""
-        dual_norm = np.inf if self.norm == 1 else (1.0 if np.isinf(self.norm) else self.norm / (self.norm - 1))
+        if self.norm == 1:
+            dual_norm = np.inf
+        elif np.isinf(self.norm):
+            dual_norm = 1.0
+        else:
+            dual_norm = self.norm / (self.norm - 1)
         v = inner.forms
         return float(inner.constant - self.center @ v - self.radius * np.linalg.norm(v, dual_norm))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield Newton's weights, those of the closed-form update that never ascends, and the linear minimizer."""
-        v, nu = np.maximum(inner.forms, 0.0), mu - self.center
+        v = np.maximum(inner.forms, 0.0)
+        nu = mu - self.center
         if self.norm == 1:
             yield self.center + self._simplex_newton(nu, v, inner)
             vertex = np.zeros_like(v)
             vertex[v.argmax()] = self.radius
             yield self.center + vertex
             return
-        powers = (v / v.max()) ** (1 / (self.norm - 1)) if v.any() else np.ones_like(v)
-        T = np.asarray(powers / np.linalg.norm(powers, self.norm))  # what minimizes the linear part
+        powers = np.ones_like(v)
+        if v.any():
+            powers = (v / v.max()) ** (1 / (self.norm - 1))
+        T = np.asarray(powers / np.linalg.norm(powers, self.norm))  # the minimizer of the linear part
         if not np.isinf(self.norm):
             if len(mu) <= WORKING_SET:
                 yield self.center + self._newton(nu, v, T, inner)
@@ -129,7 +137,8 @@ class Ball:
 
     def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: InnerSolution) -> np.ndarray:
         positive = np.flatnonzero((T > 0) & (nu > 0))  # a form that should be zero may round to more
-        t, r = T[positive], 1 / (self.norm - 1)
+        t = T[positive]
+        r = 1 / (self.norm - 1)
         # N with N^(s-1) T = v^r, from the largest entry, whose powers neither overflow nor vanish.
         top = T.argmax()
         dual_norm = float(v[top] / T[top] ** (self.norm - 1))
@@ -146,15 +155,16 @@ class Ball:
         largest = np.argsort(-v, kind="stable")[:WORKING_SET]
         carried = np.flatnonzero(nu)
         if len(carried) > 2 * WORKING_SET:  # equal weights of thousands: the solution is among the largest forms
-            carried, nu = largest, np.zeros_like(nu)
+            carried = largest
+            nu = np.zeros_like(nu)
             nu[largest] = self.radius / len(largest)
         kernels = np.union1d(carried, largest)
         H = inner.hessian(kernels)
         ridge = RELATIVE_RIDGE * max(float(H.diagonal().max()), float(v.max()) / self.radius)
         H.flat[:: len(H) + 1] += ridge
-        s, Q = np.linalg.eigh(H)
-        if s[0] <= 0:  # of SVMs on kernels of low rank it has fewer digits than the ridge
-            H = (Q * np.maximum(s, ridge)) @ Q.T
+        eigenvalues, Q = np.linalg.eigh(H)
+        if eigenvalues[0] <= 0:  # of SVMs on kernels of low rank it has fewer digits than the ridge
+            H = (Q * np.maximum(eigenvalues, ridge)) @ Q.T
         new = np.zeros_like(nu)
         new[kernels] = minimize_on_simplex(H, -v[kernels] - H @ nu[kernels], self.radius, nu[kernels])
         return new
@@ -260,27 +270,43 @@ class AlignedBall:
 
     def _minimizer(self, start: np.ndarray, value: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> np.ndarray:
         """Return feasible weights of a small value; `value` gives it and its gradient."""
-        r = self.radius
-        norm = {"type": "ineq", "fun": lambda u: 1 - u @ u, "jac": lambda u: -2 * u}
-        aligned = {"type": "ineq", "fun": lambda u: self.slack(u), "jac": self._derivative}
+        radius = self.radius
+        in_ball = {"type": "ineq", "fun": lambda u: 1 - u @ u, "jac": lambda u: -2 * u}
+        is_aligned = {"type": "ineq", "fun": self.slack, "jac": self._derivative}
 
         def scaled(u: np.ndarray) -> tuple[float, np.ndarray]:
-            at, slope = value(u * r)
-            return at, slope * r
+            value_at_u, slope = value(u * radius)
+            return value_at_u, slope * radius
 
-        found = minimize(
-            scaled, start / r, jac=True, method="SLSQP", bounds=[(0, None)] * len(start), constraints=[aligned, norm],
+        solution = minimize(
+            scaled,
+            start / radius,
+            jac=True,
+            method="SLSQP",
+            bounds=[(0, None)] * len(start),
+            constraints=[is_aligned, in_ball],
             options={"ftol": 1e-14, "maxiter": 200},
-        )  # fmt: skip
-        mu = np.maximum(found.x, 0.0) * r
-        mu *= min(1.0, r / np.linalg.norm(mu))
-        top, low, high = self.start(len(mu)), 0.0, 1.0
-        for _ in range(60 if self.slack(mu) < 0 else 0):  # rounding: towards the largest alignment, as far as needed
+        )
+        mu = np.maximum(solution.x, 0.0) * radius
+        mu *= min(1.0, radius / np.linalg.norm(mu))
+        return self._made_feasible(mu)
+
+    def _made_feasible(self, mu: np.ndarray) -> np.ndarray:
+        """Return weights that rounding left outside, moved towards the largest alignment as far as needed."""
+        if self.slack(mu) >= 0:
+            return mu
+        direction = self.start(len(mu)) - mu
+        low = 0.0
+        high = 1.0
+        for _ in range(60):
             middle = (low + high) / 2
-            low, high = (low, middle) if self.slack(mu + middle * (top - mu)) >= 0 else (middle, high)
+            if self.slack(mu + middle * direction) >= 0:
+                high = middle
+            else:
+                low = middle
             if high - low < ROUNDING:
                 break
-        return mu + high * (top - mu) if self.slack(mu) < 0 else mu
+        return mu + high * direction
 
     def _linear_minimizer(self, v: np.ndarray) -> np.ndarray:
         unit = self.radius * float(np.abs(v).max())
@@ -296,14 +322,15 @@ class AlignedBall:
             return self.radius * float(np.linalg.norm(np.maximum(v + t * g, 0.0)))
 
         # The bound is convex in t, which may be of any size: one search over its logarithm.
-        found = minimize_scalar(
+        search = minimize_scalar(
             lambda size: bound(scale * np.exp(size)), bounds=(-16, 8), method="bounded", options={"xatol": 1e-9}
         )
-        return float(inner.constant - min(bound(0.0), found.fun))
+        return float(inner.constant - min(bound(0.0), search.fun))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield the minimizers over these weights of the quadratic and of the linear model."""
-        H, v = inner.hessian(np.arange(len(mu))), inner.forms
+        H = inner.hessian(np.arange(len(mu)))
+        v = inner.forms
         unit = float(v @ mu)
 
         def model(other: np.ndarray) -> tuple[float, np.ndarray]:
@@ -343,8 +370,12 @@ def interpolated_iterations(
     ----------
     Cortes, Mohri, Rostamizadeh (2009), UAI, Algorithm 1.
     """
-    p, bound, objectives, residual = len(outer.center), -np.inf, list[float](), np.inf
-    mu = outer.center if outer.center.any() else outer.start(p)
+    bound = -np.inf
+    residual = np.inf
+    objectives: list[float] = []
+    mu = outer.center
+    if not mu.any():
+        mu = outer.start(len(mu))
     alpha = at(mu).dual
     while residual > tolerance and len(objectives) < max_iterations:
         v = quadratic_forms(alpha)
@@ -393,37 +424,78 @@ def solve_minimax(
     Newton's method with a line search that halves; where Newton's direction does not descend, the next candidate of
     `outer` does. Every solution of the inner problem counts as an iteration, rejected steps included.
     """
-    mu = start
-    inner = at(mu)
-    value = inner.objective + outer.penalty(mu)[0]
-    objectives, bound, iterations = [value], outer.lower_bound(inner), 1
-    size = abs(inner.objective)
-    while value - bound > tolerance * size and iterations < max_iterations:
-        improved = False
-        for target in outer.candidates(mu, inner):
-            slope, step = float((outer.penalty(mu)[1] - inner.forms) @ (target - mu)), 1.0
-            while slope < 0 and step > SHORTEST_STEP and iterations < max_iterations and not improved:
-                trial = mu + step * (target - mu)
-                found = at(trial)
-                reached = found.objective + outer.penalty(trial)[0]
-                iterations += 1
-                nearer = outer.lower_bound(found)
-                # Once the value is down to its rounding, a step counts that halves what the bound leaves open.
-                settled = reached - value <= ROUNDING * size and value - nearer < (value - bound) / 2
-                improved = settled or reached <= value + SUFFICIENT * step * slope
-                bound = max(bound, nearer)
-                # The minimum of the parabola through both values and the slope, within a tenth and a half.
-                curved = reached - value - step * slope
-                step *= float(np.clip(-step * slope / (2 * curved), 0.1, 0.5)) if curved > 0 else 0.5
-                if not improved and step < 1e-2:
-                    break
-            if improved:
-                mu, inner, value = trial, found, reached
-                size = abs(inner.objective)
-                objectives.append(value)
-                break
-        if not improved:
+    descent = MinimaxDescent(at, outer, start, max_iterations)
+    while descent.gap() > tolerance * descent.size and descent.iterations < max_iterations:
+        if not descent.improve():
             break
-    residual = max(value - bound, 0.0) / size if size > 0 else 0.0
-    residual = residual if np.isfinite(value - bound) else np.inf
-    return mu, Certificate("duality gap", float(residual), tolerance, iterations, tuple(objectives)), inner
+    residual = np.inf
+    if np.isfinite(descent.gap()):
+        residual = max(descent.gap(), 0.0) / descent.size if descent.size > 0 else 0.0
+    objectives = tuple(descent.objectives)
+    certificate = Certificate("duality gap", float(residual), tolerance, descent.iterations, objectives)
+    return descent.mu, certificate, descent.inner
+
+
+class MinimaxDescent:
+    """Iterate of `solve_minimax`: weights, the inner solution at these, and the best lower bound seen."""
+
+    def __init__(
+        self,
+        at: Callable[[np.ndarray], InnerSolution],
+        outer: Ball | Orthant | AlignedBall,
+        start: np.ndarray,
+        max_iterations: int,
+    ) -> None:
+        self._at = at
+        self._outer = outer
+        self._max_iterations = max_iterations
+        self.mu = start
+        self.inner = at(start)
+        self.value = self._value(start, self.inner)
+        self.size = abs(self.inner.objective)
+        self.bound = outer.lower_bound(self.inner)
+        self.objectives = [self.value]
+        self.iterations = 1
+
+    def _value(self, mu: np.ndarray, inner: InnerSolution) -> float:
+        return inner.objective + self._outer.penalty(mu)[0]
+
+    def gap(self) -> float:
+        """Return the distance between the value and the lower bound."""
+        return self.value - self.bound
+
+    def improve(self) -> bool:
+        """Move towards the first candidate whose direction descends; return whether one does."""
+        return any(self._move_towards(target) for target in self._outer.candidates(self.mu, self.inner))
+
+    def _move_towards(self, target: np.ndarray) -> bool:
+        """Search along the way to a target, and return whether a step was taken."""
+        direction = target - self.mu
+        slope = float((self._outer.penalty(self.mu)[1] - self.inner.forms) @ direction)
+        step = 1.0
+        while slope < 0 and self.iterations < self._max_iterations:
+            mu = self.mu + step * direction
+            inner = self._at(mu)
+            value = self._value(mu, inner)
+            bound = self._outer.lower_bound(inner)
+            self.iterations += 1
+            descends = value <= self.value + SUFFICIENT * step * slope
+            # Once the value is down to its rounding, a step counts that halves the gap to its own bound.
+            settles = value - self.value <= ROUNDING * self.size and self.value - bound < self.gap() / 2
+            self.bound = max(self.bound, bound)
+            if descends or settles:
+                self.mu = mu
+                self.inner = inner
+                self.value = value
+                self.size = abs(inner.objective)
+                self.objectives.append(value)
+                return True
+            # The minimum of the parabola through both values and the slope, within a tenth and a half.
+            shrinking = 0.5
+            curvature = value - self.value - step * slope
+            if curvature > 0:
+                shrinking = float(np.clip(-step * slope / (2 * curvature), 0.1, 0.5))
+            step *= shrinking
+            if step < SHORTEST_STEP:
+                return False
+        return False
