@@ -326,11 +326,16 @@ class LearnedKernel(Savable, Value):
     def _require_arrays(self) -> None:
         """Raise ValueError if an array does not fit the base kernels, or the training rows."""
         by_kernel, by_row, by_feature = (self.family.n_kernels,), (self.X.shape[0],), (self.X.shape[1],)
-        finite = {"weights": by_kernel, "scales": by_kernel, "shift": by_kernel}
+        finite: dict[str, tuple[int, ...]] = {"weights": by_kernel, "scales": by_kernel, "shift": by_kernel}
         finite |= {"row_means": by_row, "origin": by_feature}
         for name, shape in finite.items():
             require_numbers(name, getattr(self, name), shape)
-        others = {"alignments": by_kernel, "traces": by_kernel, "spread": by_feature, "sample_weight": by_row}
+        others: dict[str, tuple[int, ...]] = {
+            "alignments": by_kernel,
+            "traces": by_kernel,
+            "spread": by_feature,
+            "sample_weight": by_row,
+        }
         if self.parameters is not None:  # infinite for a feature without influence
             others["parameters"] = (*by_kernel, self.parameters.shape[-1])
         for name, shape in others.items():

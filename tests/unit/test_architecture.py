@@ -184,12 +184,12 @@ def test_names_are_known_before_their_classes_are_imported():
 
 
 LIMITS = {
-    "kernels": (81, 109_100, 8.20),
-    "tasks": (58, 73_600, 7.24),
+    "kernels": (85, 109_100, 7.65),
+    "tasks": (59, 75_200, 6.65),
     "flows": (8, 6_400, 5.55),
     "conf": (10, 9_350, 5.79),
-    "reproduction": (8, 14_000, 8.74),
-    "learnkernels": (3, 1_650, 5.20),
+    "reproduction": (8, 14_700, 7.25),
+    "learnkernels": (3, 1_650, 4.95),
 }
 """Most files, syntax nodes, and nodes per line of code, of each package. A commit that raises one says why."""
 
