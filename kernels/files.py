@@ -51,6 +51,7 @@ RECORDS = {
     "KernelLearningRegressor": "estimators",
     "LearnedKernelTransformer": "estimators",
     "LearnedKernel": "learned",
+    "FitSampling": "estimators.sampling",
     "Certificate": "solvers.certificate",
     "Sampling": "statistics.sampled",
     "Model": "model",

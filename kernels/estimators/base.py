@@ -44,7 +44,7 @@ from ..tables import EncodingReport, TableEncoding, is_table, shares_by_column
 from ..tables.encoding import ColumnTypes
 from ..tables.reading import read_columns
 from ..targets import Target, Task
-from .sampling import BANDWIDTH_ROWS, Sampling, kernel_rows
+from .sampling import BANDWIDTH_ROWS, FitSampling, kernel_rows
 
 AUTO = "auto"
 """The learner that is chosen by what is given: `default_learner`."""
@@ -107,12 +107,14 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     weights_: np.ndarray = field(init=False)
     alignment_: float = field(init=False)
     family_: KernelFamily = field(init=False)
-    sampling_: Sampling = field(init=False)
+    sampling_: FitSampling = field(init=False)
     n_features_in_: int = field(init=False)
     table_: TableEncoding | None = field(init=False)
     _linear: LinearScores = field(init=False)
 
-    _saved: ClassVar[tuple[str, ...]] = ("kernel_", "learner_reason_", "n_features_in_", "feature_names_in_", "table_")
+    _saved: ClassVar[tuple[str, ...]] = (
+        *("kernel_", "learner_reason_", "sampling_", "n_features_in_", "feature_names_in_", "table_"),
+    )
     """Fitted attributes in files, from which the others follow."""
 
     @property
@@ -236,7 +238,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         learner.check(family, sample_weight, centering)
         m = X.shape[0]
         n_kernel_rows = kernel_rows(self.sample, learner, self.family, m, sample_weight is not None)
-        self.sampling_ = Sampling.of(learner, self.family, m, n_kernel_rows)
+        self.sampling_ = FitSampling.of(learner, self.family, m, n_kernel_rows)
         options: dict[str, Any] = {"C": C, "normalize": self.normalize, "centering": centering}
         if n_kernel_rows == m:
             return learn_from_rows(learner, family, X, target, sample_weight, **options)

@@ -22,7 +22,7 @@ BANDWIDTH_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class Sampling:
+class FitSampling:
     """Numbers of training rows that the steps of a fit use.
 
     Attributes
@@ -50,7 +50,7 @@ class Sampling:
     C: int | None = None
 
     @classmethod
-    def of(cls, learner: Learner, family: KernelFamily | None, n_rows: int, n_kernel_rows: int) -> Sampling:
+    def of(cls, learner: Learner, family: KernelFamily | None, n_rows: int, n_kernel_rows: int) -> FitSampling:
         """Return the numbers of rows of a learner, and of a family that is given."""
         if isinstance(learner, KernelSearchLearner):
             n_searched = min(n_kernel_rows, getattr(learner, "search_rows", n_kernel_rows))

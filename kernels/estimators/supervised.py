@@ -40,7 +40,7 @@ from .base import (
     require_precision,
     within_n_jobs,
 )
-from .sampling import Sampling
+from .sampling import FitSampling
 
 WORK_OF_HELD_OUT = 0.5
 """Work of conjugate gradients that begin without some rows, in units of that of all at once, in addition to it."""
@@ -372,7 +372,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Inferred column types of a table, with the features that they became; None for rows of numbers.
     relevance_ : dict of str to float
         How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
-    sampling_ : Sampling
+    sampling_ : FitSampling
         Numbers of training rows that each step of the fit used; ``print(model.sampling_)`` shows them in one line.
     n_samples_fit_ : int
         Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
@@ -669,7 +669,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Inferred column types of a table, with the features that they became; None for rows of numbers.
     relevance_ : dict of str to float
         How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
-    sampling_ : Sampling
+    sampling_ : FitSampling
         Numbers of training rows that each step of the fit used; ``print(model.sampling_)`` shows them in one line.
     n_samples_fit_ : int
         Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
@@ -769,7 +769,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         some = drawn_rows(X.shape[0], FEW_ROWS, seed)
         family = default_family(X[some]) if self.family is None else self.family
         kernel = learn_kernel("unif", family, X[some], np.arange(len(some)) * 1.0, task="regression")
-        self.sampling_ = Sampling(len(y), len(some))
+        self.sampling_ = FitSampling(len(y), len(some))
         first = np.atleast_1d(y[0])
         self.predictor_, self.predictor_reason_, self.C_ = "krr", "", 1.0
         set_coefficients(self, kernel, np.zeros((len(some), len(first))), first)
@@ -961,7 +961,7 @@ def fit_on_kernel(
     estimator.n_features_in_ = d
     estimator.n_samples_fit_ = len(rows)
     estimator.table_ = None
-    estimator.sampling_ = Sampling(len(rows), len(kernel.rows))
+    estimator.sampling_ = FitSampling(len(rows), len(kernel.rows))
     seed = estimator._draw_seed()
     estimator.learner_reason_ = learner_reason(estimator.learner, estimator.family, kernel.X, kernel.learner)
     if kernel.sample_weight is not None:

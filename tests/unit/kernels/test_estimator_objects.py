@@ -21,7 +21,7 @@ import learnkernels.kernels.estimators.supervised
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.estimators import fit_on_kernel
-from learnkernels.kernels.estimators.sampling import Sampling
+from learnkernels.kernels.estimators.sampling import FitSampling
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learners import NKRR, RFM, LpKRR, Lq, learn_from_statistics
@@ -192,16 +192,16 @@ def test_a_fit_reports_the_rows_of_each_step(monkeypatch, many, capsys):
     monkeypatch.setattr(learnkernels.kernels.estimators.sampling, "SEARCHED_ROWS", 260)
     y = numbers(many)
     for model, expected in (
-        (KernelLearningRegressor(learner=RFM(search_rows=100)), Sampling(360, 260, 100, 100, 100, C=360)),
-        (KernelLearningRegressor(FAMILY, sample=300), Sampling(360, 300, C=360)),
-        (KernelLearningRegressor(FAMILY, sample="all", alpha=0.1), Sampling(360, 360)),
-        (KernelLearningRegressor(learner="l2-krr", sample="auto"), Sampling(360, 256, medians=360, C=360)),
+        (KernelLearningRegressor(learner=RFM(search_rows=100)), FitSampling(360, 260, 100, 100, 100, C=360)),
+        (KernelLearningRegressor(FAMILY, sample=300), FitSampling(360, 300, C=360)),
+        (KernelLearningRegressor(FAMILY, sample="all", alpha=0.1), FitSampling(360, 360)),
+        (KernelLearningRegressor(learner="l2-krr", sample="auto"), FitSampling(360, 256, medians=360, C=360)),
     ):
         assert model.set_params(verbose=True).fit(many, y).sampling_ == expected
         assert str(expected) in capsys.readouterr().out
-    assert str(Sampling(40_000, 5_000, C=1_500)) == "40,000 rows, of which kernel 5,000, C 1,500"
+    assert str(FitSampling(40_000, 5_000, C=1_500)) == "40,000 rows, of which kernel 5,000, C 1,500"
     kernel = learn_kernel("unif", FAMILY, many[:50], y[:50])
-    assert fit_on_kernel(KernelLearningRegressor(FAMILY, "unif", alpha=0.1), kernel, y, many).sampling_ == Sampling(
+    assert fit_on_kernel(KernelLearningRegressor(FAMILY, "unif", alpha=0.1), kernel, y, many).sampling_ == FitSampling(
         360, 50
     )
 
