@@ -1,7 +1,7 @@
 """The innermost loops of `plain` as vector instructions, which this file alone writes, in LLVM's language.
 
 Left to itself the compiler uses half the width of many CPUs' vectors, keeps too few sums in registers, and vectorizes
-no loop across kernels: a pass over tiles takes 6 to 14 times as long. The code is the same for every CPU: vectors that
+no loop across kernels: a pass over tiles takes 11 to 15 times as long. The code is the same for every CPU: vectors that
 a CPU lacks become several vectors that it has. `plain` documents each loop and its arguments.
 
 All uses of internals of Numba and llvmlite are in this file. Outside of `TESTED_NUMBA` its import fails, and `loops`
