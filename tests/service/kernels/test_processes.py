@@ -127,20 +127,23 @@ def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(ins
 # Modules of the working folder ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", ["-m", "-Bm"])
-def test_modules_beside_a_package_that_imports_this_one_are_found_and_not_beside_the_command(tmp_path, option):
+def test_modules_beside_a_package_that_imports_this_one_are_found_and_not_beside_the_command(tmp_path):
     (tmp_path / "tool").mkdir()
     (tmp_path / "tool" / "__init__.py").write_text("import learnkernels, sibling")
     (tmp_path / "sibling.py").touch()
     (tmp_path / "typer.py").write_text("raise SystemExit('not this one')")
 
-    def printed(module: str, *arguments: str) -> str:
-        command = [sys.executable, option, module, *arguments]
+    def printed(*command: str) -> str:
         return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
     (tmp_path / "tool" / "__main__.py").write_text("import tool\nprint(tool.sibling.__name__)")
-    assert printed("tool").strip() == "sibling"
-    assert printed("learnkernels", "--version").startswith("learnkernels ")
+    assert printed(sys.executable, "-m", "tool").strip() == "sibling"
+    installed = str(Path(sys.executable).with_name("learnkernels"))
+    for command in (
+        [installed],
+        [sys.executable, "-Pm", "learnkernels"],
+    ):  # plain -m looks beside first, as Python says
+        assert printed(*command, "--version").startswith("learnkernels ")
 
 
 # Threads -------------------------------------------------------------------------------------------------------------
