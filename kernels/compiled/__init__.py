@@ -2,3 +2,8 @@
 
 Imports: nothing of kernels.
 """
+
+from typing import Literal, TypeAlias
+
+Metric: TypeAlias = Literal["squared", "euclidean", "cityblock", "differing"]
+"""Distances between rows."""

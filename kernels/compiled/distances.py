@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
+from . import Metric
 from .cache import compiled
 from .loops import PANEL_VECTORS, empty_vectors, lanes, write_differences, write_exponentials
 from .plain import CITYBLOCK, DIFFERING, ROWS, SQUARED
-
-Metric: TypeAlias = Literal["squared", "euclidean", "cityblock", "differing"]
 
 CODES = {"squared": SQUARED, "euclidean": SQUARED, "cityblock": CITYBLOCK, "differing": DIFFERING}
 """What is added for each feature, by the name of a metric."""

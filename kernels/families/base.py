@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from ..compiled.distances import Metric, distances, exponentiate
+from ..compiled import Metric
 from ..parameters import Parameterized
 
 Rows: TypeAlias = Any
@@ -147,6 +147,8 @@ class ExpandedRows:
         return ExpandedRows(self.rows[rows], self.norms[rows], augmented, self.metric, self.gammas)
 
     def fill(self, left: ExpandedRows, out: np.ndarray) -> None:
+        from ..compiled.distances import exponentiate  # here: a family is made without the compiler
+
         exponentiate(self.distances(left), self.gammas, out)
 
     def distances(self, left: ExpandedRows) -> np.ndarray:
@@ -180,6 +182,8 @@ class ExpandedRows:
 
     def _distances_by_differences(self, left: ExpandedRows) -> np.ndarray:
         """Return the distances from differences of features, which are exactly zero for equal rows."""
+        from ..compiled.distances import distances  # here: a family is made without the compiler
+
         A = left.rows
         B = self.rows
         if sparse.issparse(A):

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy import sparse
 
-from ..compiled.distances import Differences, Metric
+from ..compiled import Metric
 from ..parameters import positive_numbers
 from .base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
 
@@ -71,6 +71,8 @@ class ExponentialFamily(KernelFamily):
         return TilePlan(order, half, 1.0 - shift)
 
     def operands(self, A: Rows, shift: np.ndarray, center: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
+        from ..compiled.distances import Differences  # here: a family is made without the compiler
+
         if dtype is None:
             dtype = A.dtype
         _, _, gammas = self._doubling

@@ -27,11 +27,7 @@ assert learnkernels.__file__ == {str(ROOT / "learnkernels" / "__init__.py")!r}
 
 def test_a_name_brings_along_what_it_needs_and_no_more():
     families = [name for name in learnkernels.__all__ if "Family" in name]
-    compiler = {"numba"}  # whose decorators families use; nothing is compiled yet
-    for names, libraries in (
-        (["center_gram", "centered_alignment"], {"numpy"}),
-        (families, {"numpy", "scipy"} | compiler),
-    ):
+    for names, libraries in ((["center_gram", "centered_alignment"], {"numpy"}), (families, {"numpy", "scipy"})):
         loaded = loaded_by(f"from learnkernels import {', '.join(names)}")
         assert loaded == {"learnkernels", "learnkernels.kernels"} | libraries
 
