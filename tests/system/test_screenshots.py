@@ -32,7 +32,7 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
         assert within(lambda: set(results.glob("*/folds.parquet")) - before, 300)
     (file,) = set(results.glob("*/folds.parquet")) - before
     folds = pd.read_parquet(file)
-    assert set(folds["dataset"]) == {"diabetes"}
+    assert set(folds["dataset"]) == {"breast_cancer", "diabetes"}
     assert folds["fold"].nunique() == 5
     assert "GridSearchCV" in set(folds["learner"])
 
