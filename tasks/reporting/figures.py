@@ -165,38 +165,26 @@ def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
     axis.set_xlabel(label, parse_math=False)
 
 
-def _errors_legend() -> list[Any]:
+def _legend_line(label: str, **style: Any) -> Any:
+    """Return a gray dashed line for a legend, in a style of its own."""
     from matplotlib.lines import Line2D  # imported late, as in `panels`
 
-    mean = Line2D(
-        [],
-        [],
-        linestyle="none",
-        marker="o",
-        color="gray",
-        markersize=MEAN_SIZE**0.5,
-        markeredgecolor="black",
-        label=MEAN_LABEL,
-    )
-    trial = Line2D(
-        [],
-        [],
-        linestyle="none",
-        marker="o",
-        color="gray",
-        markersize=TRIAL_SIZE**0.5,
-        alpha=0.5,
-        label="one trial (fold or repeat)",
-    )
-    constant = Line2D(
-        [],
-        [],
-        color="black",
-        linestyle="--",
-        linewidth=1,
-        label="best constant",
-    )
-    return [mean, trial, constant]
+    return Line2D([], [], **{"color": "gray", "linestyle": "--", **style}, label=label)
+
+
+def _legend_mark(label: str, marker: str = "o", **style: Any) -> Any:
+    """Return a gray mark for a legend, in a style of its own."""
+    return _legend_line(label, linestyle="none", marker=marker, **style)
+
+
+def _legend_mean() -> Any:
+    return _legend_mark(MEAN_LABEL, markersize=MEAN_SIZE**0.5, markeredgecolor="black")
+
+
+def _errors_legend() -> list[Any]:
+    trial = _legend_mark("one trial (fold or repeat)", markersize=TRIAL_SIZE**0.5, alpha=0.5)
+    constant = _legend_line("best constant", color="black", linewidth=1)
+    return [_legend_mean(), trial, constant]
 
 
 def mean_constant_error(trials: pd.DataFrame) -> float:
@@ -377,48 +365,12 @@ def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
 
 
 def _alignment_legend() -> list[Any]:
-    from matplotlib.lines import Line2D  # imported late, as in `panels`
-
-    mean = Line2D(
-        [],
-        [],
-        linestyle="none",
-        marker="o",
-        color="gray",
-        markersize=MEAN_SIZE**0.5,
-        markeredgecolor="black",
-        label=MEAN_LABEL,
+    bar = _legend_mark("± standard error without fold effects", "|", markeredgewidth=1.5, markersize=16)
+    ring = _legend_mark(
+        "lowest mean error", markerfacecolor="none", markeredgecolor="black", markersize=1.6 * MEAN_SIZE**0.5
     )
-    bar = Line2D(
-        [],
-        [],
-        linestyle="none",
-        marker="|",
-        color="gray",
-        markeredgewidth=1.5,
-        markersize=16,
-        label="± standard error without fold effects",
-    )
-    ring = Line2D(
-        [],
-        [],
-        linestyle="none",
-        marker="o",
-        color="gray",
-        markerfacecolor="none",
-        markeredgecolor="black",
-        markersize=1.6 * MEAN_SIZE**0.5,
-        label="lowest mean error",
-    )
-    line = Line2D(
-        [],
-        [],
-        color="gray",
-        linestyle="--",
-        linewidth=1.2,
-        label="method without an alignment",
-    )
-    return [mean, bar, ring, line]
+    line = _legend_line("method without an alignment", linewidth=1.2)
+    return [_legend_mean(), bar, ring, line]
 
 
 def by_learner(
