@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from inspect import signature
@@ -250,6 +251,7 @@ def _object_to_data(value: Any, arrays: dict[str, np.ndarray], where: str) -> li
     return [{name: to_data(part, arrays, f"{where}.{name}") for name, part in state.items()} for state in states]
 
 
+@cache
 def _classes() -> dict[str, Mapping[str, Any]]:
     """Return the classes that files may name, by kind and name."""
     package = __name__.rpartition(".")[0]

@@ -113,7 +113,12 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     _linear: LinearScores = field(init=False)
 
     _saved: ClassVar[tuple[str, ...]] = (
-        *("kernel_", "learner_reason_", "sampling_", "n_features_in_", "feature_names_in_", "table_"),
+        "kernel_",
+        "learner_reason_",
+        "sampling_",
+        "n_features_in_",
+        "feature_names_in_",
+        "table_",
     )
     """Fitted attributes in files, from which the others follow."""
 
