@@ -358,11 +358,11 @@ def _configuration_of_table(
     from learnkernels.conf.loading import config_of_text
     from learnkernels.tasks.data.tables import remember_columns
 
-    remember_columns()  # until the flow has ingested them
-    inferred = infer(files, options, caller)
-    for line in inferred.lines:
-        caller.say(line)
-    return config_of_text(inferred.text, Path(files[0]), list(changes))
+    with remember_columns():  # until the flow has ingested them
+        inferred = infer(files, options, caller)
+        for line in inferred.lines:
+            caller.say(line)
+        return config_of_text(inferred.text, Path(files[0]), list(changes))
 
 
 def require_table(

@@ -677,9 +677,15 @@ MOST_REMEMBERED = 1 << 30
 _remembers = threading.Event()
 
 
-def remember_columns() -> None:
-    """Keep the columns of the table that is read last until `forget_columns`."""
+@contextmanager
+def remember_columns() -> Iterator[None]:
+    """Keep the columns of the table that is read last until `forget_columns`; an error in the context forgets them."""
     _remembers.set()
+    try:
+        yield
+    except BaseException:
+        forget_columns()
+        raise
 
 
 def forget_columns() -> None:
@@ -691,11 +697,9 @@ def forget_columns() -> None:
 @contextmanager
 def columns_remembered() -> Iterator[None]:
     """Enter a context in which the columns of the table that is read last are in memory, and are read once."""
-    remember_columns()
-    try:
+    with remember_columns():
         yield
-    finally:
-        forget_columns()
+    forget_columns()
 
 
 def _remembered(files: Sequence[TableFile]) -> _Remembered:

@@ -17,6 +17,7 @@ from learnkernels.conf.loading import load_config, located
 from learnkernels.flows.cli import _show, app
 from learnkernels.flows.functions import TABLES, TableOptions, configuration, is_table
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
+from learnkernels.tasks.data import tables
 from learnkernels.tasks.data.headers import require_keys
 from learnkernels.tasks.data.tables import FORMATS
 from learnkernels.tasks.own import as_configuration
@@ -81,6 +82,14 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
         if done.exit_code != 2 or one is None or list(here.iterdir()):
             failures.append((arguments, done.output))
     assert not failures
+
+
+def test_no_columns_stay_in_memory_of_a_table_that_is_refused(here: Path):
+    pd.DataFrame({"a": [1.5, 2.5, 3.5], "churn": ["no", "no", "no"]}).to_csv("table.csv", index=False)
+    with pytest.raises(InputError, match="at least two classes"):
+        compare("table.csv", "churn")
+    assert tables._REMEMBERED == {}
+    assert not tables._remembers.is_set()
 
 
 def test_functions_name_their_arguments_and_commands_their_options(here: Path):
