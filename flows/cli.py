@@ -30,7 +30,7 @@ from learnkernels.tasks.environment import (
     prepare_environment,
     running_server,
 )
-from learnkernels.tasks.stopping import Stopped, keep, requested
+from learnkernels.tasks.signals import Stopped, keep, requested
 
 from .functions import (
     Caller,
@@ -49,7 +49,7 @@ from .functions import (
 
 if TYPE_CHECKING:
     from learnkernels.conf.schema import CompareConfig
-    from learnkernels.tasks.operate.upkeep import Old
+    from learnkernels.tasks.operate.retention import Old
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -524,8 +524,8 @@ def up(
     """
     with user_errors("the runs are kept, schedules go on with the next start"):
         prepare_environment()
+        from learnkernels.tasks.operate.retention import LASTING_LEASES, retention, tend
         from learnkernels.tasks.operate.servers import serve
-        from learnkernels.tasks.operate.upkeep import LASTING_LEASES, retention, tend
 
         for name, value in (LASTING_LEASES | retention(keep_days)).items():
             os.environ.setdefault(name, value)
@@ -548,7 +548,7 @@ def clean(
     Cached files are deleted --keep-days after their last use. Results and MLflow runs are kept, except those of
     deployments older than --keep-runs that no registered version refers to.
     """
-    from learnkernels.tasks.operate.upkeep import clean as clean_up
+    from learnkernels.tasks.operate.retention import clean as clean_up
 
     with user_errors(f"what was removed can be computed again, {GOES_ON}"):
         prepare_environment()

@@ -12,7 +12,7 @@ from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.reporting.report import write_results
 from learnkernels.tasks.reporting.tracking import track_comparison, track_result, tracked_run
-from learnkernels.tasks.stopping import stopping_steps
+from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 

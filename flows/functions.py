@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from learnkernels.conf.schema import CompareConfig, DatasetConfig, PrecomputedConfig
-    from learnkernels.tasks.data.starting import Start
+    from learnkernels.tasks.data.infer_config import Start
     from learnkernels.tasks.models.registry import PyFuncModel
     from learnkernels.tasks.operate.servers import Service
 
@@ -384,7 +384,7 @@ def require_table(
 def infer(files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM) -> Start:
     """Return the configuration that is inferred from data files."""
     from learnkernels.conf.schema.base import several
-    from learnkernels.tasks.data.starting import start
+    from learnkernels.tasks.data.infer_config import start
 
     without = several(options.without)
     return start(
@@ -427,7 +427,7 @@ def prepare(
     from learnkernels.conf.loading import config_of, load_config
 
     if isinstance(conf, Mapping):
-        from learnkernels.tasks.own import as_configuration
+        from learnkernels.tasks.plugins import as_configuration
 
         config = config_of(as_configuration(conf), "the configuration", changes)
     else:
@@ -564,7 +564,7 @@ def _require_params(config: CompareConfig) -> None:
     """Refuse parameters of learners, synthetic sets and custom families, while a server starts."""
     from learnkernels.conf.schema import OwnConfig
     from learnkernels.tasks.data.synthetic import require_params as require_params_of_set
-    from learnkernels.tasks.own import own_family, require_params
+    from learnkernels.tasks.plugins import own_family, require_params
 
     for dataset in config.datasets:
         if dataset.source == "synthetic":

@@ -13,9 +13,9 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure.comparison import config_on, measure_kernels, measure_learners
-from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_for
+from learnkernels.tasks.measure.fold_statistics import require_feasible
 from learnkernels.tasks.measure.progress import RunProgress
-from learnkernels.tasks.measure.statistics import require_feasible
+from learnkernels.tasks.measure.run_learner import FoldsRef, predictor_for
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.models.lifecycle import contender, record_decision, require_model_name, rivals
 from learnkernels.tasks.models.newest import score_newest_rows
@@ -25,7 +25,7 @@ from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.operate.events import announce
 from learnkernels.tasks.reporting.tables import read_folds
 from learnkernels.tasks.reporting.tracking import tracked_run
-from learnkernels.tasks.stopping import stopping_steps
+from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 

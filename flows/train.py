@@ -14,7 +14,7 @@ from learnkernels.tasks.models.training import choose, fit_on_all_rows, require_
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.operate.events import announce
 from learnkernels.tasks.reporting.tracking import tracked_run
-from learnkernels.tasks.stopping import stopping_steps
+from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 

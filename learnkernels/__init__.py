@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from learnkernels.flows.functions import compare, predict, train
     from learnkernels.kernels.centering import alignment, center_gram, centered_alignment
-    from learnkernels.kernels.dependence import alignment_test, independence_test, linear_cka
     from learnkernels.kernels.estimators import (
         KernelLearningClassifier,
         KernelLearningRegressor,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         ProductFamily,
     )
     from learnkernels.kernels.files import load
+    from learnkernels.kernels.hypothesis_tests.dependence import alignment_test, independence_test, linear_cka
     from learnkernels.kernels.learners import learn_kernel
     from learnkernels.kernels.statistics.gram import gram_statistics
 
@@ -62,14 +62,14 @@ _MODULES = {
     "RegularizationDisplay": "displays",
     "RelevanceDisplay": "displays",
     "alignment": "kernels.centering",
-    "alignment_test": "kernels.dependence",
+    "alignment_test": "kernels.hypothesis_tests.dependence",
     "center_gram": "kernels.centering",
     "centered_alignment": "kernels.centering",
     "compare": "flows.functions",
     "gram_statistics": "kernels.statistics.gram",
-    "independence_test": "kernels.dependence",
+    "independence_test": "kernels.hypothesis_tests.dependence",
     "learn_kernel": "kernels.learners",
-    "linear_cka": "kernels.dependence",
+    "linear_cka": "kernels.hypothesis_tests.dependence",
     "load": "kernels.files",
     "predict": "flows.functions",
     "train": "flows.functions",

@@ -6,7 +6,7 @@ import os
 import sys
 
 from learnkernels.tasks.environment import collect_seldom, lacking_libraries, prepare_python
-from learnkernels.tasks.stopping import orderly_end
+from learnkernels.tasks.signals import orderly_end
 
 collect_seldom()  # here, as workers that a command starts import this file, too
 

@@ -13,7 +13,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.validation import check_is_fitted
 
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned_kernel import LearnedKernel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

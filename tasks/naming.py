@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from learnkernels.conf.schema import MOST_AT_ONCE
 
-from .stopping import stoppable
+from .signals import stoppable
 
 P = ParamSpec("P")
 R = TypeVar("R")

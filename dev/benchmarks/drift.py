@@ -17,8 +17,8 @@ import numpy as np
 
 from learnkernels import GaussianFamily
 from learnkernels.conf.schema.compare import DriftConfig
-from learnkernels.kernels.drift import NewRows, drift_of
 from learnkernels.kernels.estimators import KernelLearningRegressor
+from learnkernels.kernels.hypothesis_tests.drift import NewRows, drift_of
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.models.scoring import Tally, drift_report
 

@@ -27,10 +27,10 @@ from sklearn.linear_model import Ridge
 from dev.benchmarks.alignment_statistics import REPEATS, timed
 from dev.benchmarks.history import tell
 from learnkernels import GaussianFamily, alignment_test, gram_statistics, learn_kernel, linear_cka
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned_kernel import LearnedKernel
 from learnkernels.kernels.learners import learn_from_statistics
+from learnkernels.kernels.model_selection.evaluation import KernelPredictors
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
-from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.statistics.gram import GramStatistics
 from learnkernels.kernels.statistics.sampled import SAMPLE_ROWS, SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target

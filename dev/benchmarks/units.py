@@ -19,8 +19,8 @@ from prefect.logging import disable_run_logger
 from dev.benchmarks.board.tables import raw_tables
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import ingest
-from learnkernels.tasks.measure.evaluation import predictor_for
-from learnkernels.tasks.measure.statistics import compute_statistics, planned_trials, rows_of_trial
+from learnkernels.tasks.measure.fold_statistics import compute_statistics, planned_trials, rows_of_trial
+from learnkernels.tasks.measure.run_learner import predictor_for
 from learnkernels.tasks.measure.t_tests import corrected_p
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.workers.cluster import DaskPool

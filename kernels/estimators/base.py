@@ -16,11 +16,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from ..centering import Centering
+from ..column_encoding import EncodingReport, TableEncoding, is_table, shares_by_column
+from ..column_encoding.encoding import ColumnTypes
+from ..column_encoding.reading import read_columns
 from ..engine.workers import at_most_threads
 from ..families.base import KernelFamily, Rows, as_rows, distinct_rows, drawn_rows, squared_distances
 from ..families.distances import GaussianFamily
 from ..files import Savable
-from ..learned import LearnedKernel, LinearScores
+from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import (
     LEARNERS,
     KernelSearchLearner,
@@ -40,9 +43,6 @@ from ..parameters import (
 from ..predictors import as_predictor
 from ..statistics.gram import Normalization, require_normalization
 from ..statistics.sampled import sample_statistics
-from ..tables import EncodingReport, TableEncoding, is_table, shares_by_column
-from ..tables.encoding import ColumnTypes
-from ..tables.reading import read_columns
 from ..targets import Target, Task
 from .sampling import BANDWIDTH_ROWS, FitSampling, kernel_rows
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..engine.workers import Workers, blas_threads_for
 from ..families.base import Rows, drawn_rows
-from ..learned import LearnedKernel, LinearScores
+from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
 from ..parameters import explain_unknown_arguments, positive, require_numbers, require_one_of, warn_caller
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from ..engine.workers import blas_threads_for
-from ..learned import LearnedKernel, LinearScores
+from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import Learner
 from ..parameters import explain_unknown_arguments, positive, require_numbers, require_one_of, whole_number
 from ..targets import Target, Task

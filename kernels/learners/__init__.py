@@ -1,6 +1,6 @@
 """Learners of kernel weights, one file per algorithm, and functions that learn a kernel from data or statistics.
 
-Imports: centering, engine, families, learned, parameters, registry, search, solvers, statistics, targets, weights.
+Imports: centering, engine, families, learned_kernel, parameters, registry, solvers, statistics, targets, weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .. import registry
 from ..centering import Centering
 from ..engine.workers import blas_threads_for
 from ..families.base import KernelFamily, Rows, as_rows
-from ..learned import LearnedKernel
+from ..learned_kernel import LearnedKernel
 from ..parameters import as_object, explain_unknown_arguments, imported, require_one_of
 from ..solvers.certificate import Certificate
 from ..statistics.gram import (

@@ -15,7 +15,7 @@ from ..centering import Centering, alignment_of_matrix, mean_over
 from ..engine.operators import GramOperator, gram_operator
 from ..engine.workers import blas_threads_for
 from ..families.base import KernelFamily, Rows, as_rows, move
-from ..learned import LearnedKernel
+from ..learned_kernel import LearnedKernel
 from ..parameters import Parameterized, Value
 from ..registry import LEARNERS, UNCENTERED
 from ..solvers.certificate import Certificate, indefinite_kernels

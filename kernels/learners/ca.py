@@ -11,17 +11,10 @@ import numpy as np
 from ..centering import center_in_place
 from ..families.base import KernelFamily, Rows, drawn_rows
 from ..parameters import positive
-from ..search.pairs import (
-    FeaturePairs,
-    Kind,
-    RadialPairs,
-    radial_kernels,
-    require_kind,
-    scaled_gaussians,
-)
 from ..statistics.gram import AlignmentStatistics, gram_statistics
 from ..targets import Target
 from .base import FoundKernels, KernelSearchLearner
+from .continuous import FeaturePairs, Kind, RadialPairs, radial_kernels, require_kind, scaled_gaussians
 
 NEGLIGIBLE = 1e-6
 """Kernels with at most this share of the largest weight are not returned."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..learned import LearnedKernel
+from ..learned_kernel import LearnedKernel
 from .base import AlignmentLearner, LearningProblem, Products, Solution
 
 

@@ -14,7 +14,7 @@ from ..engine.passes import block_rows_for
 from ..engine.workers import BlockResults, over_tiles
 from ..families.base import KernelFamily, Rows, as_rows, move
 from ..families.feature import FeatureFamily
-from ..learned import checked_rows
+from ..learned_kernel import checked_rows
 from ..parameters import Value
 from ..statistics.gram import AlignmentStatistics, Normalization, require_normalization
 from ..targets import Target

@@ -11,7 +11,12 @@ import numpy as np
 from ..families.base import KernelFamily, Rows, distinct_examples, drawn_rows
 from ..families.composed import NormalScoresFamily, normal_scores, scores_beside
 from ..parameters import require_one_of, whole_number
-from ..search.metric import (
+from ..statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
+from ..targets import Target
+from .alignf import Alignf
+from .base import AlignmentLearner, FoundKernels, KernelSearchLearner
+from .closed_form import Unif
+from .rfm_metrics import (
     COMBINED_KERNELS,
     COMPONENTS,
     KINDS,
@@ -28,11 +33,6 @@ from ..search.metric import (
     metric_of,
     spread_of,
 )
-from ..statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
-from ..targets import Target
-from .alignf import Alignf
-from .base import AlignmentLearner, FoundKernels, KernelSearchLearner
-from .closed_form import Unif
 
 WEIGHT_LEARNERS: dict[str, AlignmentLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
 """Learners of the weights of the base kernels, by the value of `weights`."""

@@ -1,6 +1,6 @@
 """Predictors of the second stage, one file each, and the table that lists them.
 
-Imports: centering, engine, families, learned, parameters, registry, solvers, targets.
+Imports: centering, engine, families, learned_kernel, parameters, registry, solvers, targets.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ..centering import Centering
 from ..engine.combination import CombinedGram
 from ..engine.workers import RowSource, Threads, Workers
 from ..families.base import Rows, move
-from ..learned import LearnedKernel, LinearScores, checked_rows
+from ..learned_kernel import LearnedKernel, LinearScores, checked_rows
 from ..parameters import Parameterized, positive, whole_number
 from ..registry import CLASSIFIERS, PREDICTORS
 from ..solvers.conjugate_gradients import Progress, ShiftedSolutions

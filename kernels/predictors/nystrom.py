@@ -13,7 +13,7 @@ from ..centering import subtract_means
 from ..engine.combination import Combination, RightSide
 from ..engine.workers import BlockResults, RowSource, Threads
 from ..families.base import Rows
-from ..learned import LearnedKernel
+from ..learned_kernel import LearnedKernel
 from ..parameters import require_one_of
 from ..solvers.conjugate_gradients import solve_shifted
 from ..solvers.factor import eigenvectors

@@ -17,13 +17,13 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import form_field
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.tasks.measure.comparison import Prepared, measure, prepare, steps
-from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.progress import RunProgress
+from learnkernels.tasks.measure.run_learner import FoldsRef
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
 from learnkernels.tasks.reporting.mlflow_datasets import dataset_inputs
 from learnkernels.tasks.reporting.tables import read_folds
 from learnkernels.tasks.reporting.tracking import log_run, track_result, tracked_run
-from learnkernels.tasks.stopping import stopping_steps
+from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
 from .item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items

@@ -20,7 +20,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
+from learnkernels.tasks.measure.run_learner import COLUMNS, FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.reporting.markdown import Markdown, link, render

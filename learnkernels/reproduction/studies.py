@@ -17,11 +17,11 @@ from learnkernels.kernels.families import PolynomialFamily
 from learnkernels.kernels.families.base import KernelFamily
 from learnkernels.kernels.learners import LearningProblem, Solution
 from learnkernels.kernels.learners.ca import CA, SETTLED, Ascent
+from learnkernels.kernels.learners.continuous import RadialPairs
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
+from learnkernels.kernels.model_selection.evaluation import Evaluation, KernelPredictors
+from learnkernels.kernels.model_selection.folds import Trial, assign_folds, trials
 from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
-from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
-from learnkernels.kernels.search.pairs import RadialPairs
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.projected_gradient import Iterate
 from learnkernels.kernels.statistics.gram import AlignmentStatistics, gram_statistics

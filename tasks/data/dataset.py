@@ -17,17 +17,17 @@ from scipy import sparse
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import ProtocolConfig
+from learnkernels.kernels.column_encoding import TableEncoding
+from learnkernels.kernels.column_encoding.reading import read_columns
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.files import from_data, to_data
-from learnkernels.kernels.protocol.folds import (
+from learnkernels.kernels.model_selection.folds import (
     assign_blocks,
     assign_folds,
     assign_nested_split,
     assign_split,
     given_folds,
 )
-from learnkernels.kernels.tables import TableEncoding
-from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
 
 from ..store import Tell, checked, keep, kept, store_path

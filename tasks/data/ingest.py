@@ -22,11 +22,11 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, input_errors, listed
 from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.schema import DatasetConfig, PrecomputedConfig
-from learnkernels.kernels.tables import EncodingReport, TableEncoding, target_of
-from learnkernels.kernels.tables.encoding import DIFFERENT, DROPPED_BY_USER, FEW_ROWS, ColumnTypes
-from learnkernels.kernels.tables.quantities import BOOLEAN, CANONICAL_INTEGER
-from learnkernels.kernels.tables.reading import MISSING, column_of
-from learnkernels.kernels.tables.summary import ColumnSummary
+from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding, target_of
+from learnkernels.kernels.column_encoding.encoding import DIFFERENT, DROPPED_BY_USER, FEW_ROWS, ColumnTypes
+from learnkernels.kernels.column_encoding.quantities import BOOLEAN, CANONICAL_INTEGER
+from learnkernels.kernels.column_encoding.reading import MISSING, column_of
+from learnkernels.kernels.column_encoding.summary import ColumnSummary
 from learnkernels.kernels.targets import FEW_VALUES, Target, all_whole, task_of
 from learnkernels.kernels.weights import of_mean_one, relative_weights, too_small_to_count
 

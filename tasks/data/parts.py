@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding
+from learnkernels.kernels.column_encoding.encoding import ColumnTypes, as_levels
+from learnkernels.kernels.column_encoding.reading import read_columns
+from learnkernels.kernels.column_encoding.summary import MOST_EXACT, ColumnSummary, Scale, added, summarize_table
 from learnkernels.kernels.files import from_data, to_data
-from learnkernels.kernels.tables import EncodingReport, TableEncoding
-from learnkernels.kernels.tables.encoding import ColumnTypes, as_levels
-from learnkernels.kernels.tables.reading import read_columns
-from learnkernels.kernels.tables.summary import MOST_EXACT, ColumnSummary, Scale, added, summarize_table
 
 from ..store import atomic_path, digest
 from .locations import Location, Told, locate

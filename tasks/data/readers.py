@@ -25,10 +25,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 from learnkernels.conf.errors import InputError, cut, did_you_mean, listed, one_line
 from learnkernels.conf.files import ARRAYS
 from learnkernels.conf.schema import DatasetConfig, NgramsConfig
-from learnkernels.kernels.tables.dates import moment_of
-from learnkernels.kernels.tables.quantities import POINT
-from learnkernels.kernels.tables.reading import Column, as_texts, column_of
-from learnkernels.kernels.tables.summary import ColumnSummary
+from learnkernels.kernels.column_encoding.dates import moment_of
+from learnkernels.kernels.column_encoding.quantities import POINT
+from learnkernels.kernels.column_encoding.reading import Column, as_texts, column_of
+from learnkernels.kernels.column_encoding.summary import ColumnSummary
 
 from .locations import Location, transferring
 from .tables import Table, held_texts, joint_name, locations_of

@@ -36,8 +36,8 @@ from learnkernels.conf.files import (
     matching,
     told_by_folders,
 )
-from learnkernels.kernels.tables.quantities import BOOLEAN, CANONICAL_INTEGER, CANONICAL_NUMBER
-from learnkernels.kernels.tables.reading import MISSING
+from learnkernels.kernels.column_encoding.quantities import BOOLEAN, CANONICAL_INTEGER, CANONICAL_NUMBER
+from learnkernels.kernels.column_encoding.reading import MISSING
 
 from .locations import Location, explained, locate, transferring
 

@@ -28,11 +28,11 @@ from learnkernels.conf.schema import BASELINE_TITLES, BaselineConfig, BaselineNa
 from learnkernels.kernels.centering import centered_alignment
 from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.model_selection.evaluation import FoldResult
+from learnkernels.kernels.model_selection.folds import Trial, inner_trials, rows_of
+from learnkernels.kernels.model_selection.metrics import Metric, metric_for
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
-from learnkernels.kernels.protocol.evaluation import FoldResult
-from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
-from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 
 from ..data.dataset import Dataset, load_dataset

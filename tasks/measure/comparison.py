@@ -20,25 +20,13 @@ from ..data.dataset import Dataset, DatasetRef, draw_folds, load_dataset, store_
 from ..data.ingest import ingest, warn
 from ..data.tables import columns_remembered
 from ..naming import side_by_side
-from ..own import require_params
+from ..plugins import require_params
 from ..workers.cluster import DaskPool
 from .baseline import CONSTANT, SEARCHED, kinds_of
-from .evaluation import (
-    FoldsRef,
-    evaluate_baseline,
-    evaluate_learner,
-    predictor_for,
-    training_rows,
-    unserved,
-)
+from .fold_statistics import compute_statistics, planned_trials, require_feasible, rows_of_trial
 from .matrices import StoredMatrices, matrix_folder, own_matrices
 from .progress import RunProgress, StepProgress
-from .statistics import (
-    compute_statistics,
-    planned_trials,
-    require_feasible,
-    rows_of_trial,
-)
+from .run_learner import FoldsRef, evaluate_baseline, evaluate_learner, predictor_for, training_rows, unserved
 from .trials import StatisticsRef
 
 SEARCHES = 10.0

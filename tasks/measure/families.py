@@ -11,11 +11,11 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
 from learnkernels.conf.schema import FamilyConfig, FeatureConfig, OwnConfig, grid_values
 from learnkernels.kernels import families as kinds
+from learnkernels.kernels.column_encoding import TableFeatures
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.tables import TableFeatures
 
-from ..own import own_family
+from ..plugins import own_family
 from .matrices import StoredMatrices
 
 MOST_FEATURES_BY_TILES = 1000

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from learnkernels.kernels.engine.workers import blas_threads_for
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.model_selection.evaluation import KernelPredictors, PredictorPath
 from learnkernels.kernels.predictors.calibration import probabilities
-from learnkernels.kernels.protocol.evaluation import KernelPredictors, PredictorPath
 from learnkernels.kernels.targets import Target, Task
 
 if TYPE_CHECKING:

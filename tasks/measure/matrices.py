@@ -26,7 +26,7 @@ from learnkernels.kernels.families.base import Rows
 
 from ..data.dataset import DatasetRef
 from ..data.readers import arrays_of
-from ..own import described
+from ..plugins import described
 from ..store import digest, file_digest, harm_of, keep, kept, store_path
 from ..workers.cluster import Advance, DaskPool
 

@@ -14,27 +14,33 @@ import numpy as np
 
 from learnkernels.conf.errors import input_errors
 from learnkernels.conf.schema import CompareConfig, LearnerConfig, grid_values
+from learnkernels.kernels.column_encoding import shares_by_column
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned_kernel import LearnedKernel
 from learnkernels.kernels.learners import LearningProblem, learn_path
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
+from learnkernels.kernels.model_selection.evaluation import (
+    Evaluation,
+    FoldResult,
+    KernelPredictors,
+    PredictorPath,
+    Selection,
+)
+from learnkernels.kernels.model_selection.folds import Trial, inner_trials, rows_of
+from learnkernels.kernels.model_selection.metrics import metric_for
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.protocol.evaluation import Evaluation, FoldResult, KernelPredictors, PredictorPath, Selection
-from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
-from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.statistics.gram import AlignmentStatistics, FeatureStatistics, GramStatistics
 from learnkernels.kernels.statistics.sampled import SampledStatistics, statistics_from_arrays
-from learnkernels.kernels.tables import shares_by_column
 from learnkernels.kernels.targets import Task
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
 from ..data.row_files import RowFiles
-from ..own import as_learner, learner_class
+from ..plugins import as_learner, learner_class
 from ..store import checked, keep
 from .families import build_family
 from .held_out import evenly_spaced, predict_held_out, sampled_test_rows

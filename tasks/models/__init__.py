@@ -1,4 +1,4 @@
 """Models from training to use: trained, registered, promoted, applied.
 
-Imports: data, databases, measure, naming, own, reporting, store, workers.
+Imports: data, databases, measure, naming, plugins, reporting, store, workers.
 """

@@ -19,8 +19,8 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.model import Model
 
 from ..data.dataset import DatasetRef, copied_share, load_dataset
-from ..data.starting import leaking_columns
-from ..measure.evaluation import FoldsRef
+from ..data.infer_config import leaking_columns
+from ..measure.run_learner import FoldsRef
 from ..naming import step
 from ..reporting.figures import learner_colors
 from ..reporting.markdown import plain

@@ -12,8 +12,8 @@ from scipy import sparse
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import CompareConfig, DatasetConfig
+from learnkernels.kernels.column_encoding.columns import NumberColumn
 from learnkernels.kernels.model import Model
-from learnkernels.kernels.tables.columns import NumberColumn
 
 from ..data.dataset import Dataset, DatasetRef, load_dataset
 from ..measure.t_tests import corrected_p, higher_p, paired_p, share_of_test

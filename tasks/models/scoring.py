@@ -24,10 +24,10 @@ from prefect.artifacts import create_markdown_artifact
 from learnkernels.conf.errors import InputError, did_you_mean, input_errors, listed
 from learnkernels.conf.files import compression_of, told_by_folders
 from learnkernels.conf.schema import DriftConfig
-from learnkernels.kernels.drift import FEWEST_ROWS, Drift, NewRows, drift_of
+from learnkernels.kernels.column_encoding import EncodingReport
+from learnkernels.kernels.column_encoding.summary import NumberSummary
+from learnkernels.kernels.hypothesis_tests.drift import FEWEST_ROWS, Drift, NewRows, drift_of
 from learnkernels.kernels.model import Model
-from learnkernels.kernels.tables import EncodingReport
-from learnkernels.kernels.tables.summary import NumberSummary
 
 from ..data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
 from ..data.readers import refuse_repeated

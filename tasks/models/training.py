@@ -22,7 +22,6 @@ from learnkernels.conf.schema import (
     PrecomputedConfig,
     grid_values,
 )
-from learnkernels.kernels.drift import REFERENCE_ROWS
 from learnkernels.kernels.estimators import (
     KernelLearningClassifier,
     KernelLearningRegressor,
@@ -30,19 +29,20 @@ from learnkernels.kernels.estimators import (
     keep_support,
     set_table,
 )
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.hypothesis_tests.drift import REFERENCE_ROWS
+from learnkernels.kernels.learned_kernel import LearnedKernel
 from learnkernels.kernels.learners import learn_path
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.kernels.statistics.gram import AlignmentStatistics
 
 from ..data.dataset import Dataset, DatasetRef, fold_seed, load_dataset
-from ..measure import evaluation
+from ..measure import run_learner
 from ..measure.families import build_family
-from ..measure.statistics import measure_statistics
+from ..measure.fold_statistics import measure_statistics
 from ..measure.trials import StatisticsRef, load_statistics
 from ..naming import from_store, step
-from ..own import as_learner, learner_class, sources
+from ..plugins import as_learner, learner_class, sources
 from ..reporting.markdown import render
 from ..reporting.report import as_sentence
 from ..reporting.tables import read_folds, summarize
@@ -147,7 +147,7 @@ def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
         )
 
 
-def choose(config: CompareConfig, results: Sequence[evaluation.FoldsRef]) -> ModelChoice:
+def choose(config: CompareConfig, results: Sequence[run_learner.FoldsRef]) -> ModelChoice:
     """Return the learner, its parameters and C of the lowest validation error, the mean over all trials.
 
     Parameters
@@ -221,8 +221,8 @@ def fit_on_all_rows(
     another one than those of a trial.
     """
     log, dataset = get_run_logger(), load_dataset(ref)
-    found = evaluation.predictor_for(config, choice.learner, ref, ref.n_rows)
-    options = evaluation.predictor_options(config, found.predictor.name)
+    found = run_learner.predictor_for(config, choice.learner, ref, ref.n_rows)
+    options = run_learner.predictor_options(config, found.predictor.name)
     predictor, data = as_predictor(found.predictor.name, **options), config.datasets[0]
     if predictor.name != choice.predictor:
         log.warning("%s: %s chose C in the trials, and all rows take %s", ref.name, choice.predictor, found.reason)
@@ -320,8 +320,8 @@ def _fitted(
         likely = config.protocol.metric in OF_PROBABILITIES
         estimator = KernelLearningClassifier(family, learner, choice.C, probability=likely, **shared)
     given = dataset.target.given
-    workers = pool.workers if predictor.by_rows and len(given) > evaluation.PARALLEL_ROWS else None
-    steps = evaluation.Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
+    workers = pool.workers if predictor.by_rows and len(given) > run_learner.PARALLEL_ROWS else None
+    steps = run_learner.Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
     if len(kernel.rows) < len(given):
         fit_on_kernel(estimator, kernel, given, X=dataset.X, workers=workers, progress=steps)
     else:

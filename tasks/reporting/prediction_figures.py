@@ -11,8 +11,8 @@ import pandas as pd
 
 from learnkernels.conf.schema.compare import FiguresConfig
 
-from ..measure.evaluation import FoldsRef
 from ..measure.held_out import HeldOutPredictions, read_predictions
+from ..measure.run_learner import FoldsRef
 from ..naming import file_name
 from ..store import checked
 from . import tables

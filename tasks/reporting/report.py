@@ -20,10 +20,10 @@ from scipy import stats
 from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, CompareConfig
 from learnkernels.conf.schema.compare import FiguresConfig
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.kernels.protocol.metrics import in_words
+from learnkernels.kernels.model_selection.metrics import in_words
 
 from ..measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
-from ..measure.evaluation import FoldsRef
+from ..measure.run_learner import FoldsRef
 from ..measure.t_tests import SIGNIFICANCE, critical_difference
 from ..naming import file_name, step
 from ..store import atomic_path, earlier_versions, versions

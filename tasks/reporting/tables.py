@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from learnkernels.conf.schema import BASELINE_TITLES
 
 from ..measure.baseline import CONSTANT
-from ..measure.evaluation import COLUMNS, TABLE, FoldsRef
+from ..measure.run_learner import COLUMNS, TABLE, FoldsRef
 from ..measure.t_tests import SIGNIFICANCE, corrected_p, holm, paired_p, share_of_test, two_sided_p
 from ..store import checked
 

@@ -34,10 +34,10 @@ from learnkernels.kernels.files import ENDING
 from ..data.dataset import DatasetRef
 from ..databases import mlflow_store, mlflow_ui
 from ..measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
-from ..measure.evaluation import FoldsRef, predictor_options
-from ..measure.statistics import planned_trials
+from ..measure.fold_statistics import planned_trials
+from ..measure.run_learner import FoldsRef, predictor_options
 from ..naming import file_name, step
-from ..stopping import Stopped, requested
+from ..signals import Stopped, requested
 from ..store import Owner
 from . import tables
 from .figures import learner_colors

@@ -49,7 +49,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell, and n
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.operate.servers import Children, Service
-from learnkernels.tasks.stopping import orderly_end
+from learnkernels.tasks.signals import orderly_end
 folder = sys.argv[1]
 def service(name, *more):
     return Service(name, [sys.executable, f"{folder}/child.py", name, folder, *more])

@@ -153,7 +153,7 @@ def in_parts(folder: Path, table: pa.Table | None = None) -> dict[str, Any]:
 def test_workers_that_do_not_see_our_files_find_the_same(tmp_path, machine, hidden, name, monkeypatch):
     keys, rows = RUNS[name], tmp_path / "rows"
     small = 4096 if name == "exact" else 100  # whole trials there, or passes over rows
-    monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", small)
+    monkeypatch.setattr("learnkernels.tasks.measure.run_learner.PARALLEL_ROWS", small)
     ours = folds_of(keys, {"workers": 0}, monkeypatch, tmp_path / "here")
     there = {"scheduler": machine[0], "rows": str(rows)}
     theirs = folds_of(keys, there, monkeypatch, (hidden or tmp_path / "hidden") / name)
@@ -171,7 +171,7 @@ def test_workers_that_do_not_see_our_files_find_the_same(tmp_path, machine, hidd
 @pytest.mark.slow(20)
 @flow
 def test_a_table_with_categories_and_gaps_in_parts_has_the_numbers_of_one_in_memory(tmp_path, machine, monkeypatch):
-    monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", 100)
+    monkeypatch.setattr("learnkernels.tasks.measure.run_learner.PARALLEL_ROWS", 100)
     rng, n = np.random.default_rng(0), 450
     site, x = rng.integers(0, 6, n), rng.normal(size=(n, 2))
     y = x[:, 0] + np.sin(site) + 0.1 * rng.normal(size=n)

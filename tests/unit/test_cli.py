@@ -20,7 +20,7 @@ from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.data import tables
 from learnkernels.tasks.data.headers import require_keys
 from learnkernels.tasks.data.tables import FORMATS
-from learnkernels.tasks.own import as_configuration
+from learnkernels.tasks.plugins import as_configuration
 from learnkernels.tasks.reporting.tables import display_table, summarize
 from tests.refusals import require_refusals
 from tests.unit.tasks.test_report import folds

@@ -18,7 +18,7 @@ from learnkernels.kernels.learners import table as table_of_learners
 from learnkernels.reproduction.command import app
 from learnkernels.reproduction.item import item_names, load_item
 from learnkernels.reproduction.report import EARLIER
-from learnkernels.tasks.measure.evaluation import COLUMNS as COLUMNS_OF_FOLDS
+from learnkernels.tasks.measure.run_learner import COLUMNS as COLUMNS_OF_FOLDS
 from learnkernels.tasks.reporting.tables import display_table, summarize
 from learnkernels.tasks.reporting.tracking import EACH_TRIAL, MEANS
 from tests.unit.reproduction.test_judge import UNIF, table

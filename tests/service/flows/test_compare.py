@@ -31,7 +31,7 @@ from learnkernels.tasks.naming import THREADS, from_store, side_by_side, step
 from learnkernels.tasks.reporting import places
 from learnkernels.tasks.reporting.mlflow_pages import LEVEL
 from learnkernels.tasks.reporting.tracking import OWNER
-from learnkernels.tasks.stopping import stopping_steps
+from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.store import Owner
 from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 
@@ -357,7 +357,7 @@ def test_mlflow_has_the_sizes_of_a_split_its_metric_and_groups_and_what_tunes(mo
 @alone
 def test_a_worker_and_this_process_agree_and_the_grid_search_stands_beside(monkeypatch: pytest.MonkeyPatch):
     """Small trials as whole tasks, and passes over the rows of larger ones: in a worker process, and here."""
-    monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", 100)  # of wine 59 train
+    monkeypatch.setattr("learnkernels.tasks.measure.run_learner.PARALLEL_ROWS", 100)  # of wine 59 train
     both = [*WINE, {"source": "sklearn", "name": "breast_cancer", "scale": "standard", "subsample": 330}]
     keys = {"datasets": both, "learners": ["alignf", "l1-svm"], "protocol": {"grid": [1, 8], "folds": 3}}
     keys |= {"predictor": NYSTROM, "baseline": SEARCH}

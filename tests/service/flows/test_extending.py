@@ -26,11 +26,11 @@ from learnkernels.flows.predict import predict
 from learnkernels.flows.train import train
 from learnkernels.kernels.families.base import KINDS
 from learnkernels.kernels.model import Model
-from learnkernels.kernels.protocol.folds import assign_folds, trials
+from learnkernels.kernels.model_selection.folds import assign_folds, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import fold_seed
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.own import as_learner, own_family, sources
+from learnkernels.tasks.plugins import as_learner, own_family, sources
 from learnkernels.tasks.reporting.mlflow_pages import LEVEL
 from tests.pages import files_of, python_blocks
 from tests.refusals import require_refusals

@@ -22,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks import databases
 from learnkernels.tasks.environment import sqlite_url
-from learnkernels.tasks.operate.upkeep import clean
+from learnkernels.tasks.operate.retention import clean
 from learnkernels.tasks.reporting.mlflow_pages import RUN, VIEW_TAG, view_tag
 from learnkernels.tasks.reporting.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
 from tests.unit.tasks.test_store import DAY, put

@@ -6,7 +6,7 @@ import sys
 
 RUN = """
 import os, signal, time
-from learnkernels.tasks.stopping import orderly_end
+from learnkernels.tasks.signals import orderly_end
 class PutAway:
     def __del__(self):
         os.kill(os.getpid(), signal.{name})
@@ -33,7 +33,7 @@ SWALLOWED = """try:
 
 END = """
 import sys
-from learnkernels.tasks.stopping import orderly_end
+from learnkernels.tasks.signals import orderly_end
 with orderly_end():
     print("out")
     {end}

@@ -15,7 +15,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag
 
 from dev.tools.waiting import within
 from learnkernels.conf.schema import CompareConfig, TrackingConfig
-from learnkernels.tasks import stopping, store
+from learnkernels.tasks import signals, store
 from learnkernels.tasks.data.dataset import store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.reporting.mlflow_datasets import dataset_inputs
@@ -40,7 +40,7 @@ def test_results_that_are_being_written_end_with_their_comparison(working_folder
             client.create_run(comparison.experiment_id, run_name="of another", tags={**tags, RUN: "another"})
             raise error
 
-    for error, status in {stopping.Stopped: "KILLED", KeyboardInterrupt: "KILLED", OSError: "FAILED"}.items():
+    for error, status in {signals.Stopped: "KILLED", KeyboardInterrupt: "KILLED", OSError: "FAILED"}.items():
         with pytest.raises(error):
             stopped(error)
         found = client.search_runs([client.get_experiment_by_name(error.__name__).experiment_id])

@@ -26,9 +26,9 @@ from learnkernels.conf.schema.learners import PRESETS, SEARCHING, PredictorConfi
 from learnkernels.flows.compare import compare
 from learnkernels.flows.train import train
 from learnkernels.kernels import registry
+from learnkernels.kernels.column_encoding.encoding import KINDS
 from learnkernels.kernels.learners import LEARNERS, as_learner
 from learnkernels.kernels.predictors import PREDICTORS, as_predictor
-from learnkernels.kernels.tables.encoding import KINDS
 from tests.refusals import refusal, require_refusals
 
 CONF = Path(__file__).resolve().parents[3] / "conf"

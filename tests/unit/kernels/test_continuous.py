@@ -14,7 +14,7 @@ from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.families import ScaledFamily
 from learnkernels.kernels.learners import CA, CR, L1KRR, cr, learn_from_statistics, learn_path
 from learnkernels.kernels.learners.ca import Ascent, best_step
-from learnkernels.kernels.search.pairs import FeaturePairs, RadialPairs, radial_kernels, scaled_gaussians
+from learnkernels.kernels.learners.continuous import FeaturePairs, RadialPairs, radial_kernels, scaled_gaussians
 from learnkernels.kernels.targets import Target
 from tests.refusals import refusal, require_refusals
 from tests.unit.conftest import peak_of

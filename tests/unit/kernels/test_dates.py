@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnkernels.kernels.column_encoding import TableEncoding
+from learnkernels.kernels.column_encoding.dates import CIVIL, day_places, first_of, moment_of
 from learnkernels.kernels.families import GaussianFamily
-from learnkernels.kernels.tables import TableEncoding
-from learnkernels.kernels.tables.dates import CIVIL, day_places, first_of, moment_of
 from tests.refusals import require_refusals
 from tests.unit.kernels.test_serialization import reread
 

@@ -16,9 +16,17 @@ from learnkernels import (
     centered_alignment,
     learn_kernel,
 )
-from learnkernels.kernels import dependence
-from learnkernels.kernels.dependence import alignment_test, independence_test, linear_cka
-from learnkernels.kernels.drift import REFERENCE_ROWS, Drift, NewRows, Reference, _holm, drift_of, kernel_test
+from learnkernels.kernels.hypothesis_tests import dependence
+from learnkernels.kernels.hypothesis_tests.dependence import alignment_test, independence_test, linear_cka
+from learnkernels.kernels.hypothesis_tests.drift import (
+    REFERENCE_ROWS,
+    Drift,
+    NewRows,
+    Reference,
+    _holm,
+    drift_of,
+    kernel_test,
+)
 from tests.refusals import require_refusals
 
 

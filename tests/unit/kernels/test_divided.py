@@ -7,8 +7,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnkernels.kernels.protocol import folds as protocol
-from learnkernels.kernels.protocol.folds import Trial, assign_blocks, assign_folds, assign_nested_split, assign_split
+from learnkernels.kernels.model_selection.folds import (
+    Trial,
+    assign_blocks,
+    assign_folds,
+    assign_nested_split,
+    assign_split,
+    inner_trials,
+    nested_split_trial,
+    split_trial,
+    trials,
+    trials_in_time,
+)
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 
@@ -73,7 +83,7 @@ def test_blocks_follow_time_and_nothing_later_ever_trains(times, n_folds):
         return
     assert undivided(times, folds)
     assert set(folds) == set(range(n_folds))
-    plan = protocol.trials_in_time(n_folds)
+    plan = trials_in_time(n_folds)
     assert [trial.test for trial in plan] == list(range(2, n_folds))
     for trial in plan:
         in_order(times, folds, trial)
@@ -90,9 +100,9 @@ def test_the_last_rows_of_a_split_in_time_test(times, nested):
     if (folds := drawn_or_refused(draw, "rows of one time stay together")) is None:
         return
     assert undivided(times, folds)
-    trial = protocol.nested_split_trial(3, True) if nested else protocol.split_trial()
+    trial = nested_split_trial(3, True) if nested else split_trial()
     assert folds[times.argmax()] == trial.test
-    for each in [trial, *(protocol.inner_trials(trial) if nested else ())]:
+    for each in [trial, *(inner_trials(trial) if nested else ())]:
         in_order(times, folds, each)
 
 
@@ -163,5 +173,5 @@ def test_what_groups_or_time_do_not_allow_is_refused():
 
 
 def test_trials_without_time_are_as_they_were():
-    assert [trial.ordered for trial in protocol.trials(5)] == [False] * 5
-    assert protocol.inner_trials(protocol.nested_split_trial(3, True)) == [Trial(0, (0,), 1, 1), Trial(1, (0, 1), 2, 2)]
+    assert [trial.ordered for trial in trials(5)] == [False] * 5
+    assert inner_trials(nested_split_trial(3, True)) == [Trial(0, (0,), 1, 1), Trial(1, (0, 1), 2, 2)]

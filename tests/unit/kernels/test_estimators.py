@@ -27,11 +27,11 @@ from learnkernels.kernels.estimators import base, chunk_rows_for, default_family
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, LEARNERS, NKRR, as_learner, learn_path
+from learnkernels.kernels.model_selection.evaluation import KernelPredictors
 from learnkernels.kernels.predictors import KRR, Auto, ConjugateGradients, Nystrom, as_predictor, svm
 from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
-from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions

@@ -28,7 +28,7 @@ from learnkernels import (
     centered_alignment,
     learn_kernel,
 )
-from learnkernels.kernels import learned, learners, targets
+from learnkernels.kernels import learners, targets
 from learnkernels.kernels.families import (
     CategoricalFamily,
     CosineFamily,
@@ -45,6 +45,7 @@ from learnkernels.kernels.families.composed import (
 )
 from learnkernels.kernels.families.products import PolynomialFamily, ProductFamily
 from learnkernels.kernels.files import from_bytes, to_bytes
+from learnkernels.kernels.learned_kernel import TOGETHER
 from tests import reference
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.test_serialization import opened, reading, reread
@@ -416,7 +417,7 @@ def test_shares_of_views_are_those_of_weights_and_traces_for_every_learner():
         held = np.abs(kernel.weights / kernel.scales) * [np.trace(K) for K in grams]
         oracle = {"numbers": held[:2].sum() / held.sum(), "levels": held[2] / held.sum()}
         assert kernel.view_shares == pytest.approx(oracle, rel=1e-9)
-    assert learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, Y).view_shares == {learned.TOGETHER: 1.0}
+    assert learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, Y).view_shares == {TOGETHER: 1.0}
 
 
 def test_shares_of_views_are_kept_in_files():
@@ -436,7 +437,7 @@ def test_kernels_of_codes_are_called_by_their_columns():
     table["shop"] = [f"shop {i}" for i in rng.integers(0, 40, 90)]
     y = table["size"].fillna(0) + (table["color"] == "red") + 0.02 * np.arange(90)
     model = KernelLearningRegressor().fit(table, y)
-    assert set(model.kernel_.view_shares) == {learned.TOGETHER, "shop"}
+    assert set(model.kernel_.view_shares) == {TOGETHER, "shop"}
     assert sum(model.relevance_.values()) == pytest.approx(1.0, rel=1e-12)
     assert model.score(table, y) > 0.9
     with pytest.raises(ValueError, match="code_names must have one entry per code, got 2 for 1"):

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnkernels import KernelLearningRegressor
-from learnkernels.kernels.tables import EncodingReport, TableEncoding, target_of
-from learnkernels.kernels.tables.quantities import number_in
-from learnkernels.kernels.tables.reading import read_columns
+from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding, target_of
+from learnkernels.kernels.column_encoding.quantities import number_in
+from learnkernels.kernels.column_encoding.reading import read_columns
 from tests.refusals import require_refusals
 from tests.unit.kernels.test_serialization import reread
 

@@ -10,10 +10,9 @@ from learnkernels import KernelLearningClassifier, KernelLearningRegressor, lear
 from learnkernels.kernels.centering import Centering, center_gram
 from learnkernels.kernels.families import FamilyUnion, GaussianFamily, LaplacianFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.composed import normal_scores, scores_beside
-from learnkernels.kernels.learners import RFM, rfm
+from learnkernels.kernels.learners import RFM, rfm, rfm_metrics
 from learnkernels.kernels.learners.rfm import MOST_ROUNDS
-from learnkernels.kernels.search import metric as searching
-from learnkernels.kernels.search.metric import (
+from learnkernels.kernels.learners.rfm_metrics import (
     COMBINED_KERNELS,
     KINDS,
     LEAST,
@@ -59,7 +58,7 @@ def repeats(m: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(1, 4, size=m)
 
 
-def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[searching.RfmMetric]:
+def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[rfm_metrics.RfmMetric]:
     """The metrics of one kind, that to begin with first."""
     return [of.metrics[0] for of in learned_metrics(X, Y, [kind], rounds, 100)]
 
@@ -67,8 +66,8 @@ def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[se
 def whole(Z: np.ndarray):
     """The sum of the kernels of `radial_kernel` as a function of squared distances."""
     D, median = squares(Z, Z), median_distance(Z, "sqeuclidean")
-    functions = [lambda s, g=factor / median: np.exp(-g * s) for factor in searching.GAUSSIANS]
-    functions += [lambda s, g=factor / median**0.5: np.exp(-g * np.sqrt(s)) for factor in searching.LAPLACIANS]
+    functions = [lambda s, g=factor / median: np.exp(-g * s) for factor in rfm_metrics.GAUSSIANS]
+    functions += [lambda s, g=factor / median**0.5: np.exp(-g * np.sqrt(s)) for factor in rfm_metrics.LAPLACIANS]
     weights = [1 / (6 * np.trace(center_gram(of(D))) / len(Z)) for of in functions]
     return lambda s: sum(weight * of(s) for of, weight in zip(functions, weights, strict=True))
 
@@ -148,7 +147,7 @@ def test_gradients_are_those_of_regressions_without_the_row():
     X, Y = rows()
     K, slopes = radial_kernel(X)
     fit, kernel, h = LeaveOneOut(K, Y).at(0.3), whole(X), 1e-5
-    found = list(searching.left_out_gradients(X, slopes, fit))
+    found = list(rfm_metrics.left_out_gradients(X, slopes, fit))
     for row in (0, 7, 29):
         kept = X[np.arange(len(X)) != row]
         alpha, _ = bordered(kernel(squares(kept, kept)), np.delete(Y, row, axis=0), 0.3)
@@ -160,18 +159,18 @@ def test_gradients_are_those_of_regressions_without_the_row():
 
 def test_outer_products_know_rotations_and_no_unit_of_weights_and_name_what_the_target_depends_on():
     X, Y = rows(200, 4)
-    M, ridge = searching.gradient_outer_product(X, Y)
+    M, ridge = rfm_metrics.gradient_outer_product(X, Y)
     K = radial_kernel(X)[0]
-    assert ridge == LeaveOneOut(K, Y).best(searching.ridges_of(K)).ridge
+    assert ridge == LeaveOneOut(K, Y).best(rfm_metrics.ridges_of(K)).ridge
     assert np.trace(M) == pytest.approx(1.0, rel=1e-12)
     assert np.linalg.eigvalsh(M).min() >= -1e-12
     assert np.diag(M)[:2].min() > 5 * np.diag(M)[2:].max()
     Q, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))
-    np.testing.assert_allclose(searching.gradient_outer_product(X @ Q, Y)[0], Q.T @ M @ Q, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(rfm_metrics.gradient_outer_product(X @ Q, Y)[0], Q.T @ M @ Q, rtol=0, atol=1e-8)
     X, Y = rows(60)
     w = np.random.default_rng(7).uniform(0.5, 2.0, size=60)
     for one, other in ((w, 8 * w), (np.ones(60), None)):
-        M, expected = (searching.gradient_outer_product(X, Y, of)[0] for of in (one, other))
+        M, expected = (rfm_metrics.gradient_outer_product(X, Y, of)[0] for of in (one, other))
         np.testing.assert_allclose(M, expected, rtol=0, atol=SOLVED)
 
 
@@ -228,8 +227,8 @@ def test_of_more_features_than_rows_metrics_are_those_of_matrices_of_all_feature
 def gradient_outer_product_of_all(Z: np.ndarray, Y: np.ndarray, w: np.ndarray | None, near: float | None):
     """The average outer product of the gradients, of as many rows and columns as there are features."""
     K, slopes = radial_kernel(Z, w)
-    fit = LeaveOneOut(K, Y, w).best(searching.ridges_of(K, w), near)
-    M = sum((of.T * fit.sample_weight) @ of for of in searching.left_out_gradients(Z, slopes, fit))
+    fit = LeaveOneOut(K, Y, w).best(rfm_metrics.ridges_of(K, w), near)
+    M = sum((of.T * fit.sample_weight) @ of for of in rfm_metrics.left_out_gradients(Z, slopes, fit))
     return M / np.trace(M), fit.ridge
 
 
@@ -332,7 +331,7 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
                 trace = np.trace(center_gram(own)) / 30
                 K, cross = K + own / trace, cross + other / trace
         centered = center_gram(K)
-        ridges = [ridge * np.trace(centered) for ridge in searching.RIDGES]
+        ridges = [ridge * np.trace(centered) for ridge in rfm_metrics.RIDGES]
         errors = []
         for ridge in ridges:
             alpha, intercept = bordered(K, half.train.Y, ridge)
@@ -420,12 +419,12 @@ def test_principal_components_are_directions_of_most_variance_in_units_as_they_c
     X = np.random.default_rng(0).normal(size=(40, 6)) * [9.0, 5.0, 2.0, 1.0, 0.5, 0.0] + 3.0
     Z = X - X.mean(axis=0)
     _, _, directions = np.linalg.svd(Z, full_matrices=False)
-    map_ = searching.components_of(X, most=3).map
+    map_ = rfm_metrics.components_of(X, most=3).map
     np.testing.assert_allclose(map_ @ map_.T * np.abs(X).max() ** 2, directions[:3].T @ directions[:3], atol=1e-12)
-    assert searching.components_of(X).map.shape == (6, 5)  # a constant feature has no part
+    assert rfm_metrics.components_of(X).map.shape == (6, 5)  # a constant feature has no part
     w = np.array([1.0, 3.0] * 20)
     given = (np.repeat(X, w.astype(int), axis=0), None), (X, w)
-    copies, weighted = (searching.components_of(*of, most=2).map for of in given)
+    copies, weighted = (rfm_metrics.components_of(*of, most=2).map for of in given)
     np.testing.assert_allclose(np.abs(copies.T @ weighted) * np.abs(X).max() ** 2, np.eye(2), atol=1e-9)
 
 
@@ -444,7 +443,7 @@ def test_of_many_features_principal_components_are_one_metric_more_to_choose():
     assert "principal components" in names
     assert names.count("principal components") == len(names.split(" in ")) - 1  # in no other metric beside it
     assert len(found.alignments) in (MOST_ROUNDS, MOST_ROUNDS + 1)  # of rounds, which components are not
-    for without in ({"rounds": 1}, {"metric": "diagonal"}, {"d": searching.COMPONENTS // 2}):
+    for without in ({"rounds": 1}, {"metric": "diagonal"}, {"d": rfm_metrics.COMPONENTS // 2}):
         assert "principal components" not in find(**without)[1]
     models = [KernelLearningRegressor(learner=RFM(rounds=rounds)) for rounds in ("auto", 0)]
     errors = [np.mean((model.fit(X, y).predict(X_new) - y_new) ** 2) for model in models]
@@ -466,11 +465,11 @@ def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not():
     both = np.sqrt(inner.parameters[:, :2] ** -2 + (inner.parameters[:, 3:] * X[:, :2].std(axis=0)) ** -2)
     np.testing.assert_allclose(found.parameters[:, :2], 1 / both, rtol=1e-12)
     labels = Target.of((Y[:, 0] > 0).astype(str))
-    wide = np.random.default_rng(0).normal(size=(80, searching.COMPONENTS + 1))
+    wide = np.random.default_rng(0).normal(size=(80, rfm_metrics.COMPONENTS + 1))
     for family in (RFM(scores=False).find(X, labels).family, RFM(rounds=0).find(wide, y).family):
         assert not isinstance(family, NormalScoresFamily)
     assert isinstance(RFM().find(X, labels).family, NormalScoresFamily)
-    indicators = np.random.default_rng(1).integers(0, 2, (80, searching.COMPONENTS))  # which do not count
+    indicators = np.random.default_rng(1).integers(0, 2, (80, rfm_metrics.COMPONENTS))  # which do not count
     assert isinstance(RFM(rounds=0).find(np.hstack([X, indicators]), y).family, NormalScoresFamily)
     coded = [np.column_stack([X[:, :2], factor * np.arange(80) % 7]) for factor in (1, 3)]
     found, again = (RFM(codes=(2,)).find(of, y) for of in coded)

@@ -12,11 +12,16 @@ from sklearn.utils import Tags, TargetTags
 from learnkernels import GaussianFamily, gram_statistics
 from learnkernels.conf.schema.base import MetricName
 from learnkernels.kernels.learners import LearningProblem, as_learner, learn_from_statistics
+from learnkernels.kernels.model_selection.evaluation import Evaluation, KernelPredictors
+from learnkernels.kernels.model_selection.folds import (
+    assign_folds,
+    assign_nested_split,
+    inner_trials,
+    nested_split_trial,
+    trials,
+)
+from learnkernels.kernels.model_selection.metrics import METRICS, in_words, metric_for
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
-from learnkernels.kernels.protocol import folds as protocol
-from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
-from learnkernels.kernels.protocol.folds import assign_folds, assign_nested_split, trials
-from learnkernels.kernels.protocol.metrics import METRICS, in_words, metric_for
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 
@@ -208,11 +213,11 @@ def test_probabilities_come_by_a_sigmoid_of_the_rows_that_choose(nested):
     X, target = rare()
     metric = METRICS["neg_log_loss"]
     folds = assign_nested_split(target, 100, 50, 3, 0) if nested else assign_folds(target, 3, 0)
-    trial = protocol.nested_split_trial(3) if nested else trials(3)[0]
+    trial = nested_split_trial(3) if nested else trials(3)[0]
     fitted = partial(machines, X, target, folds, grid=[0.5, 2.0, 8.0])
     (of, training), evaluation = fitted(trial.training), Evaluation(X, target, folds, metric)
     if nested:
-        choosing = [(inner, fitted(inner.training)[0]) for inner in protocol.inner_trials(trial)]
+        choosing = [(inner, fitted(inner.training)[0]) for inner in inner_trials(trial)]
         selection = evaluation.select_by_cross_validation((inner, [one]) for inner, one in choosing)
         result = evaluation.outcome(of, selection.position, selection, training, trial)
     else:

@@ -18,8 +18,8 @@ from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, 
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.estimators import fit_on_kernel
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion, LaplacianFamily, MetricFamily
+from learnkernels.kernels.model_selection.evaluation import KernelPredictors
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, nystrom
-from learnkernels.kernels.protocol.evaluation import KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals

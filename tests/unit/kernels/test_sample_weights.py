@@ -12,7 +12,7 @@ from learnkernels import centered_alignment, gram_statistics, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.files import from_bytes, to_bytes
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned_kernel import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, LearningProblem, Solution, learn_from_statistics, learn_path
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.statistics import gram

@@ -26,7 +26,7 @@ from learnkernels.kernels.estimators import (
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.base import as_rows, mean_row, move
 from learnkernels.kernels.files import from_bytes, to_bytes
-from learnkernels.kernels.learned import LinearScores
+from learnkernels.kernels.learned_kernel import LinearScores
 from learnkernels.kernels.learners import NKRR, learn_kernel
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.predictors import SVM, ridge_path

@@ -28,7 +28,7 @@ from learnkernels import (
 from learnkernels.kernels import families, learners
 from learnkernels.kernels.families.base import KINDS
 from learnkernels.kernels.files import from_bytes, from_data, to_bytes, to_data
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned_kernel import LearnedKernel
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES
 

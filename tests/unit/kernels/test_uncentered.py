@@ -10,7 +10,7 @@ from learnkernels import KernelLearningClassifier, KernelLearningRegressor, Lear
 from learnkernels.kernels.centering import Centering, centered_alignment
 from learnkernels.kernels.families import ConstantFamily, FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.files import from_bytes, to_bytes
-from learnkernels.kernels.learned import LinearScores
+from learnkernels.kernels.learned_kernel import LinearScores
 from learnkernels.kernels.learners import LEARNERS, as_learner
 from learnkernels.kernels.predictors import Nystrom, TrainingSet, as_predictor
 from learnkernels.kernels.solvers import factor, svm

@@ -19,10 +19,10 @@ from learnkernels import (
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.estimators import fit_on_kernel, supervised
 from learnkernels.kernels.learners import LEARNERS, learn_from_statistics
+from learnkernels.kernels.model_selection.evaluation import Evaluation, KernelPredictors
+from learnkernels.kernels.model_selection.folds import trials
+from learnkernels.kernels.model_selection.metrics import METRICS, metric_for
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom
-from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
-from learnkernels.kernels.protocol.folds import trials
-from learnkernels.kernels.protocol.metrics import METRICS, metric_for
 from learnkernels.kernels.targets import Target
 from learnkernels.kernels.weights import LEAST_SHARE, counting_rows, of_mean_one, relative_weights
 from tests.refusals import require_refusals

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
-from learnkernels.kernels.protocol.folds import assign_folds
+from learnkernels.kernels.model_selection.folds import assign_folds
 from learnkernels.kernels.targets import Target
 from learnkernels.reproduction import studies
 from learnkernels.reproduction.item import BaseKernelsStudy, LocalMinimaStudy, SurfaceStudy, TwoPointStudy

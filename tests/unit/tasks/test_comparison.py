@@ -23,17 +23,17 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import Lq, learn_from_statistics, learn_path
-from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
-from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
+from learnkernels.kernels.model_selection.evaluation import Evaluation, KernelPredictors
+from learnkernels.kernels.model_selection.folds import assign_folds, assign_split, split_trial, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import DatasetRef, fold_seed
 from learnkernels.tasks.measure import comparison
 from learnkernels.tasks.measure import progress as progressing
 from learnkernels.tasks.measure.baseline import settings_of
 from learnkernels.tasks.measure.comparison import SEARCHES, work
-from learnkernels.tasks.measure.evaluation import FoldsRef, training_rows
 from learnkernels.tasks.measure.held_out import read_predictions
 from learnkernels.tasks.measure.progress import RunProgress
+from learnkernels.tasks.measure.run_learner import FoldsRef, training_rows
 from learnkernels.tasks.reporting.prediction_figures import prediction_figures
 from learnkernels.tasks.reporting.tables import mean_and_sd, read_folds, summarize
 from learnkernels.tasks.workers.cluster import DaskPool

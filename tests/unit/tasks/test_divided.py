@@ -12,7 +12,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, ProtocolConfig
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, draw_folds, load_dataset, store_dataset
-from learnkernels.tasks.measure import evaluation, statistics
+from learnkernels.tasks.measure import fold_statistics, run_learner
 from tests.refusals import require_refusals
 from tests.sources import load, read, require_equal, require_refused, write
 
@@ -151,7 +151,7 @@ def test_what_takes_no_weights_is_refused_before_long_work():
     def predictor(**keys: Any) -> Any:
         data = [{"source": "file", "path": "a.csv", "weights": "w"}]
         given = compared(**{"datasets": data, "kernels": [{"family": "linear"}], "learners": ["alignf"]} | keys)
-        return evaluation.predictor_for(given, given.learners[0], ref)
+        return run_learner.predictor_for(given, given.learners[0], ref)
 
     assert predictor().predictor.name == "krr"
     require_refusals(((partial(predictor, **keys), said) for keys, said in refused), error=InputError)
@@ -172,7 +172,7 @@ def stored(task: str, groups: np.ndarray | None = None, times: np.ndarray | None
 
 def feasible(dataset: Dataset, protocol: dict[str, Any]) -> ProtocolConfig:
     given = compared(protocol=protocol)
-    statistics.require_feasible(store_dataset(dataset, "d", "here"), given.kernels, given.protocol)
+    fold_statistics.require_feasible(store_dataset(dataset, "d", "here"), given.kernels, given.protocol)
     return given.protocol
 
 

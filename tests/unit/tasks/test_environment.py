@@ -21,7 +21,7 @@ from prefect.states import Completed, Failed
 from dev.tools.mutations import is_sentence
 from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import BAD_INPUT, user_errors
-from learnkernels.tasks import environment, stopping
+from learnkernels.tasks import environment, signals
 from learnkernels.tasks.data.locations import TransferError, failed_in_transfer
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
 
@@ -260,7 +260,7 @@ def test_only_what_may_go_away_is_tried_again():
 
 
 def test_a_signal_of_which_a_library_makes_an_error_is_no_error(monkeypatch, capsys):
-    monkeypatch.setattr(stopping._state, "received", 15)
-    with pytest.raises(stopping.Stopped), user_errors("all is kept"):
+    monkeypatch.setattr(signals._state, "received", 15)
+    with pytest.raises(signals.Stopped), user_errors("all is kept"):
         raise ValueError("error calling a serializer: Stopped: SIGTERM")
     assert "error" not in capsys.readouterr().err

@@ -17,8 +17,8 @@ from learnkernels.kernels.families import DirichletFamily
 from learnkernels.kernels.predictors.choice import ROUGH
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.measure import t_tests, trials
-from learnkernels.tasks.measure.evaluation import predictor_for, predictor_memory, predictor_options
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
+from learnkernels.tasks.measure.run_learner import predictor_for, predictor_memory, predictor_options
 
 
 def config(learner: str = "alignf", predictor: Any = "auto", **keys: Any) -> CompareConfig:

@@ -27,14 +27,14 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import COMPRESSIONS, chosen, files_of, folder_of, matching, told_by_folders
 from learnkernels.conf.loading import config_of_text, existing_files
 from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels.column_encoding import TableEncoding
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.model import Model
-from learnkernels.kernels.tables import TableEncoding
 from learnkernels.tasks.data import tables as table_files
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest
+from learnkernels.tasks.data.infer_config import start
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
-from learnkernels.tasks.data.starting import start
 from learnkernels.tasks.data.tables import Table, columns_remembered, locations_of, telling
 from learnkernels.tasks.models.scoring import ScoringOptions, score_with
 from tests.refusals import require_refusals

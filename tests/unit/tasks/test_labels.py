@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from learnkernels import GaussianFamily, KernelLearningClassifier
 from learnkernels.conf.errors import InputError
+from learnkernels.kernels.column_encoding.dates import NO_DATE
+from learnkernels.kernels.column_encoding.reading import MISSING
 from learnkernels.kernels.estimators import set_table
 from learnkernels.kernels.model import Model
-from learnkernels.kernels.tables.dates import NO_DATE
-from learnkernels.kernels.tables.reading import MISSING
 from learnkernels.tasks.data.dataset import load_dataset, store_dataset
 from learnkernels.tasks.data.tables import Table, locations_of
 from learnkernels.tasks.models.scoring import ScoringOptions, score_with

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from learnkernels.tasks.measure.evaluation import TABLE, FoldsRef, write_fold_table
 from learnkernels.tasks.measure.held_out import HeldOutPredictions, read_predictions
+from learnkernels.tasks.measure.run_learner import TABLE, FoldsRef, write_fold_table
 from learnkernels.tasks.measure.trials import HELD_OUT
 from learnkernels.tasks.reporting import prediction_figures as drawing
 from learnkernels.tasks.reporting.tables import summarize

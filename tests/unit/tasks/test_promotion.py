@@ -15,7 +15,7 @@ from scipy import stats
 
 from learnkernels.conf import errors, schema
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.measure.evaluation import FoldsRef, write_fold_table
+from learnkernels.tasks.measure.run_learner import FoldsRef, write_fold_table
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, higher_p, paired_p
 from learnkernels.tasks.models.newest import NewestRows, appended_rows, compare_losses
 from learnkernels.tasks.models.promotion import Challenge, Contender, decide, describe_decision

@@ -18,7 +18,7 @@ from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.tasks.measure.evaluation import COLUMNS, INTEGER
+from learnkernels.tasks.measure.run_learner import COLUMNS, INTEGER
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.reporting import figures
 from learnkernels.tasks.reporting.markdown import render

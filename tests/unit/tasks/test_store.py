@@ -27,8 +27,8 @@ from learnkernels.kernels.targets import Target
 from learnkernels.tasks import store
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.naming import file_name
-from learnkernels.tasks.operate import upkeep
-from learnkernels.tasks.operate.upkeep import clean, cut_logs, old_files, remove, retention, tend
+from learnkernels.tasks.operate import retention as retention_module
+from learnkernels.tasks.operate.retention import clean, cut_logs, old_files, remove, retention, tend
 from learnkernels.tasks.store import (
     DAMAGED,
     TEMPORARY,
@@ -390,7 +390,7 @@ def test_prefect_reads_how_long_it_keeps_what(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_long_log_is_begun_anew_while_it_is_written(state: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(upkeep, "LOG_BYTES", 1000)
+    monkeypatch.setattr(retention_module, "LOG_BYTES", 1000)
     put(state / "short.log", content="short")
     with (state / "worker.log").open("ab", buffering=0) as log:
         log.write(b"early\n" * 500)
@@ -402,8 +402,8 @@ def test_a_long_log_is_begun_anew_while_it_is_written(state: Path, monkeypatch: 
 
 
 def test_what_fails_once_is_said_once_and_tried_again(state: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(upkeep, "PERIOD", 0.01)
-    monkeypatch.setattr(upkeep, "FIRST_CLEANING", 0.0)
+    monkeypatch.setattr(retention_module, "PERIOD", 0.01)
+    monkeypatch.setattr(retention_module, "FIRST_CLEANING", 0.0)
     old = put(state / "store/datasets/0123", 40)
     said: list[str] = []
     tried: list[int] = []
@@ -413,7 +413,7 @@ def test_what_fails_once_is_said_once_and_tried_again(state: Path, monkeypatch: 
         if len(tried) < 4:
             raise InputError("a log cannot be read")
 
-    monkeypatch.setattr(upkeep, "cut_logs", cut)
+    monkeypatch.setattr(retention_module, "cut_logs", cut)
     stop = tend(30, 0, said.append)
     try:
         assert within(lambda: not old.exists(), 60, 0.02)

@@ -13,20 +13,20 @@ import yaml
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import config_of_text
 from learnkernels.conf.schema import DatasetConfig, ProtocolConfig
+from learnkernels.kernels.column_encoding import TableFeatures
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion
 from learnkernels.kernels.learners import learn_kernel
 from learnkernels.kernels.model import Model
-from learnkernels.kernels.protocol.folds import assign_folds, assign_split
-from learnkernels.kernels.tables import TableFeatures
+from learnkernels.kernels.model_selection.folds import assign_folds, assign_split
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, draw_folds, load_dataset, store_dataset
+from learnkernels.tasks.data.infer_config import LEAST_TRAIN, MOST_ROWS, start
 from learnkernels.tasks.data.ingest import load_source
-from learnkernels.tasks.data.starting import LEAST_TRAIN, MOST_ROWS, start
 from learnkernels.tasks.data.tables import columns_remembered
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.trials import _learned_columns
 from learnkernels.tasks.models.scoring import ScoringOptions, score_with
-from learnkernels.tasks.own import as_learner
+from learnkernels.tasks.plugins import as_learner
 from tests.refusals import require_refusals
 from tests.sources import write
 

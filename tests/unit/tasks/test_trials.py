@@ -25,12 +25,18 @@ from sklearn.svm import SVC
 from learnkernels import GaussianFamily, KernelLearningClassifier, gram_statistics, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, ProtocolConfig
+from learnkernels.kernels.column_encoding import TableEncoding
 from learnkernels.kernels.learners import RFM
+from learnkernels.kernels.model_selection.evaluation import KernelPredictors
+from learnkernels.kernels.model_selection.folds import (
+    Trial,
+    assign_folds,
+    assign_nested_split,
+    nested_split_trial,
+    trials,
+)
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.predictors.choice import best_on_grid
-from learnkernels.kernels.protocol.evaluation import KernelPredictors
-from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
-from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import (
     Dataset,
@@ -42,9 +48,10 @@ from learnkernels.tasks.data.dataset import (
     store_dataset,
 )
 from learnkernels.tasks.data.ingest import ingest
-from learnkernels.tasks.measure import statistics as measuring
+from learnkernels.tasks.measure import fold_statistics as measuring
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, run_baseline
 from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.fold_statistics import planned_trials
 from learnkernels.tasks.measure.held_out import (
     FEWEST_PREDICTIONS,
     MOST_PREDICTIONS,
@@ -52,7 +59,6 @@ from learnkernels.tasks.measure.held_out import (
     sampled_test_rows,
 )
 from learnkernels.tasks.measure.matrices import require_matrices
-from learnkernels.tasks.measure.statistics import planned_trials
 from learnkernels.tasks.measure.trials import (
     HELD_OUT,
     StatisticsRef,

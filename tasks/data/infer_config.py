@@ -16,10 +16,10 @@ from scipy.stats import spearmanr
 from learnkernels.conf.errors import InputError, input_errors, listed, one_line, short
 from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import DatasetConfig, ProtocolConfig, name_of_files
+from learnkernels.kernels.column_encoding.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
+from learnkernels.kernels.column_encoding.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
-from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
-from learnkernels.kernels.tables.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
 
 from .dataset import Dataset, draw_folds, fold_seed, most_folds
 from .headers import joint_title, require_names

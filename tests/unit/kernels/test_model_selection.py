@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 
 from learnkernels import GaussianFamily, centered_alignment, gram_statistics
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned_kernel import LearnedKernel
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage, learn_from_statistics, learn_path
+from learnkernels.kernels.model_selection.evaluation import Evaluation, KernelPredictors
+from learnkernels.kernels.model_selection.folds import (
+    Trial,
+    assign_folds,
+    assign_nested_split,
+    assign_split,
+    inner_trials,
+    nested_split_trial,
+    split_trial,
+    trials,
+)
 from learnkernels.kernels.predictors import as_predictor
-from learnkernels.kernels.protocol import folds as protocol
-from learnkernels.kernels.protocol.evaluation import Evaluation, KernelPredictors
-from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, assign_split, trials
 from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, ridge_predictions, support_vector_predictions
 from tests.refusals import require_refusals
@@ -124,7 +132,7 @@ def test_a_split_draws_the_rows_asked_for_with_the_shares_of_the_classes(counts)
             assert (np.abs(of_seeds[0] - size * np.array(counts) / m) < 0.5 * len(counts) + 0.5).all()
             assert (of_seeds == of_seeds[0]).all()
             assert part or of_seeds[0].all()
-    assert protocol.split_trial() == Trial(0, (0,), 1, 2)
+    assert split_trial() == Trial(0, (0,), 1, 2)
 
 
 @pytest.mark.parametrize("counts", [None, (15, 5)])
@@ -162,10 +170,10 @@ def test_a_nested_split_divides_its_training_rows_into_folds_that_validate_each_
     if task != "regression":  # each class is spread evenly over the folds, up to one row
         counts = [np.bincount(target.values[folds == fold], minlength=len(target.classes)) for fold in range(5)]
         assert (np.ptp(counts, axis=0) <= 1).all()
-    trial = protocol.nested_split_trial(5)
+    trial = nested_split_trial(5)
     assert trial == Trial(0, (0, 1, 2, 3, 4), None, 5)
-    assert [inner.validation for inner in protocol.inner_trials(trial)] == [0, 1, 2, 3, 4]
-    for inner in protocol.inner_trials(trial):
+    assert [inner.validation for inner in inner_trials(trial)] == [0, 1, 2, 3, 4]
+    for inner in inner_trials(trial):
         assert sorted([*inner.training, inner.validation]) == [0, 1, 2, 3, 4]
 
 
@@ -353,17 +361,17 @@ def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
 def test_cross_validation_chooses_the_lowest_mean_error(task: str):
     """Against a loop over folds, candidates and C that fits one predictor at a time."""
     X, target = small_data(task, m=80)
-    trial, folds = protocol.nested_split_trial(4), assign_nested_split(target, 50, 25, 4, seed=1)
+    trial, folds = nested_split_trial(4), assign_nested_split(target, 50, 25, 4, seed=1)
     predictor = "krr" if task == "regression" else "svm"
 
     def candidates(of: Trial, grid: list[float]) -> list[KernelPredictors]:
         kernels = [learned(X, target, np.where(folds < 0, 4, folds), of, name) for name in ("unif", "alignf")]
         return [KernelPredictors([kernel], target, predictor, grid) for kernel in kernels]
 
-    fits = ((of, candidates(of, GRID)) for of in protocol.inner_trials(trial))
+    fits = ((of, candidates(of, GRID)) for of in inner_trials(trial))
     selection = Evaluation(X, target, folds).select_by_cross_validation(fits)
     errors = np.zeros((2, len(GRID)))
-    for of in protocol.inner_trials(trial):
+    for of in inner_trials(trial):
         rows = np.flatnonzero(folds == of.validation)
         for position, C in enumerate(GRID):
             for c, one in enumerate(candidates(of, [C])):

@@ -26,13 +26,13 @@ from learnkernels.kernels.predictors.choice import PredictionProblem
 
 from ..data.dataset import DatasetRef, stored_bytes
 from ..naming import from_store, step
-from ..own import as_learner, learner_class, sources
+from ..plugins import as_learner, learner_class, sources
 from ..store import computed_at, keep, kept, result_key, store_path
 from ..workers.cluster import Advance, DaskPool, map_here
 from .baseline import predictor_of, run_baseline, settings_of
 from .families import build_family
+from .fold_statistics import planned_trials, sampled
 from .held_out import write_predictions
-from .statistics import planned_trials, sampled
 from .trials import HELD_OUT, StatisticsRef, TrialData, TrialJob, run_trial
 
 PARALLEL_ROWS = 4096

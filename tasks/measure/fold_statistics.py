@@ -16,7 +16,7 @@ from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.workers import SelectedRows
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.protocol.folds import (
+from learnkernels.kernels.model_selection.folds import (
     Trial,
     inner_trials,
     nested_split_trial,
@@ -25,7 +25,7 @@ from learnkernels.kernels.protocol.folds import (
     trials,
     trials_in_time,
 )
-from learnkernels.kernels.protocol.metrics import Metric, metric_for
+from learnkernels.kernels.model_selection.metrics import Metric, metric_for
 from learnkernels.kernels.statistics.gram import FeatureStatistics, GramStatistics, gram_statistics
 from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
@@ -41,7 +41,7 @@ from ..data.dataset import (
 )
 from ..data.parts import BYTES_AS_NUMBERS
 from ..naming import from_store, step
-from ..own import described, learner_class
+from ..plugins import described, learner_class
 from ..store import kept, result_key, store_path
 from ..workers.cluster import Advance, DaskPool
 from .families import build_family, require_varying

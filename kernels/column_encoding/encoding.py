@@ -11,10 +11,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 import numpy as np
 
 from ..families.base import distinct
-from ..parameters import (
-    Value,
-    require_one_of,
-)
+from ..parameters import Value, require_one_of
 from ..registry import did_you_mean
 from ..targets import FEW_VALUES
 from . import summary

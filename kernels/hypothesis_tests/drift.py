@@ -15,10 +15,10 @@ from typing import Self
 import numpy as np
 from scipy import sparse
 
+from ..families.base import Rows
+from ..learned_kernel import LearnedKernel
+from ..parameters import Value
 from .dependence import permutation_test
-from .families.base import Rows
-from .learned import LearnedKernel
-from .parameters import Value
 
 REFERENCE_ROWS = 500
 """Training rows that a model keeps, and new rows that are compared with them, at most."""

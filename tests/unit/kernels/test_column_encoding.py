@@ -18,12 +18,19 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from learnkernels import CategoricalFamily, GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.column_encoding import EncodingReport, TableEncoding, columns, is_table, reading, summary
+from learnkernels.kernels.column_encoding.summary import (
+    KNOTS,
+    NumberSummary,
+    added,
+    different,
+    smallest,
+    summarize_table,
+)
 from learnkernels.kernels.estimators import fit_on_kernel
 from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.model import Model
-from learnkernels.kernels.tables import EncodingReport, TableEncoding, columns, is_table, reading, summary
-from learnkernels.kernels.tables.summary import KNOTS, NumberSummary, added, different, smallest, summarize_table
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.test_serialization import reread
 

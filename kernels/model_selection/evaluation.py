@@ -12,7 +12,7 @@ import numpy as np
 
 from ..engine.workers import Workers, blas_threads_for
 from ..families.base import Rows
-from ..learned import LearnedKernel
+from ..learned_kernel import LearnedKernel
 from ..predictors import Predictor, RegularizationPath, TrainingSet, as_predictor
 from ..predictors.calibration import fit_calibration, probabilities
 from ..predictors.choice import best_on_grid

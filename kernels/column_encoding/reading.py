@@ -14,14 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from ..parameters import listed
-from .dates import (
-    NO_DATE,
-    First,
-    Moments,
-    iso_dates,
-    moment_of,
-    without_placeholders,
-)
+from .dates import NO_DATE, First, Moments, iso_dates, moment_of, without_placeholders
 from .quantities import Written, quantity_in
 from .units import convert
 

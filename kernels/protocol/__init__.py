@@ -1,4 +1,0 @@
-"""The papers' protocol: folds to train on, one to choose the regularization, one to test.
-
-Imports: centering, engine, families, learned, parameters, predictors, registry, solvers, targets, weights.
-"""
