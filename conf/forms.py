@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from .schema import CompareConfig
+from .errors import InputError, did_you_mean
+from .loading import validated
+from .schema import FEWEST_FOLDS, MOST_FOLDS, CompareConfig, DatasetConfig
+from .schema.base import LearnerName, MetricName
+
+AS_CONFIGURED: Final = "as configured"
+"""The choice in a list of the form that changes nothing."""
 
 
 def form_field(description: str, **limits: Any) -> Any:
@@ -48,3 +55,122 @@ NewModel = Annotated[
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
     ),
 ]
+
+Table = Annotated[
+    str, drawn_as("A file, folder or pattern, or s3://bucket/key, in place of that of the data set.", type="string")
+]
+TargetColumn = Annotated[str, drawn_as("The column to predict, in place of that of the data set.", type="string")]
+Learners = Annotated[list[LearnerName], form_field("Learners to compare, in place of the configured ones.")]
+Folds = Annotated[
+    int,
+    drawn_as(
+        f"Number of folds, from {FEWEST_FOLDS} to {MOST_FOLDS}; 0 for the configured number.",
+        type="integer",
+        minimum=0,
+        maximum=MOST_FOLDS,
+        **{"not": {"enum": list(range(1, FEWEST_FOLDS))}},
+    ),
+]
+MetricChoice = Annotated[
+    Literal["as configured", MetricName],  # type: ignore[valid-type]
+    form_field("Metric of selection, reports and tests."),
+]
+BaselineChoice = Annotated[
+    Literal["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"],
+    form_field("Models to compare with: a constant, a linear model, a tuned RBF kernel, and gradient boosting."),
+]
+
+BASELINES: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "one tuned kernel": {},
+    "one tuned kernel and boosting": {"boosting": True},
+}
+"""The key `baseline` of a configuration, by the choice in the form."""
+
+
+def with_form_fields(
+    config: CompareConfig,
+    *,
+    dataset: str | None = "",
+    table: str = "",
+    target: str = "",
+    learners: Sequence[str] = (),
+    folds: int = 0,
+    metric: str = AS_CONFIGURED,
+    baseline: str = AS_CONFIGURED,
+) -> CompareConfig:
+    """Return a configuration changed by the fields beside it in a form; empty fields change nothing.
+
+    Parameters
+    ----------
+    config : CompareConfig
+        The configuration.
+    dataset : str, optional
+        Name in reports of the only data set to use.
+    table, target : str, optional
+        Path and target column of the only data set.
+    learners : sequence of str
+        Names of the learners. A learner of the configuration keeps its parameters.
+    folds : int
+        Number of folds; replaces a split, too.
+    metric : str
+        A metric, or "as configured".
+    baseline : str
+        A key of `BASELINES`, or "as configured".
+
+    Returns
+    -------
+    config : CompareConfig
+
+    Raises
+    ------
+    InputError
+        The data set is unknown or ambiguous, or the schema refuses the changed configuration.
+    """
+    changes: dict[str, Any] = {}
+    datasets: Sequence[DatasetConfig] = config.datasets
+    if dataset:
+        datasets = [_dataset_named(dataset, datasets)]
+        changes["datasets"] = datasets
+    if table or target:
+        changes["datasets"] = [_changed_dataset(datasets, table, target)]
+    if learners:
+        configured = {learner.title: learner for learner in config.learners}
+        changes["learners"] = [configured.get(name, {"name": name}) for name in learners]
+    protocol: dict[str, Any] = {}
+    if folds:
+        protocol = {"folds": folds, "split": None, "choose": None}
+    if metric != AS_CONFIGURED:
+        protocol["metric"] = metric
+    if protocol:
+        changes["protocol"] = config.protocol.model_dump(exclude_defaults=True) | protocol
+    if baseline != AS_CONFIGURED:
+        changes["baseline"] = BASELINES[baseline]
+    if not changes:
+        return config
+    data = {key: getattr(config, key) for key in config.model_fields_set}
+    return validated(CompareConfig.model_validate, data | changes, "the form")
+
+
+def _dataset_named(name: str, datasets: Sequence[DatasetConfig]) -> DatasetConfig:
+    by_label = {dataset.label: dataset for dataset in datasets}
+    if name not in by_label:
+        hint = did_you_mean(name, by_label)
+        raise InputError(f"dataset {name}: {hint}the configuration has {', '.join(by_label)}; name one of them.")
+    return by_label[name]
+
+
+def _changed_dataset(datasets: Sequence[DatasetConfig], table: str, target: str) -> dict[str, Any]:
+    """Return the keys of the only data set, with another place or target."""
+    if len(datasets) > 1:
+        labels = ", ".join(dataset.label for dataset in datasets)
+        raise InputError(
+            f"table and target belong to one data set, and the configuration has {labels}; name one as dataset."
+        )
+    keys = datasets[0].model_dump(by_alias=True, exclude_unset=True)
+    if table:
+        keys = {key: value for key, value in keys.items() if key not in ("name", "version")}
+        keys |= {"source": "file", "path": table}
+    if target:
+        keys["target"] = target
+    return keys

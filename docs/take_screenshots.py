@@ -272,8 +272,8 @@ PAGES = (
         ("score-rows", "promote-challenger"), "The deployments of a model",
     ),
     Shot(
-        "prefect-form", lambda at: at.form("train-kernel-model", "tumours"), "text=Parameters",
-        ("The data set to learn from",), "A run by hand: the form of a deployment's parameters", height=1300,
+        "prefect-form", lambda at: at.form("compare-kernel-learners", "tumours"), "text=Parameters",
+        ("Number of folds",), "A run by hand: the form of a deployment's parameters", height=1300,
     ),
 )  # fmt: skip
 """The pictures; one more is one more line."""

@@ -6,7 +6,18 @@ from functools import partial
 
 from prefect import flow
 
-from learnkernels.conf.forms import WholeConfig
+from learnkernels.conf.forms import (
+    AS_CONFIGURED,
+    BaselineChoice,
+    Folds,
+    Learners,
+    MetricChoice,
+    OnlyDataset,
+    Table,
+    TargetColumn,
+    WholeConfig,
+    with_form_fields,
+)
 from learnkernels.tasks.measure.comparison import folds_of_rows, measure, prepare, steps, timed_steps
 from learnkernels.tasks.measure.progress import RunProgress
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
@@ -25,9 +36,18 @@ from learnkernels.tasks.workers.cluster import DaskPool
 )
 def compare(
     *,
+    dataset: OnlyDataset = "",
+    table: Table = "",
+    target: TargetColumn = "",
+    learners: Learners = [],  # noqa: B006  (Prefect's form shows it)
+    folds: Folds = 0,
+    metric: MetricChoice = AS_CONFIGURED,
+    baseline: BaselineChoice = AS_CONFIGURED,
     config: WholeConfig,
 ) -> dict[str, str]:
     """Compare learners of the kernel on data sets, and leave the evidence.
+
+    The fields before ``config`` replace parts of it.
 
     1. Open the run of the comparison in MLflow; an error from here on marks it failed.
     2. Ingest every data set: read, check, store under its digest; refuse what cannot work before any long work.
@@ -36,6 +56,16 @@ def compare(
     5. Log each (data set, learner) as one MLflow run.
     6. Write tables, figure and report to `results/`, to Prefect and to the run in MLflow; return their places.
     """
+    config = with_form_fields(
+        config,
+        dataset=dataset,
+        table=table,
+        target=target,
+        learners=learners,
+        folds=folds,
+        metric=metric,
+        baseline=baseline,
+    )
     run_id = new_run_id()
     datasets = [dataset.label for dataset in config.datasets]
     with (

@@ -192,6 +192,8 @@ def test_the_form_refuses_what_no_run_could_use(client: SyncPrefectClient):
     chain = deployed(client, WITH_FILES, model="form")
     refused: list[tuple[str, dict[str, Any]]] = [
         ("train", {"model": "of mine"}),
+        *[("compare", {"folds": folds}) for folds in (1, 2, 101)],
+        *[("compare", {key: "best"}) for key in ("metric", "baseline")],
         *[("promote", {"challenger": version}) for version in (0, "first")],
         *[("promote", {"level": level}) for level in (0, 1)],
         *[("predict", {place: ""}) for place in ("model", "input", "output")],
@@ -200,7 +202,11 @@ def test_the_form_refuses_what_no_run_could_use(client: SyncPrefectClient):
         with pytest.raises(PrefectHTTPStatusError) as caught:
             client.create_flow_run_from_deployment(chain[step].id, parameters=parameters)
         assert caught.value.response.status_code in (409, 422), parameters
-    for step, parameters in (("train", {"dataset": "", "learner": ""}), ("promote", {"challenger": None})):
+    for step, parameters in (
+        ("compare", {"folds": 3}),
+        ("train", {"dataset": "", "learner": ""}),
+        ("promote", {"challenger": None}),
+    ):
         assert client.create_flow_run_from_deployment(chain[step].id, parameters=parameters).state.name == "Scheduled"
 
 

@@ -5,7 +5,7 @@ import string
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 from urllib.parse import quote
 
 import pytest
@@ -18,6 +18,7 @@ from sqlalchemy import make_url
 
 from dev.tools.mutations import is_sentence
 from learnkernels.conf.errors import LONGEST, InputError, cut, did_you_mean, listed, one_line, short, without_passwords
+from learnkernels.conf.forms import BASELINES, with_form_fields
 from learnkernels.conf.loading import config_of_text, existing_files, load_config
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, FamilyConfig, LearnerConfig, grid_values
 from learnkernels.conf.schema.base import LearnerName, PredictorName
@@ -347,6 +348,55 @@ def test_the_form_has_a_handful_of_fields_and_one_of_json():
         in_order = sorted(schema["properties"], key=lambda name: schema["properties"][name]["position"])
         assert in_order == list(schema["properties"])  # one interface of Prefect follows the one, one the other
         assert in_order[-1] == "config"
+    fields = parameter_schema(compare).model_dump()["properties"]
+    assert fields["baseline"]["enum"] == ["as configured", "none", *list(BASELINES)[1:]]
+    assert "roc_auc" in str(fields["metric"])
+    assert (fields["folds"]["minimum"], fields["folds"]["maximum"], fields["folds"]["default"]) == (0, 100, 0)
+    assert (fields["table"]["type"], fields["table"]["default"]) == ("string", "")  # one type: no choice of types
+
+
+def form_config(**keys: Any) -> CompareConfig:
+    """A configuration beside which fields of a form are filled in."""
+    data = {
+        "name": "form",
+        "datasets": ["diabetes"],
+        "kernels": [{"family": "gaussian", "gammas": [0.1, 1]}],
+        "learners": ["unif", {"name": "lq", "tune": {"q": [1.5, 2]}}],
+    }
+    return CompareConfig.model_validate(data | keys)
+
+
+def test_fields_of_the_form_replace_parts_of_the_configuration_and_empty_ones_change_nothing():
+    plain = form_config(protocol={"split": {"train": 100, "validation": 50, "test": 50}, "repeats": 3})
+    assert with_form_fields(plain) is plain
+    filled = with_form_fields(
+        plain, folds=4, metric="r2", baseline="one tuned kernel and boosting", learners=["lq", "alignf"]
+    )
+    assert (filled.protocol.folds, filled.protocol.split, filled.protocol.repeats) == (4, None, 3)
+    assert filled.protocol.metric == "r2"
+    assert filled.baseline is not None
+    assert filled.baseline.boosting
+    assert filled.learners[0] == plain.learners[1]  # with its parameters
+    assert filled.learners[1].name == "alignf"
+    assert with_form_fields(filled, baseline="none").baseline is None
+    (table,) = with_form_fields(plain, table="rows.csv", target="y", folds=5).datasets
+    assert (table.source, table.paths, table.target) == ("file", ("rows.csv",), "y")
+    (target,) = with_form_fields(form_config(datasets=["iris", table]), dataset="rows", target="z").datasets
+    assert (target.paths, target.target) == (("rows.csv",), "z")
+
+
+def test_fields_of_the_form_that_do_not_fit_are_refused_in_one_sentence():
+    two = form_config(datasets=["diabetes", "iris"])
+    table: list[tuple[dict[str, Any], str]] = [
+        ({"dataset": "wine"}, r"^dataset wine: the configuration has diabetes, iris; name one of them\.$"),
+        ({"target": "y"}, r"^table and target belong to one data set, .*diabetes, iris; name one as dataset\.$"),
+        ({"learners": ["lq", "lq"]}, r"^the form: learner lq appears"),
+        ({"folds": 2}, r"^the form: protocol\.folds: must be at least 3"),
+    ]
+    for filled, sentence in table:
+        with pytest.raises(InputError, match=sentence) as caught:
+            with_form_fields(two, **filled)
+        assert len(str(caught.value)) < 400
 
 
 # Sentences are one line of some length, and show no passwords in whatever form an address holds them -----------------
