@@ -37,6 +37,13 @@ def as_sample_weight(
     return w
 
 
+def weights_of_rows(weights: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    """Return the weights of some rows; None if rows have no weights."""
+    if weights is None:
+        return None
+    return weights[rows]
+
+
 def near_one(values: np.ndarray) -> np.ndarray:
     """Return weights, or a matrix, times the power of two that takes the largest size to between a half and one.
 

@@ -1,4 +1,4 @@
-"""Base of the estimators: rows and tables, the learned kernel, and a predictor that is linear in it."""
+"""Base of the estimators: validation of rows and tables, and the learned kernel."""
 
 from __future__ import annotations
 
@@ -46,35 +46,22 @@ from ..statistics.sampled import sample_statistics
 from ..targets import Target, Task
 from .sampling import BANDWIDTH_ROWS, FitSampling, kernel_rows
 
-AUTO = "auto"
-"""The learner that is chosen by what is given: `default_learner`."""
-
-MOST_THREADS = 4
-"""Runs of new rows taken at the same time; each has a tile of its own in memory."""
-
 Precision = Literal["float64", "float32"]
-
-READ_AS = (np.float64, np.float32)
-"""Types of new rows that are taken as they are, and made float64 strip by strip."""
-
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 CHUNK_BYTES = 1 << 26
-"""Most bytes of a matrix between new rows and training rows."""
+"""Most bytes of the matrix between one chunk of new rows and the training rows."""
 
 MOST_CHUNK_ROWS = 1 << 13
-"""Most new rows taken at once."""
+"""Most new rows in a chunk."""
 
 MOST_SORTED = 1 << 14
 """Most rows that are sorted to find distinct ones for the default bandwidths."""
 
-OCTAVES = 3
-"""Default bandwidths go this many powers of two below and above the middle one."""
-
 
 def within_n_jobs(method: Method) -> Method:
-    """Return a method of an estimator whose passes use no more threads than its `n_jobs`."""
+    """Decorate a method of an estimator so that it uses at most `n_jobs` threads."""
 
     @wraps(method)
     def limited(self: KernelLearner, *args: Any, **kwargs: Any) -> Any:
@@ -86,14 +73,10 @@ def within_n_jobs(method: Method) -> Method:
 
 @dataclass(eq=False, repr=False)
 class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators: learns a kernel, and applies it to new rows.
-
-    A subclass has the parameters `family`, `learner`, `columns`, `normalize`, `centering`, `sample`, `random_state` and
-    `n_jobs`.
-    """
+    """Base of the estimators: learns a kernel and applies it to new rows."""
 
     family: KernelFamily | None = None
-    learner: str | Learner = AUTO
+    learner: str | Learner = "auto"
     _: KW_ONLY
     columns: ColumnTypes | None = None
     normalize: Normalization = "trace"
@@ -120,7 +103,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         "feature_names_in_",
         "table_",
     )
-    """Fitted attributes in files, from which the others follow."""
+    """Fitted attributes that are saved; the others are derived from them."""
 
     @property
     def learner_(self) -> str:
@@ -129,9 +112,9 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
 
     @property
     def relevance_(self) -> dict[str, float]:
-        """Relevance of each column or feature, as shares of one in descending order; for learned metrics only."""
-        counts = self.kernel_.relevance
-        if counts is None:
+        """Relevance of each column or feature, in descending order; sums to 1. Only for learned metrics."""
+        relevance = self.kernel_.relevance
+        if relevance is None:
             raise AttributeError(
                 f"relevance_ is only available for a learner that weights features, such as rfm; {self.learner_} "
                 "weights base kernels."
@@ -139,40 +122,44 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         if self.table_ is not None:
             names: Sequence[str] = self.table_.features
         else:
-            names = getattr(self, "feature_names_in_", [str(j) for j in range(len(counts))])
-        return dict(sorted(shares_by_column(names, counts).items(), key=lambda one: -one[1]))
+            names = getattr(self, "feature_names_in_", [str(j) for j in range(len(relevance))])
+        shares = shares_by_column(names, relevance)
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also ``learner__norm`` or ``predictor__landmarks`` where learner or predictor is a name.
+        """Set the parameters of this estimator.
 
-        Objects that were given are not changed: a copy with other parameters takes their place.
+        Nested parameters such as ``learner__norm`` or ``predictor__landmarks`` also work if the learner or predictor
+        is a name. Objects passed to the constructor are copied, not modified.
 
         Parameters
         ----------
-        **params
-            As scikit-learn's estimators have them.
+        **params : dict
+            Estimator parameters.
 
         Returns
         -------
         self : object
         """
-        for name, make in (
-            ("learner", as_learner),
-            ("predictor", as_predictor),
-            ("family", lambda family, **inner: copy(family).set_params(**inner)),
-        ):
-            inner = {key: params.pop(key) for key in list(params) if key.startswith(f"{name}__")}
-            value = params.get(name, getattr(self, name, None))
-            if inner and value is not None:
-                params[name] = make(value, **{key.removeprefix(f"{name}__"): one for key, one in inner.items()})
-            else:
-                params |= inner
-        known = self.get_params(deep=False)
+        for name, make in (("learner", as_learner), ("predictor", as_predictor), ("family", _copy_family)):
+            self._resolve_nested(params, name, make)
+        valid_names = self.get_params(deep=False)
         for name in params:
-            if name.partition("__")[0] not in known:
-                raise ValueError(no_parameter(type(self).__name__, name, known))
+            if name.partition("__")[0] not in valid_names:
+                raise ValueError(no_parameter(type(self).__name__, name, valid_names))
         super().set_params(**params)
         return self
+
+    def _resolve_nested(self, params: dict[str, Any], name: str, make: Callable[..., Any]) -> None:
+        """Replace nested parameters, such as ``learner__norm``, by a new object in `params`."""
+        prefix = f"{name}__"
+        nested = {key.removeprefix(prefix): value for key, value in params.items() if key.startswith(prefix)}
+        outer = params.get(name, getattr(self, name, None))
+        if not nested or outer is None:
+            return
+        for key in nested:
+            del params[prefix + key]
+        params[name] = make(outer, **nested)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -180,19 +167,11 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = True
         return tags
 
-    def _validated(self, X: Any, y: Any, **checks: Any) -> tuple[Rows, np.ndarray]:
-        """Return training rows, or the features of a table, as float64, and their targets; keep what features are."""
+    def _validate_training(self, X: Any, y: Any, **checks: Any) -> tuple[Rows, np.ndarray]:
+        """Return training rows as float64 and their targets; set the attributes about features."""
         table = None
         if is_table(X):
-            columns, report = read_columns(X), EncodingReport()
-            as_array = self.columns is None and all(
-                column.kind == "number" and not column.gaps.any() for column in columns.values()
-            )
-            # Rows of numbers keep their units, and base kernels that are given their columns: as those of an array.
-            said = dict.fromkeys(columns, "number") if as_array and self.family is not None else self.columns
-            table = TableEncoding.of(columns, cast(Any, said), "none" if as_array else "standard")
-            X = table.encode(columns, report)
-            warn_of_cells([*table.sentences(), *report.sentences()])
+            table, X = self._encode_training_table(X)
         elif self.columns is not None:
             raise ValueError(
                 f"columns says what columns of a table are, got rows as {type(X).__name__}; give a DataFrame, or leave "
@@ -209,13 +188,28 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         set_table(self, table)
         return X, y
 
+    def _encode_training_table(self, X: Any) -> tuple[TableEncoding, Rows]:
+        """Return the encoding of a table and its features, with warnings about dropped columns and cells."""
+        columns = read_columns(X)
+        report = EncodingReport()
+        is_numeric = self.columns is None and all(
+            column.kind == "number" and not column.gaps.any() for column in columns.values()
+        )
+        column_types: ColumnTypes | None = self.columns
+        if is_numeric and self.family is not None:
+            # The columns of given base kernels are those of the table: none is dropped, as in an array.
+            column_types = cast(ColumnTypes, dict.fromkeys(columns, "number"))
+        table = TableEncoding.of(columns, column_types, "none" if is_numeric else "standard")
+        features = table.encode(columns, report)
+        warn_of_cells([*table.sentences(), *report.sentences()])
+        return table, features
+
     def _sparse_formats(self) -> str | Literal[False]:
-        """Return the formats of sparse rows that are taken; nothing is imported for a learner's name."""
-        known = isinstance(self.learner, Learner) or (isinstance(self.learner, str) and self.learner in LEARNERS)
-        if known:
-            return "csr" if as_learner(self.learner).takes_sparse(self.family) else False
-        # A learner that is chosen is one that takes these rows.
-        return "csr" if getattr(self.family, "takes_sparse", True) else False
+        """Return the sparse formats that the learner supports; learners chosen by "auto" depend on the family only."""
+        takes_sparse = getattr(self.family, "takes_sparse", True)
+        if isinstance(self.learner, Learner) or (isinstance(self.learner, str) and self.learner in LEARNERS):
+            takes_sparse = as_learner(self.learner).takes_sparse(self.family)
+        return "csr" if takes_sparse else False
 
     def _sentence_on_sparse_rows(self) -> str:
         if not getattr(self.family, "takes_sparse", True):
@@ -224,7 +218,7 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return f"learner={name!r} needs dense rows, got sparse ones. Use X.toarray(), or learner='alignf'."
 
     def _draw_seed(self) -> int:
-        """Return the seed of everything that one fit draws: `random_state`, or one number drawn from it."""
+        """Return the random seed of one fit: `random_state`, or an integer drawn from it."""
         state = check_random_state(self.random_state)
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
@@ -233,11 +227,11 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     def _learn(
         self, X: Rows, target: Target, C: float, seed: int, sample_weight: np.ndarray | None = None
     ) -> LearnedKernel:
-        """Return the kernel learned from rows or a sample of them, and keep the numbers of rows."""
+        """Return the kernel learned from all rows or a sample; set `sampling_` and `learner_reason_`."""
         learner = self._checked_learner(X, target.task)
         centering = Centering.of(self.centering)
         self.learner_reason_ = learner_reason(self.learner, self.family, X, learner.name)
-        family = copy(self.family)  # which a search may change
+        family = copy(self.family)  # a learner may modify it
         if family is None and learner.takes_family:
             family = default_family(X)
         learner.check(family, sample_weight, centering)
@@ -249,30 +243,30 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             return learn_from_rows(learner, family, X, target, sample_weight, **options)
         if isinstance(learner, KernelSearchLearner):
             return learner.learn_from_rows(X, target, [C], drawn_rows(m, n_kernel_rows, seed))[0]
-        assert family is not None  # checked
+        assert family is not None  # learner.check raises otherwise
         family.check_rows(X)
         keep_origin = not learner.centered or not centering.subtracts
         statistics = sample_statistics(family, X, target.Y, sample=n_kernel_rows, seed=seed, keep_origin=keep_origin)
         return learn_from_statistics(learner, family, X, statistics, target=target, **options)
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
-        """Return the learner; ValueError for one that is unknown, learns no kernel, or does not support these rows."""
-        learner = as_learner(default_learner(self.family, X)[0] if self.learner == AUTO else self.learner)
+        """Return the learner; ValueError if it is unknown, learns no kernel, or does not support the task."""
+        learner = as_learner(self.learner if self.learner != "auto" else default_learner(self.family, X)[0])
         if self.table_ is not None:
             learner = learner.for_features(self.table_.features)
-        fitting = sorted(name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks)
+        suitable = sorted(name for name, cls in LEARNERS.items() if cls.learns_kernel and task in cls.tasks)
         if not learner.learns_kernel:
             raise ValueError(
                 f"learner={learner.name!r} combines predictors and learns no kernel, so it is only available in "
-                f"comparisons. Use one of {', '.join(fitting)}."
+                f"comparisons. Use one of {', '.join(suitable)}."
             )
         if task not in learner.tasks:
-            raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(fitting)}.")
+            raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(suitable)}.")
         require_normalization(self.normalize)
         return learner
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters for a file, which knows a learner of another package by its name alone."""
+        """Return the parameters to save; a learner of another package is saved by name."""
         parameters: dict[str, Any] = self.get_params(deep=False)
         learner = self.learner
         if isinstance(learner, Learner) and type(learner) not in LEARNERS.values():
@@ -280,16 +274,16 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         return parameters
 
     def _fitted(self) -> dict[str, Any]:
-        """Return the fitted attributes for a file."""
+        """Return the fitted attributes to save."""
         return {name: getattr(self, name) for name in self._saved if hasattr(self, name)}
 
     def _restore(self, fitted: Mapping[str, Any]) -> None:
-        """Take the fitted attributes from a file."""
+        """Set the fitted attributes from a file."""
         unknown = fitted.keys() - set(self._saved)
         if unknown:
             raise ValueError(f"{type(self).__name__} has no fitted attributes {', '.join(sorted(unknown))}")
         self.__dict__.update(fitted)
-        self._take_kernel(self.kernel_)
+        self._set_kernel(self.kernel_)
 
     def _require_sound(self) -> None:
         check_is_fitted(self)
@@ -304,22 +298,24 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
         if self.n_features_in_ != n_inputs:
             raise ValueError(f"n_features_in_ must be {n_inputs}, got {self.n_features_in_}.")
 
-    def _take_kernel(self, kernel: LearnedKernel) -> None:
-        """Keep a learned kernel and what is shown of it."""
-        self.kernel_, self.weights_, self.family_ = kernel, kernel.weights, kernel.family
+    def _set_kernel(self, kernel: LearnedKernel) -> None:
+        """Set the learned kernel and the attributes derived from it."""
+        self.kernel_ = kernel
+        self.weights_ = kernel.weights
+        self.family_ = kernel.family
         self.alignment_ = float(kernel.alignment)
 
     @within_n_jobs
     def _scores(self, X: Any) -> np.ndarray:
-        """Return what is linear in the kernel between new rows and training rows, shape (n, q)."""
+        """Return the linear scores of new rows, shape (n, q)."""
         check_is_fitted(self)
         dtype = np.dtype(require_precision(getattr(self, "precision", "float64")))
         strip = chunk_rows_for(self.kernel_.X.shape[0])
-        with at_most_threads(MOST_THREADS):
-            return self._linear.of(self._read_new(X), dtype, strip)
+        with at_most_threads(4):  # each thread has a tile of its own in memory
+            return self._linear.of(self._validate_new(X), dtype, strip)
 
-    def _read_new(self, X: Any) -> Rows:
-        """Return new rows, checked, or the features of those of a table."""
+    def _validate_new(self, X: Any) -> Rows:
+        """Return new rows, checked, or the features of the rows of a table."""
         if self.table_ is not None:
             report = EncodingReport()
             if not is_table(X) and self.table_.of_numbers:
@@ -328,24 +324,29 @@ class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
             warn_of_cells(report.sentences())
             return features
         formats = "csr" if self.kernel_.family.takes_sparse else False
+        dtypes = (np.float64, np.float32)  # float32 becomes float64 strip by strip
         try:
-            return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
+            return validate_data(self, X, accept_sparse=formats, dtype=dtypes, reset=False)
         except ValueError as error:
             missing = "Impute them, or fit the model on a DataFrame, whose missing values are imputed"
             raise error_of_rows(X, error, missing) from None
 
 
+def _copy_family(family: KernelFamily, **params: Any) -> KernelFamily:
+    return copy(family).set_params(**params)
+
+
 def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
-    """Return an error that says which rows cannot be used; the given one if it is about something else.
+    """Return a clearer error about missing values, infinity or text in rows; other errors are returned unchanged.
 
     Parameters
     ----------
     X : array-like or sparse matrix
-        Rows that scikit-learn refused.
+        Rows that scikit-learn rejected.
     error : ValueError
-        The reason that it gave.
+        Error that scikit-learn raised.
     missing : str
-        What to do about missing values.
+        Advice about missing values.
     """
     if str(error).startswith("Input X contains"):
         return ValueError(sentence_on_values(X, missing))
@@ -359,25 +360,27 @@ def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
 
 
 def sentence_on_values(X: Any, missing: str) -> str:
-    """Return the sentence about NaN or infinity in rows: in how many of them, and in which columns."""
+    """Return a sentence about NaN or infinity: the number of affected rows, and the columns."""
     values = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
     cells = sparse.coo_array(values)
     is_missing = np.isnan(cells.data)
-    is_wrong = is_missing if is_missing.any() else np.isinf(cells.data)
-    n_rows = len(np.unique(cells.coords[0][is_wrong]))
-    positions = np.unique(cells.coords[1][is_wrong]).tolist()
+    is_invalid = is_missing if is_missing.any() else np.isinf(cells.data)
+    n_rows = len(np.unique(cells.coords[0][is_invalid]))
+    positions = np.unique(cells.coords[1][is_invalid]).tolist()
+    columns = ", ".join(map(str, positions[:NAMED]))
+    if len(positions) > NAMED:
+        columns += ", ..."
     if hasattr(X, "columns"):
         columns = listed([X.columns[position] for position in positions])
-    else:
-        columns = ", ".join(map(str, positions[:NAMED])) + (", ..." if len(positions) > NAMED else "")
-    where = f"{n_rows} of {values.shape[0]} rows ({'column' if len(positions) == 1 else 'columns'} {columns})"
+    noun = "column" if len(positions) == 1 else "columns"
+    where = f"{n_rows} of {values.shape[0]} rows ({noun} {columns})"
     if is_missing.any():
         return f"Input X contains NaN in {where}. {missing}."
     return f"Input X contains infinity in {where}. Replace these values."
 
 
 def first_text(X: Any) -> str | None:
-    """Return the first text in rows that is no number; None where there is none."""
+    """Return the first string in rows that is not a number, or None."""
     if sparse.issparse(X) or np.asarray(X).dtype.kind not in "OUS":
         return None
     for value in np.asarray(X, dtype=object).flat:
@@ -391,7 +394,7 @@ def first_text(X: Any) -> str | None:
 
 
 def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
-    """Have an estimator read new rows as a table, whose columns became its features; None for rows of numbers."""
+    """Set the table encoding used to read new rows; None for numeric arrays."""
     estimator.table_ = table
     if table is not None:
         estimator.feature_names_in_ = np.array(table.names, dtype=object)
@@ -399,19 +402,19 @@ def set_table(estimator: KernelLearner, table: TableEncoding | None) -> None:
 
 
 def require_precision(precision: Any) -> Precision:
-    """Return the precision of predictions; ValueError for one that is none."""
+    """Return the precision of predictions; ValueError if it is invalid."""
     require_one_of("precision", precision, get_args(Precision))
     return cast(Precision, precision)
 
 
 def warn_of_cells(sentences: Sequence[str]) -> None:
-    """Warn of columns that are left out, and of cells that are not what their column holds."""
+    """Warn about dropped columns, and cells that do not have the type of their column."""
     for sentence in sentences:
         warn_caller(f"{sentence}.")
 
 
 def chunk_rows_for(m: int) -> int:
-    """Return how many new rows are predicted at once by an estimator of m training rows.
+    """Return the number of new rows that are predicted at once, given m training rows.
 
     Parameters
     ----------
@@ -420,20 +423,19 @@ def chunk_rows_for(m: int) -> int:
 
     Returns
     -------
-    rows : int
-        A power of two that depends on m alone. The matrix between so many new rows and the training rows takes at most
-        `CHUNK_BYTES`.
+    n_rows : int
+        A power of two that depends only on m. The matrix between these rows and the training rows takes at most 64 MB.
 
     Notes
     -----
-    The bits of a product depend on its shape. Chunks start at the first row, so rows that are given in batches of a
-    multiple of this number are predicted with the bits of all rows at once.
+    Rounding depends on the shapes of matrix products. Batches whose size is a multiple of this number are therefore
+    predicted bit-for-bit as all rows at once.
     """
     return int(np.clip(1 << (max(CHUNK_BYTES // (8 * m), 1).bit_length() - 1), 1, MOST_CHUNK_ROWS))
 
 
 def default_family(X: Rows) -> GaussianFamily:
-    r"""Return Gaussian base kernels of seven bandwidths around one over the median squared distance of rows.
+    r"""Return Gaussian base kernels with seven bandwidths around the inverse median squared distance.
 
     .. math:: \gamma \in \{ 2^{e - 3}, \dots, 2^{e + 3} \}, \qquad
               e = \operatorname{round} \log_2 \bigl( 1 / \operatorname{median} \lVert x - x' \rVert^2 \bigr)
@@ -441,24 +443,23 @@ def default_family(X: Rows) -> GaussianFamily:
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (m, d)
-        Rows; features that are not in one unit are best scaled before. Not modified.
+        Rows. Standardize features with different units first. Not modified.
 
     Returns
     -------
     family : GaussianFamily
-        A grid of powers of two, which costs one exponential per pair of rows. It depends on the set of distinct rows:
-        not on their order, and not on how often one is repeated.
+        Gaussian kernels on a grid of powers of two. They depend only on the set of distinct rows, neither on their
+        order nor on repetitions.
 
     Raises
     ------
     ValueError
-        All rows are equal, or so far apart or so near that no bandwidth suits them; X is not finite.
+        All rows are equal, X is not finite, or the distances are too large or too small for any bandwidth.
 
     Notes
     -----
-    The median is that of all pairs among at most `BANDWIDTH_ROWS` distinct rows, drawn with a fixed seed. Of more than
-    `MOST_SORTED` distinct rows that many are drawn beforehand, in the order of one random sum of the features of each.
-    O(m d + m log m), of sparse rows as many flops as there are values.
+    The median is over all pairs of at most 1,024 distinct rows, drawn with a fixed seed. The time is O(m d + m log m),
+    or linear in the number of values of a sparse matrix.
 
     Examples
     --------
@@ -467,14 +468,26 @@ def default_family(X: Rows) -> GaussianFamily:
     >>> default_family(np.random.default_rng(0).normal(size=(200, 8)))
     GaussianFamily([2**-7, 2**-6, 2**-5, 2**-4, 2**-3, 2**-2, 0.5])
     """
+    n_octaves = 3
     X = as_rows(X)
+    median = _median_squared_distance(X)
+    limits = np.finfo(np.float64)
+    exponent = limits.maxexp
+    if 0 < median < np.inf:
+        exponent = round(-np.log2(median))
+    if not limits.minexp + 2 * n_octaves < exponent < limits.maxexp - 2 * n_octaves:
+        raise ValueError(
+            f"X must have rows at distances whose squares are ordinary numbers, got a median of {median:g}; scale the "
+            "features, or give a family."
+        )
+    return GaussianFamily([2.0 ** (exponent + step) for step in range(-n_octaves, n_octaves + 1)])
+
+
+def _median_squared_distance(X: Rows) -> float:
+    """Return the median positive squared distance between distinct rows; 0 if none is positive."""
     m = X.shape[0]
-    if m > MOST_SORTED:  # each distinct row at least once, or so many of more, whatever their order and repetitions
-        d = X.shape[1]
-        _, first = np.unique(X @ (np.random.default_rng(0).random(d) / d), return_index=True)
-        if len(first) > MOST_SORTED:
-            first = first[np.random.default_rng(0).choice(len(first), MOST_SORTED, replace=False)]
-        X = X[first]
+    if m > MOST_SORTED:
+        X = X[_rows_with_distinct_sums(X)]
     first, _ = distinct_rows(X)
     if len(first) < 2:
         raise ValueError(
@@ -486,33 +499,25 @@ def default_family(X: Rows) -> GaussianFamily:
     with np.errstate(over="ignore", invalid="ignore"):
         D = squared_distances(X[first], X[first])[np.triu_indices(len(first), 1)]
     D = D[D > 0]
-    median = float(np.median(D)) if len(D) else 0.0
-    lowest, highest = np.finfo(np.float64).minexp + 2 * OCTAVES, np.finfo(np.float64).maxexp - 2 * OCTAVES
-    exponent = round(-np.log2(median)) if 0 < median < np.inf else highest + 1
-    if not lowest < exponent < highest:
-        raise ValueError(
-            f"X must have rows at distances whose squares are ordinary numbers, got a median of {median:g}; scale the "
-            "features, or give a family."
-        )
-    return GaussianFamily([2.0 ** (exponent + step) for step in range(-OCTAVES, OCTAVES + 1)])
+    if not len(D):
+        return 0.0
+    return float(np.median(D))
+
+
+def _rows_with_distinct_sums(X: Rows) -> np.ndarray:
+    """Return positions of rows with distinct random sums of features, a sample of them if there are too many.
+
+    Sorting one sum per row is cheaper than sorting rows, and depends neither on their order nor on repetitions.
+    """
+    d = X.shape[1]
+    _, first = np.unique(X @ (np.random.default_rng(0).random(d) / d), return_index=True)
+    if len(first) > MOST_SORTED:
+        first = first[np.random.default_rng(0).choice(len(first), MOST_SORTED, replace=False)]
+    return first
 
 
 def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
-    """Return the name of the learner that suits what is given, and why it is that one.
-
-    Parameters
-    ----------
-    family : KernelFamily or None
-        Base kernels, if they are given.
-    X : ndarray or CSR matrix of shape (m, d)
-        Training rows. Not modified.
-
-    Returns
-    -------
-    learner : str
-        alignf, which weighs base kernels, or rfm, which finds them.
-    why : str
-    """
+    """Return the name of the learner that "auto" selects, and the reason."""
     if family is not None:
         return "alignf", "base kernels are given, and alignf weighs them"
     if sparse.issparse(X):
@@ -521,6 +526,8 @@ def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
 
 
 def learner_reason(learner: str | Learner, family: KernelFamily | None, X: Rows, learned_by: str) -> str:
-    """Return why a kernel was learned by that learner where the choice was automatic; nothing where it was named."""
-    default, why = default_learner(family, X)
-    return why if learner == AUTO and default == learned_by else ""
+    """Return the reason for the automatic choice of the learner; empty if it was named."""
+    default, reason = default_learner(family, X)
+    if learner == "auto" and default == learned_by:
+        return reason
+    return ""

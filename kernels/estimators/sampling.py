@@ -1,4 +1,4 @@
-"""How many training rows serve each step of a fit."""
+"""Numbers of training rows that each step of a fit uses."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from ..parameters import warn_caller
 from ..statistics.sampled import SAMPLE_ROWS, require_sample
 
 MOST_ROWS = 20_000
-"""Rows up to which a pass over all pairs of them is made without a warning: ten seconds or so."""
+"""Most rows whose pairs are all used without a warning: some ten seconds."""
 
 SEARCHED_ROWS = 5_000
-"""Default number of rows for finding base kernels: of rfm where there are more rows, of others by `MOST_ROWS`."""
+"""Default number of rows for finding base kernels: always for rfm, above `MOST_ROWS` for other learners."""
 
 BANDWIDTH_ROWS = 1024
-"""Most distinct rows whose distances give the default bandwidths."""
+"""Most distinct rows for the default bandwidths."""
 
 
 @dataclass(frozen=True)
 class FitSampling:
-    """Numbers of training rows that the steps of a fit use.
+    """Numbers of training rows that each step of a fit uses; None for steps that are not needed.
 
     Attributes
     ----------
     n_rows : int
         Training rows with a weight; the predictor is fitted on all of them.
     kernel : int
-        Rows that the kernel is learned from, drawn at random if they are not all.
+        Rows for learning the kernel, a random sample if fewer than `n_rows`.
     search : int or None
-        Most rows of these that base kernels are searched on, such as the metrics of rfm, drawn at random; None if the
-        learner weights the base kernels of a family.
+        Most rows for finding base kernels, such as the metrics of `rfm`; a random sample of the rows for the kernel.
     medians : int or None
-        Most rows whose distances give bandwidths, at even steps of the rows of a search; None if bandwidths are given.
+        Most rows for bandwidths; evenly spaced among the rows of a search.
     units : int or None
-        Most rows whose kernels give units of base kernels, at even steps of the rows of a search; None without units.
+        Most rows for the scales of base kernels; evenly spaced among the rows of a search.
     C : int or None
-        Most rows that C or alpha is selected on, drawn at random; None if it is given.
+        Most rows for selecting C or alpha; a random sample.
     """
 
     n_rows: int
@@ -51,7 +50,7 @@ class FitSampling:
 
     @classmethod
     def of(cls, learner: Learner, family: KernelFamily | None, n_rows: int, n_kernel_rows: int) -> FitSampling:
-        """Return the numbers of rows of a learner, and of a family that is given."""
+        """Return the numbers of rows for a learner and the `family` parameter of an estimator."""
         if isinstance(learner, KernelSearchLearner):
             n_searched = min(n_kernel_rows, getattr(learner, "search_rows", n_kernel_rows))
             limits = {step: min(n_searched, limit) for step, limit in learner.row_limits.items()}
@@ -71,38 +70,41 @@ def kernel_rows(
     n_rows: int,
     has_weights: bool,
 ) -> int:
-    """Return the number of rows that the kernel is learned from.
+    """Return the number of rows for learning the kernel.
 
     Parameters
     ----------
     sample : {"auto", "all"}, int or None
-        The parameter of an estimator.
+        Parameter of the estimator.
     learner : Learner
-        What learns the kernel.
+        Learner in use.
     family : KernelFamily or None
-        The parameter of the estimator.
+        Parameter of the estimator.
     n_rows : int
-        Training rows.
+        Number of training rows.
     has_weights : bool
-        Whether these have weights.
+        Whether the rows have weights.
 
     Raises
     ------
     ValueError
-        `sample` is out of its range, or a number where all rows are needed.
+        `sample` is invalid, or all rows are needed.
 
     Warns
     -----
     UserWarning
-        Without a `sample`, there are more than `MOST_ROWS` rows.
+        There are more than 20,000 rows, and `sample` is None.
     """
-    n_by_default = SEARCHED_ROWS if isinstance(learner, KernelSearchLearner) else SAMPLE_ROWS
     has_features = isinstance(family, FeatureFamily)
     obstacle = None
     if has_weights:
         obstacle = "rows have weights"
     elif has_features:
         obstacle = "statistics of rank-one features cost less than a sample"
+    n_by_default = SAMPLE_ROWS
+    if isinstance(learner, KernelSearchLearner):
+        n_by_default = SEARCHED_ROWS
+
     if sample == "all":
         return n_rows
     if sample is not None and not (has_features and sample == "auto"):
@@ -111,15 +113,15 @@ def kernel_rows(
         require_sample(sample)
         return min(n_rows, n_by_default if sample == "auto" else int(sample))
     if learner.sampled_by_default and not has_weights and n_rows > SEARCHED_ROWS:
-        return n_by_default  # the learner searches fewer rows yet
+        return n_by_default
     if n_rows <= MOST_ROWS or (has_features and learner.two_stage):
         return n_rows
     many = f"X has {n_rows:,} rows, more than {MOST_ROWS:,}"
-    if obstacle is not None:
-        cost = "a matrix of all pairs of them may be formed" if has_features else "a pass goes over all pairs of them"
-        warn_caller(f"{many}: as {obstacle}, {cost}; sample='all' says that this is meant.")
-        return n_rows
-    warn_caller(
-        f"{many}: the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no."
-    )
-    return n_by_default
+    if obstacle is None:
+        warn_caller(
+            f"{many}: the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no."
+        )
+        return n_by_default
+    cost = "a matrix of all pairs of them may be formed" if has_features else "a pass goes over all pairs of them"
+    warn_caller(f"{many}: as {obstacle}, {cost}; sample='all' says that this is meant.")
+    return n_rows

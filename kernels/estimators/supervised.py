@@ -1,4 +1,4 @@
-"""A classifier and a regressor on a kernel that they learn from the same data."""
+"""Classifier and regressor with a learned kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..engine.workers import Workers, blas_threads_for
-from ..families.base import Rows, drawn_rows
+from ..families.base import KernelFamily, Rows, drawn_rows
 from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
 from ..parameters import explain_unknown_arguments, positive, require_numbers, require_one_of, warn_caller
@@ -28,10 +28,17 @@ from ..predictors.calibration import (
     interval_half_width,
     probabilities,
 )
-from ..predictors.choice import MOST_ROWS, PredictionProblem, best_C, given
+from ..predictors.choice import SELECTION_ROWS, PredictionProblem, as_regularization, best_C
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target, Task
-from ..weights import as_sample_weight, counting_rows, near_one, of_mean_one, relative_weights
+from ..weights import (
+    as_sample_weight,
+    counting_rows,
+    near_one,
+    of_mean_one,
+    relative_weights,
+    weights_of_rows,
+)
 from .base import (
     KernelLearner,
     Precision,
@@ -43,30 +50,20 @@ from .base import (
 from .sampling import FitSampling
 
 WORK_OF_HELD_OUT = 0.5
-"""Work of conjugate gradients that begin without some rows, in units of that of all at once, in addition to it."""
-
-STEPS = 10
-"""Steps of an iteration between two lines of `verbose`."""
+"""Extra work of conjugate gradients for held-out scores, as a share of the work of the fit."""
 
 FIRST_ROWS = 500
 """Rows of the first fit under a time limit."""
 
-WORTH = 1.5
-"""How many times as many rows make a further fit worth its time."""
-
 MOST_RESIDUALS = 999
-"""Residuals that are kept, of more those at even steps of rank: intervals are then right to a thousandth."""
-
-FEW_ROWS = 100
-"""Rows of the kernel of a constant target."""
+"""Most residuals that are stored for intervals: at even steps of rank, they give levels to a thousandth."""
 
 
 @dataclass(eq=False, repr=False)
 class SupervisedLearner(KernelLearner):
-    """Base of classifier and regressor: a predictor that is linear in the learned kernel of new rows and training rows.
+    """Base of classifier and regressor: a predictor that is linear in the learned kernel.
 
-    A subclass has the parameters `predictor`, `precision`, `time_limit` and `verbose` as well. Its `fit` checks what it
-    is given and calls `_fit`.
+    A subclass also has the parameters `predictor`, `precision`, `time_limit` and `verbose`.
     """
 
     _: KW_ONLY
@@ -87,17 +84,17 @@ class SupervisedLearner(KernelLearner):
 
     @property
     def dual_coef_(self) -> np.ndarray:
-        """What the kernel between new rows and those of ``kernel_.X`` is multiplied by, shape (m, q)."""
+        """Dual coefficients of the training rows in ``kernel_.X``, shape (m, q)."""
         return self._linear.dual
 
     @property
     def intercept_(self) -> np.ndarray:
-        """What is added, shape (q,)."""
+        """Intercept of each score, shape (q,)."""
         return self._linear.intercept
 
     @property
     def landmarks_(self) -> np.ndarray:
-        """Positions of the landmarks among the training rows that have a weight, shape (M,), where there are some."""
+        """Positions of the landmarks among the training rows with a weight, shape (M,); only for nystrom."""
         if not PREDICTORS[getattr(self, "predictor_", "auto")].on_landmarks:
             raise AttributeError("landmarks_ is only available after a fit with predictor='nystrom'.")
         return self.kernel_.rows
@@ -120,59 +117,69 @@ class SupervisedLearner(KernelLearner):
         require_numbers("intercept_", self.intercept_, (self._n_scores,))
 
     def _check_options(self, task: Task) -> None:
-        """Raise ValueError for a precision or a predictor that is none, before any work."""
+        """Raise ValueError for an invalid precision or predictor."""
         require_precision(self.precision)
         as_predictor(self.predictor).check(task)
 
     @property
     @abstractmethod
-    def _holds_out(self) -> bool:
-        """Whether scores of rows that the predictor has not seen are requested."""
+    def _uses_held_out_scores(self) -> bool:
+        """Whether scores of held-out training rows are needed, for probabilities or intervals."""
 
     @abstractmethod
-    def _C(self) -> float | Literal["auto"]:
-        """Return C as it is given, C or one over the ridge."""
+    def _requested_C(self) -> float | Literal["auto"]:
+        """Return C, or 1 / alpha, as requested."""
 
     @abstractmethod
-    def _encoded(self, y: np.ndarray) -> Target:
-        """Return the target, and keep what turns scores into predictions of its kind."""
+    def _encode_target(self, y: np.ndarray) -> Target:
+        """Return the target, and set the attributes that decode predictions."""
 
     @abstractmethod
-    def _take_held_out(
+    def _use_held_out_scores(
         self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
     ) -> None:
-        """Keep what follows from scores of rows that the predictor has not seen."""
+        """Fit calibration or residuals on the scores of held-out training rows."""
 
     def _fit(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Self:
-        """Fit on all rows, or with a `time_limit` on growing samples of them while the next fit is expected to end.
+        """Fit on all rows, or within the time limit."""
+        if self.time_limit is None:
+            return self._fit_rows(X, y, weights, len(y), seed)
+        return self._fit_in_time(X, y, weights, seed)
 
-        The seconds of a fit are taken to grow with the square of its rows, which is more than most do.
+    def _fit_in_time(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Self:
+        """Fit on growing samples of the rows, until the next fit is expected to exceed the time limit.
+
+        The time of a fit is assumed to grow with the square of the number of rows, an upper bound for most fits.
         """
-        m, n, started = len(y), len(y), time.perf_counter()
-        if self.time_limit is not None:
-            limit, n = positive("time_limit", self.time_limit), min(m, FIRST_ROWS)
-            order = nested_samples(self._encoded(y), seed)
+        least_growth = 1.5  # a smaller sample is not worth a further fit
+        started = time.perf_counter()
+        limit = positive("time_limit", self.time_limit)
+        order = nested_samples(self._encode_target(y), seed)
+        m = len(y)
+        n = min(m, FIRST_ROWS)
         while n < m:
-            rows, begun = np.sort(order[:n]), time.perf_counter()
-            self._fit_rows(X[rows], y[rows], None if weights is None else weights[rows], m, seed)
-            ended = time.perf_counter()
-            following = min(m, int(n * np.sqrt(max(0.0, started + limit - ended) / (ended - begun))))
-            if following < min(WORTH * n, m):
+            rows = np.sort(order[:n])
+            fit_started = time.perf_counter()
+            self._fit_rows(X[rows], y[rows], weights_of_rows(weights, rows), m, seed)
+            fit_ended = time.perf_counter()
+            time_left = max(0.0, started + limit - fit_ended)
+            n_next = min(m, int(n * np.sqrt(time_left / (fit_ended - fit_started))))
+            if n_next < min(least_growth * n, m):
                 kernel = replace(self.kernel_, rows=rows[self.kernel_.rows])
                 set_coefficients(self, kernel, self.dual_coef_, self.intercept_)
                 warn_caller(
                     f"time_limit={self.time_limit:g}: fitted on a sample of {n:,} of {m:,} rows; allow more seconds."
                 )
                 return self
-            n = following
+            n = n_next
         return self._fit_rows(X, y, weights, m, seed)
 
     def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, n_all: int, seed: int) -> Self:
-        """Learn the kernel, then the predictor, on all or some of the rows."""
+        """Learn the kernel, then fit the predictor, on all or some of the rows."""
         log = FitLog(type(self).__name__, self.verbose)
         log.write(f"{len(y):,} of {n_all:,} rows")
-        target = self._encoded(y)
-        C = self._C()
+        target = self._encode_target(y)
+        C = self._requested_C()
         if C == "auto":
             C = self._best_C_of_equal_weights(X, target, seed)
         kernel = self._learn(X, target, C, seed, weights)
@@ -184,15 +191,14 @@ class SupervisedLearner(KernelLearner):
         return self
 
     def _best_C_of_equal_weights(self, X: Rows, target: Target, seed: int) -> float:
-        """Return the C that a one-stage learner learns with, which suits equal weights; 1 for other learners."""
+        """Return the C that a one-stage learner uses: the best one for equal weights; 1 for other learners."""
         predictor = self._checked_learner(X, target.task).predictor
         if predictor is None:
             return 1.0
-        rows = drawn_rows(len(target), MOST_ROWS, seed)
-        family = default_family(X[rows]) if self.family is None else self.family
+        rows = drawn_rows(len(target), SELECTION_ROWS, seed)
         kernel = learn_kernel(
             "unif",
-            family,
+            self._family_or_default(X[rows]),
             X[rows],
             target.values[rows],
             task=target.task,
@@ -202,32 +208,19 @@ class SupervisedLearner(KernelLearner):
         training = TrainingSet.of(kernel, None, np.arange(len(rows)))
         return best_C(training, target.take(rows), as_predictor(predictor), seed)
 
+    def _family_or_default(self, X: Rows) -> KernelFamily:
+        if self.family is not None:
+            return self.family
+        return default_family(X)
+
     def _fit_predictor(self, training: TrainingSet, y: np.ndarray, seed: int) -> Self:
-        """Choose and fit the predictor on a learned kernel, and its C where that is left to the data."""
-        target = self._encoded(y)
-        kernel = training.kernel
-        C = self._C()
-        if C == "auto":
-            self.sampling_ = replace(self.sampling_, C=min(len(y), MOST_ROWS))
-            if kernel.C is not None:
-                C = kernel.C
-        if kernel.C is not None and not np.isclose(kernel.C, C, rtol=1e-9, atol=0):
-            raise ValueError(
-                f"the kernel was learned with C = {kernel.C:g}, and the estimator has {C:g} (C, "
-                "or 1 / alpha); give it that of the kernel."
-            )
-        predictor = as_predictor(self.predictor)
-        if getattr(predictor, "seed", 0) is None:
-            predictor = as_predictor(predictor, seed=seed)
-        learner = as_learner(kernel.learner)
-        fits = 1.0 + WORK_OF_HELD_OUT * self._holds_out
-        choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
-        predictor = choice.predictor
-        self.predictor_ = predictor.name
-        self.predictor_reason_ = choice.reason
+        """Choose and fit the predictor on a learned kernel, with the requested or the best C."""
+        target = self._encode_target(y)
+        C = self._C_for_kernel(training.kernel, len(y))
+        predictor = self._choose_predictor(training, target, seed)
         with blas_threads_for(len(target)):
             if C == "auto":
-                with blas_threads_for(min(len(target), MOST_ROWS)):
+                with blas_threads_for(min(len(target), SELECTION_ROWS)):
                     C = best_C(training, target, predictor, seed)
             self.C_ = float(C)
             path = predictor.fit(training, target, [self.C_], fine=True)
@@ -235,10 +228,36 @@ class SupervisedLearner(KernelLearner):
             set_coefficients(self, path.kernel, *path.coefficients())
             for name in ("calibration_", "residuals_"):
                 self.__dict__.pop(name, None)
-            if self._holds_out:
+            if self._uses_held_out_scores:
                 assert path.held_out is not None
-                self._take_held_out(training, target, predictor, *path.held_out())
+                self._use_held_out_scores(training, target, predictor, *path.held_out())
         return self
+
+    def _C_for_kernel(self, kernel: LearnedKernel, n_rows: int) -> float | Literal["auto"]:
+        """Return the requested C, or for "auto" the C that the kernel was learned with, if any."""
+        C = self._requested_C()
+        if C == "auto":
+            self.sampling_ = replace(self.sampling_, C=min(n_rows, SELECTION_ROWS))
+            if kernel.C is not None:
+                return kernel.C
+        elif kernel.C is not None and not np.isclose(kernel.C, C, rtol=1e-9, atol=0):
+            raise ValueError(
+                f"the kernel was learned with C = {kernel.C:g}, and the estimator has {C:g} (C, "
+                "or 1 / alpha); give it that of the kernel."
+            )
+        return C
+
+    def _choose_predictor(self, training: TrainingSet, target: Target, seed: int) -> Predictor:
+        """Return the predictor to fit, and set the attributes about the choice."""
+        predictor = as_predictor(self.predictor)
+        if getattr(predictor, "seed", 0) is None:
+            predictor = as_predictor(predictor, seed=seed)
+        learner = as_learner(training.kernel.learner)
+        fits = 1.0 + WORK_OF_HELD_OUT * self._uses_held_out_scores
+        choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
+        self.predictor_ = choice.predictor.name
+        self.predictor_reason_ = choice.reason
+        return choice.predictor
 
 
 class FitLog:
@@ -255,8 +274,8 @@ class FitLog:
             print(f"{self.estimator}, {time.perf_counter() - self.started:.1f} s: {text}", flush=True)  # noqa: T201
 
     def write_step(self, step: int, residual: float) -> None:
-        """Print a line on some of the steps of an iteration."""
-        if step % STEPS == 0:
+        """Print a line for every tenth step of an iteration."""
+        if step % 10 == 0:
             self.write(f"{step} steps to a relative residual of {residual:.1e}")
 
 
@@ -275,132 +294,126 @@ def _has_intervals(estimator: KernelLearningRegressor) -> bool:
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
-    """Classifier on a kernel that is learned from the training rows.
+    """Classifier with a kernel that is learned from the training data.
 
     Parameters
     ----------
     family : KernelFamily or None, default None
-        Base kernels; None for a learner that finds its own (`rfm`, `ca`, `cr`), and for others Gaussians of seven
-        bandwidths around one over the median squared distance (`default_family`).
+        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other learners then use Gaussian
+        kernels with seven bandwidths around the inverse median squared distance, see `default_family`.
     learner : str or Learner, default "auto"
-        How base kernels are combined. "auto" is `rfm`, which finds them in metrics that it learns and needs no scaled
-        features, or alignf where `family` is given or rows are sparse. Or a name, see `learnkernels learners`, or a
-        learner with its parameters, such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search
-        reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
+        Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
+        of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. "auto": `rfm`, which
+        needs no scaled features, or `alignf` if `family` is given or X is sparse. `ensemble` learns no kernel and is
+        not accepted.
     C : float or "auto", default "auto"
-        Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel of mean diagonal one; positive. "auto"
-        minimizes the five-fold cross-validation error, smoothed along the grid, or, for ridge regression, the log
-        loss of calibrated leave-one-out scores, on at most 1,500 rows. A one-stage learner also uses it to learn the
-        weights; "auto" is then the value that suits equal weights.
+        Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel with unit mean diagonal; positive.
+        "auto" minimizes, on at most 1,500 rows, the five-fold cross-validation error (smoothed along the grid) or, for
+        ridge regression, the log loss of calibrated leave-one-out scores. A one-stage learner also uses C to learn the
+        weights; "auto" is then the best value for equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
-        category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
-        highest. For tables alone.
+        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop",
+        "code" (a category of which only a code becomes a feature), or the levels of an ordered category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
-        scaled.
+        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
     centering : {"center", "target", "none"}, default "center"
-        Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
-        no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
-        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif and align.
+        Whether to center the base kernels in feature space. "none": no centering and no intercept; a `ConstantFamily`
+        can replace the intercept. "target": no centering, and the intercept is the mean target. The last two are
+        available for one-stage learners (such as l2-krr, nkrr and l1-svm), unif and align.
     sample : "auto", "all", int or None, default None
-        Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
-        learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
-        "auto" and warns; rfm takes 5,000 of more rows. The predictor is fitted on all training rows. See `sampling_`.
+        Number of randomly drawn training rows used to learn the kernel. "auto": 8,192, or 5,000 for learners that find
+        their own base kernels. None: all rows up to 20,000 (up to 5,000 for rfm); beyond, as "auto", with a warning
+        except for rfm. The predictor is always fitted on all training rows. See `sampling_`.
     random_state : int, RandomState or None, default 0
-        Draws samples and, for a predictor that is given by its name, landmarks.
+        Seed of samples and, unless `predictor` has its own seed, of landmarks.
     n_jobs : int or None, default None
-        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
-        joblib's workers.
+        Largest number of threads. None and -1: all available cores, or their share within a joblib worker.
     predictor : str or Predictor, default "auto"
-        "krr" or "krr-cg", kernel ridge regression by a factorization or by conjugate gradients; "svm", a support vector
-        machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
-        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is the predictor whose problem
-        the learner solves, krr after rfm up to 5,000 rows, or else a support vector machine up to 20,000 rows, of which
-        the matrix fits the memory, and for more krr-cg or what suits the memory.
+        Classifier on the learned kernel: "krr" (kernel ridge regression), "krr-cg" (the same by conjugate gradients),
+        "svm" (support vector machine), "nystrom" (linear classifier on landmarks), or an object such as
+        ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" selects, in this order: the predictor
+        that the learner optimizes; krr after rfm, up to 5,000 rows; svm, up to 20,000 rows; krr-cg; nystrom.
     precision : {"float64", "float32"}, default "float64"
-        Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
-        of float32 differ by about 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
-        cancel, and take about half the time.
+        Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
+        "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
     time_limit : float or None, default None
-        Seconds that `fit` may take, about: it fits samples of more and more of the rows while the next one is expected
-        to end in time, keeps the last and warns. A fit in progress is not stopped; the first has 500 rows.
+        Approximate time limit of `fit`, in seconds. Fits on growing samples of the rows, starting with 500, keeps the
+        last fit, and warns if not all rows were used. A fit in progress is never stopped.
     verbose : bool, default False
-        Whether to print what is fitted, and the seconds.
+        Whether to print the steps of `fit` with their times.
     class_weight : dict, "balanced" or None, default None
-        What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
-        Only ratios count.
+        Weights of the classes, multiplied by the sample weights. "balanced": inversely proportional to class
+        frequencies, as in `sklearn.svm.SVC`. Only ratios matter.
     probability : bool, default True
-        Whether to fit probabilities: of krr in closed form, of krr-cg by half of its steps more, by five more fits of
-        other predictors, or by one for more than 10,000 rows. The intercept of a ridge regression of two classes then
-        moves to where both are as probable.
+        Whether to calibrate `predict_proba`. Cost: none for krr, half a fit for krr-cg, otherwise five fits, or one
+        for more than 10,000 rows. With two classes and ridge regression, calibration also moves the intercept to where
+        both classes are equally probable.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        Labels, ascending.
+        Class labels, in ascending order.
     learner_ : str
-        What `auto` stood for.
+        Name of the learner in use.
     learner_reason_ : str
-        Why it did; empty where the learner was named.
+        Reason for the automatic choice of the learner; empty if you named it.
     kernel_ : LearnedKernel
-        The kernel.
+        The learned kernel.
     weights_ : ndarray of shape (p,)
-        Its weights, one per base kernel.
+        Weights of the base kernels.
     alignment_ : float
-        Its centered alignment with the target on the training rows.
+        Centered alignment of the kernel with the target on the training rows.
     family_ : KernelFamily
         The base kernels.
     predictor_ : {"svm", "krr", "krr-cg", "nystrom"}
-        What `auto` stood for.
+        Name of the predictor in use.
     predictor_reason_ : str
-        Why it did; empty where the predictor was named.
+        Reason for the automatic choice of the predictor; empty if you named it.
     C_ : float
-        The C that was given or chosen.
+        The requested or selected C.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
-        learned kernel over these M rows, in place of all m.
+        Positions of the landmarks among the training rows with a weight; only for nystrom. The rows of `kernel_` are
+        then these M rows.
     dual_coef_ : ndarray of shape (m, q)
-        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the scores: for two classes one, above zero for the
-        second; for more, one a class, or one per pair of classes i < j, above zero for j (svm). Rows are those of
-        ``kernel_.X``.
+        Dual coefficients of the rows in ``kernel_.X``; ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
+        scores. For two classes, a single score, positive for the second class. For more, one score per class, or for
+        svm one per pair of classes i < j, positive for j.
     intercept_ : ndarray of shape (q,)
-        Their constant part.
+        Intercept of each score.
     calibration_ : ndarray of shape (2,)
-        Slope and offset of the sigmoid, with ``probability=True``; of more than two classes all share it.
+        Slope and offset of the sigmoid that all classes share; only with ``probability=True``.
     table_ : TableEncoding or None
-        Inferred column types of a table, with the features that they became; None for rows of numbers.
+        Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-        How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
+        Relevance of each column or feature, in descending order; sums to 1. Only for learners that weight features,
+        such as `rfm`.
     sampling_ : FitSampling
-        Numbers of training rows that each step of the fit used; ``print(model.sampling_)`` shows them in one line.
+        Number of training rows used in each step of `fit`; ``print(model.sampling_)`` shows one line.
     n_samples_fit_ : int
-        Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
+        Number of rows that the predictor was fitted on: those with a weight, or fewer under a `time_limit`.
     n_features_in_ : int
-        Number of features.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (d,)
-        Names of the features, where the training rows had names.
+        Names of features seen during `fit`, if X has feature names.
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3)
-    time for an exact predictor. krr-cg takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M)
-    time a pass, or O(m M^2) in all, and O(M^2) memory, with O(m M) for losses other than the squared one. New rows take
-    O(s) time each, where s are the rows with a coefficient: support vectors, landmarks, or all; and memory, without
-    that of the scores, that depends neither on their number nor on s.
+    Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The predictors krr and svm then take O(m^2)
+    memory and O(m^2) to O(m^3) time; krr-cg takes some tens of passes over all pairs of rows and O(m) memory; nystrom
+    takes O(m M^2) time and O(M^2) memory, or O(m M) memory for losses other than the squared one. Prediction takes O(s)
+    time per new row, where s is the number of rows with a coefficient: support vectors, landmarks or all rows.
 
-    Only ratios of sample weights count: each is divided by the mean over the rows of positive weight, after it is
-    multiplied by that of its class. A row then counts as so many copies of it, for the kernel, its centering and the
-    predictor, so that the total weight is the number of rows. The fit is that of w copies of each row with C divided by
-    the mean of w, but for probabilities, whose prior counts rows. Rows of at most 2.2e-16 of the total weight are left
-    out, with a warning. Two-stage learners and rfm alone know weights.
+    Only ratios of sample weights matter. They are divided by their mean over the rows with positive weight, after
+    multiplication by the class weights. A row of weight w then counts as w copies of it, for the kernel, its centering
+    and the predictor. Apart from probabilities, whose prior depends on the number of rows, the fit equals that on w
+    copies of each row with C divided by the mean of w. Rows with at most 2.2e-16 of the total weight are dropped, with
+    a warning. Only two-stage learners and rfm support weights.
 
-    Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
-    share one, so that the most probable of them is the one that `predict` says. Class weights do not count there: a
-    probability is the share of rows without weights. The kernel has seen these rows, and where it was fitted closely to
-    the classes the probabilities are too sure of themselves: `sklearn.calibration.CalibratedClassifierCV` learns the
-    kernel per fold instead, and takes five times as long. The only row of a class is scored by a predictor that has
-    seen it.
+    Probabilities come from Platt's sigmoid, fitted on scores of training rows that the predictor has not seen. Class
+    weights do not influence them. All classes share one sigmoid, so the most probable class is that of `predict`. The
+    kernel has seen all training rows: if it overfits the classes, the probabilities are overconfident.
+    `sklearn.calibration.CalibratedClassifierCV` learns the kernel per fold instead, at five times the cost. A row that
+    is the only one of its class is scored by a predictor that has seen it.
 
     References
     ----------
@@ -430,10 +443,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     @property
     def _n_scores(self) -> int:
-        n = len(self.classes_)
-        if n == 2:
+        n_classes = len(self.classes_)
+        if n_classes == 2:
             return 1
-        return n * (n - 1) // 2 if PREDICTORS[self.predictor_].one_vs_one else n
+        if PREDICTORS[self.predictor_].one_vs_one:
+            return n_classes * (n_classes - 1) // 2
+        return n_classes
 
     def _require_sound(self) -> None:
         super()._require_sound()
@@ -445,17 +460,17 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn the kernel, then the predictor.
+        """Learn the kernel and fit the classifier.
 
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
-            table, may hold categories, dates and missing values: `TableEncoding` has the rules.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame of pandas or polars, or an
+            Arrow table, and may have categories, dates and missing values, see `TableEncoding`.
         y : array-like of shape (m,)
-            Labels: text, integers or booleans, at least two different ones.
+            Class labels: strings, integers or Booleans, with at least two classes.
         sample_weight : array-like of shape (m,), optional
-            Not negative. Only their ratios count; a row of weight zero is left out.
+            Non-negative weights. Only ratios matter; rows with weight zero are dropped.
 
         Returns
         -------
@@ -464,46 +479,47 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Raises
         ------
         ValueError
-            A parameter is out of its range, there is one class, or the kernel cannot be learned from these rows.
+            A parameter is invalid, y has a single class, or the kernel cannot be learned from these rows.
 
         Warns
         -----
         UserWarning
-            Weights are too small to count next to the others; or cells or columns of a table are not used.
+            Some weights are too small to matter, or cells or columns of a table are not used.
         """
-        given("C", self.C)
+        self._requested_C()
         seed = self._draw_seed()
-        X, y = self._validated(X, y)
+        X, y = self._validate_training(X, y)
         check_classification_targets(y)
-        X, y, weights = rows_that_count(X, y, sample_weight, self.class_weight)
-        self._check_options(self._encoded(y).task)
+        X, y, weights = drop_rows_without_weight(X, y, sample_weight, self.class_weight)
+        self._check_options(self._encode_target(y).task)
         return self._fit(X, y, weights, seed)
 
     @property
-    def _holds_out(self) -> bool:
+    def _uses_held_out_scores(self) -> bool:
         return bool(self.probability)
 
-    def _C(self) -> float | Literal["auto"]:
-        return given("C", self.C)
+    def _requested_C(self) -> float | Literal["auto"]:
+        return as_regularization("C", self.C)
 
-    def _encoded(self, y: np.ndarray) -> Target:
+    def _encode_target(self, y: np.ndarray) -> Target:
         classes, codes = np.unique(column_or_1d(y), return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
         self.classes_ = classes
         return Target("classification", codes, tuple(str(label) for label in classes))
 
-    def _take_held_out(
+    def _use_held_out_scores(
         self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
     ) -> None:
-        """Fit slope and offset of the sigmoid.
+        """Fit the sigmoid; for two classes and a squared loss, also move the intercept to equal probabilities.
 
-        The intercept of a squared loss moves to where two classes are as probable, by weights that count class weights.
+        The probabilities ignore class weights, but the intercept does not.
         """
         scores = class_scores(scores, len(self.classes_), predictor.one_vs_one)
-        weights, codes = training.sample_weight, target.values[rows]
-        of_rows = None if weights is None else weights[rows]
-        calibration = weighted = fit_calibration(scores, codes, of_rows)
+        weights = training.sample_weight
+        codes = target.values[rows]
+        weighted = fit_calibration(scores, codes, weights_of_rows(weights, rows))
+        calibration = weighted
         if self.class_weight is not None and weights is not None:
             weights = relative_weights(weights, 1.0 / near_one(self._weights_of_classes(target)))
             calibration = fit_calibration(scores, codes, weights[rows])
@@ -514,12 +530,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.calibration_ = calibration
 
     def _weights_of_classes(self, target: Target) -> np.ndarray:
-        """Return the weight of the class of each training row; none of them has a class of weight zero."""
-        class_weight, labels = self.class_weight, self.classes_[target.values]
+        """Return the weight of the class of each training row; all are positive."""
+        class_weight = self.class_weight
         if isinstance(class_weight, Mapping):
-            known = set(self.classes_.tolist())
-            class_weight = {label: weight for label, weight in class_weight.items() if label in known}
-        return np.asarray(compute_sample_weight(class_weight, labels))
+            classes = set(self.classes_.tolist())
+            class_weight = {label: weight for label, weight in class_weight.items() if label in classes}
+        return np.asarray(compute_sample_weight(class_weight, self.classes_[target.values]))
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of new rows.
@@ -532,10 +548,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         scores : ndarray of shape (n,) or (n, n_classes)
-            For two classes above zero for the second; for more, one a class, of which `predict` takes the largest: from
-            kernel ridge regression the fitted indicators, from support vector machines the number of pairs that the
-            class wins, plus less than a third for how clearly it does, from other losses the class against the rest, or
-            logarithms of odds.
+            For two classes, positive for the second class. For more, one score per class, of which `predict` takes the
+            largest: the predicted class indicator (ridge regression), the number of pairwise decisions for the class
+            plus less than a third for their margins (svm), or the one-vs-rest score or log-odds (other losses).
         """
         return class_scores(self._scores(X), len(self.classes_), PREDICTORS[self.predictor_].one_vs_one)
 
@@ -552,7 +567,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         labels : ndarray of shape (n,)
         """
         scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+        if scores.ndim == 1:
+            return self.classes_[(scores > 0).astype(np.intp)]
+        return self.classes_[scores.argmax(axis=1)]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -566,12 +583,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Returns
         -------
         P : ndarray of shape (n, n_classes)
-            Columns as `classes_`; rows of sum one.
+            One column per class of `classes_`; each row sums to one.
 
         Notes
         -----
-        The most probable class is what `predict` returns, but for two classes with class weights, or of a predictor
-        with another loss than the squared one, whose sigmoid has an offset.
+        The most probable class is that of `predict`. Two classes are an exception, with class weights or with a
+        predictor that does not use the squared loss.
         """
         check_is_fitted(self, "calibration_")
         return probabilities(self.decision_function(X), self.calibration_)
@@ -580,116 +597,114 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
-    """Kernel ridge regression on a kernel that is learned from the training rows.
+    """Kernel ridge regression with a kernel that is learned from the training data.
 
     Parameters
     ----------
     family : KernelFamily or None, default None
-        Base kernels; None for a learner that finds its own (`rfm`, `ca`, `cr`), and for others Gaussians of seven
-        bandwidths around one over the median squared distance (`default_family`).
+        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other learners then use Gaussian
+        kernels with seven bandwidths around the inverse median squared distance, see `default_family`.
     learner : str or Learner, default "auto"
-        How base kernels are combined. "auto" is `rfm`, which finds them in metrics that it learns and needs no scaled
-        features, or alignf where `family` is given or rows are sparse. Or a name, see `learnkernels learners`, or a
-        learner with its parameters, such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search
-        reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
+        Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
+        of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. "auto": `rfm`, which
+        needs no scaled features, or `alignf` if `family` is given or X is sparse. `ensemble` learns no kernel and is
+        not accepted.
     alpha : float or "auto", default "auto"
-        The ridge, for a kernel of mean diagonal one; positive. One over the C of comparisons. "auto" takes the one
-        of the least squared leave-one-out residuals, in closed form, of at most 1,500 rows. A one-stage learner uses it
-        for its weights, too; "auto" is then what suits its base kernels with equal weights.
+        Regularization strength (1 / C), as in `sklearn.kernel_ridge.KernelRidge`, for a kernel with unit mean diagonal;
+        positive. "auto" minimizes the squared leave-one-out residuals on at most 1,500 rows, in closed form. A
+        one-stage learner also uses alpha to learn the weights; "auto" is then the best value for equal weights.
     columns : mapping of str to str or sequence of str, or None, default None
-        What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
-        category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
-        highest. For tables alone.
+        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop",
+        "code" (a category of which only a code becomes a feature), or the levels of an ordered category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
-        scaled.
+        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
     centering : {"center", "target", "none"}, default "center"
-        Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
-        no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
-        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif and align.
+        Whether to center the base kernels in feature space. "none": no centering and no intercept; a `ConstantFamily`
+        can replace the intercept. "target": no centering, and the intercept is the mean target. The last two are
+        available for one-stage learners (such as l2-krr, nkrr and l1-svm), unif and align.
     sample : "auto", "all", int or None, default None
-        Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
-        learner that finds its own base kernels), or all of them. None takes all rows up to 20,000; beyond, it acts as
-        "auto" and warns; rfm takes 5,000 of more rows. The predictor is fitted on all training rows. See `sampling_`.
+        Number of randomly drawn training rows used to learn the kernel. "auto": 8,192, or 5,000 for learners that find
+        their own base kernels. None: all rows up to 20,000 (up to 5,000 for rfm); beyond, as "auto", with a warning
+        except for rfm. The predictor is always fitted on all training rows. See `sampling_`.
     random_state : int, RandomState or None, default 0
-        Draws samples and, for a predictor that is given by its name, landmarks.
+        Seed of samples and, unless `predictor` has its own seed, of landmarks.
     n_jobs : int or None, default None
-        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
-        joblib's workers.
+        Largest number of threads. None and -1: all available cores, or their share within a joblib worker.
     predictor : str or Predictor, default "auto"
-        How the ridge regression is solved: "krr" by a factorization, "krr-cg" by conjugate gradients, "nystrom" on
-        landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
-        `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits
-        them and the memory.
+        Solver of the ridge regression: "krr" (one factorization), "krr-cg" (conjugate gradients), "nystrom" (on
+        landmarks, a subset of the training rows), or an object such as ``Nystrom(landmarks=2000)`` of
+        `learnkernels.kernels.predictors`. "auto": krr up to 5,000 rows; otherwise krr-cg or nystrom, by size and
+        memory.
     precision : {"float64", "float32"}, default "float64"
-        Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
-        of float32 differ by about 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
-        cancel, and take about half the time.
+        Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
+        "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
     time_limit : float or None, default None
-        Seconds that `fit` may take, about: it fits samples of more and more of the rows while the next one is expected
-        to end in time, keeps the last and warns. A fit in progress is not stopped; the first has 500 rows.
+        Approximate time limit of `fit`, in seconds. Fits on growing samples of the rows, starting with 500, keeps the
+        last fit, and warns if not all rows were used. A fit in progress is never stopped.
     verbose : bool, default False
-        Whether to print what is fitted, and the seconds.
+        Whether to print the steps of `fit` with their times.
     intervals : bool, default True
-        Whether to fit what `predict_interval` needs: of krr in closed form, of krr-cg by half of its steps more, of
-        nystrom by five more fits, or by one for more than 10,000 rows.
+        Whether to enable `predict_interval`. Cost: none for krr, half a fit for krr-cg, five fits for nystrom, or one
+        for more than 10,000 rows.
 
     Attributes
     ----------
     learner_ : str
-        What `auto` stood for.
+        Name of the learner in use.
     learner_reason_ : str
-        Why it did; empty where the learner was named.
+        Reason for the automatic choice of the learner; empty if you named it.
     kernel_ : LearnedKernel
-        The kernel.
+        The learned kernel.
     weights_ : ndarray of shape (p,)
-        Its weights, one per base kernel.
+        Weights of the base kernels.
     alignment_ : float
-        Its centered alignment with the target on the training rows.
+        Centered alignment of the kernel with the target on the training rows.
     family_ : KernelFamily
         The base kernels.
     predictor_ : {"krr", "krr-cg", "nystrom"}
-        What `auto` stood for.
+        Name of the predictor in use.
     predictor_reason_ : str
-        Why it did; empty where the predictor was named.
+        Reason for the automatic choice of the predictor; empty if you named it.
     C_ : float
-        C, one over the ridge that was given or chosen.
+        Inverse of the requested or selected alpha.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
-        learned kernel over these M rows, in place of all m.
+        Positions of the landmarks among the training rows with a weight; only for nystrom. The rows of `kernel_` are
+        then these M rows.
     dual_coef_ : ndarray of shape (m, q)
-        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the predictions, one column an output. Rows are those of
-        ``kernel_.X``.
+        Dual coefficients of the rows in ``kernel_.X``; ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
+        predictions, one column per output.
     intercept_ : ndarray of shape (q,)
-        Their constant part: the mean of the training targets, but for landmarks, around which the kernel is centered.
+        Intercept of each output: the mean of the training targets, except for nystrom, where the kernel is centered on
+        the landmarks.
     residuals_ : ndarray of shape (n, q)
-        Absolute residuals of rows that the predictor had not seen, ascending for each output, with ``intervals=True``;
-        of more than 999 those at even steps of rank.
+        Absolute residuals of held-out training rows, ascending in each column; at most 999, at even steps of rank.
+        Only with ``intervals=True``.
     table_ : TableEncoding or None
-        Inferred column types of a table, with the features that they became; None for rows of numbers.
+        Inferred column types of a table, with the resulting features; None for arrays.
     relevance_ : dict of str to float
-        How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
+        Relevance of each column or feature, in descending order; sums to 1. Only for learners that weight features,
+        such as `rfm`.
     sampling_ : FitSampling
-        Numbers of training rows that each step of the fit used; ``print(model.sampling_)`` shows them in one line.
+        Number of training rows used in each step of `fit`; ``print(model.sampling_)`` shows one line.
     n_samples_fit_ : int
-        Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
+        Number of rows that the predictor was fitted on: those with a weight, or fewer under a `time_limit`.
     n_features_in_ : int
-        Number of features.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (d,)
-        Names of the features, where the training rows had names.
+        Names of features seen during `fit`, if X has feature names.
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^3) time for
-    krr. krr-cg takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or O(m M^2) in
-    all, and O(M^2) memory. New rows take O(m) or O(M) time each, and memory, without that of the predictions, that does
-    not depend on their number.
+    Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The predictor krr then takes O(m^2) memory
+    and O(m^3) time; krr-cg takes some tens of passes over all pairs of rows and O(m) memory; nystrom takes O(m M^2)
+    time and O(M^2) memory. Prediction takes O(m) time per new row, or O(M) for nystrom.
 
-    Only ratios of sample weights count: each is divided by the mean over the rows of positive weight. A row then counts
-    as so many copies of it, for the kernel, its centering and the ridge, so that the total weight is the number of
-    rows. The fit is that of w copies of each row with alpha multiplied by the mean of w. Rows of at most 2.2e-16 of the
-    total weight are left out, with a warning. Two-stage learners and rfm alone know weights. Several outputs share one
-    kernel, and weigh on it by their size: scale them to one unit.
+    Only ratios of sample weights matter. They are divided by their mean over the rows with positive weight. A row of
+    weight w then counts as w copies of it, for the kernel, its centering and the predictor. The fit equals that on w
+    copies of each row with alpha multiplied by the mean of w. Rows with at most 2.2e-16 of the total weight are
+    dropped, with a warning. Only two-stage learners and rfm support weights.
+
+    All outputs share one kernel. Outputs with larger variance dominate it, so standardize them.
 
     References
     ----------
@@ -716,7 +731,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     @property
     def _n_scores(self) -> int:
-        return 1 if self._vector else self.dual_coef_.shape[1]
+        if self._vector:
+            return 1
+        return self.dual_coef_.shape[1]
 
     def _require_sound(self) -> None:
         super()._require_sound()
@@ -730,17 +747,17 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn the kernel, then the ridge regression.
+        """Learn the kernel and fit the ridge regression.
 
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
-            table, may hold categories, dates and missing values: `TableEncoding` has the rules.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame of pandas or polars, or an
+            Arrow table, and may have categories, dates and missing values, see `TableEncoding`.
         y : array-like of shape (m,) or (m, q)
-            Numbers.
+            Target values.
         sample_weight : array-like of shape (m,), optional
-            Not negative. Only their ratios count; a row of weight zero is left out.
+            Non-negative weights. Only ratios matter; rows with weight zero are dropped.
 
         Returns
         -------
@@ -749,51 +766,62 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Raises
         ------
         ValueError
-            A parameter is out of its range, or the kernel cannot be learned from these rows.
+            A parameter is invalid, or the kernel cannot be learned from these rows.
 
         Warns
         -----
         UserWarning
-            The target is constant, so that it is predicted and no kernel is learned; weights are too small to count
-            next to the others; or cells or columns of a table are not used.
+            The target is constant, so no kernel is learned; some weights are too small to matter; or cells or columns
+            of a table are not used.
         """
-        self._C()
+        self._requested_C()
         seed = self._draw_seed()
-        X, y = self._validated(X, y, multi_output=True, y_numeric=True)
-        X, y, weights = rows_that_count(X, np.asarray(y, dtype=np.float64), sample_weight)
+        X, y = self._validate_training(X, y, multi_output=True, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+        X, y, weights = drop_rows_without_weight(X, y, sample_weight)
         self._check_options("regression")
         if (y != y[0]).any():
             return self._fit(X, y, weights, seed)
         warn_caller("y is constant, so no kernel is learned and this value is predicted.")
+        return self._fit_constant(X, y, seed)
+
+    def _fit_constant(self, X: Rows, y: np.ndarray, seed: int) -> Self:
+        """Predict the constant target, with zero coefficients on a few rows."""
+        rows = drawn_rows(X.shape[0], 100, seed)
+        any_target = np.arange(len(rows)) * 1.0
+        kernel = learn_kernel("unif", self._family_or_default(X[rows]), X[rows], any_target, task="regression")
+        constant = np.atleast_1d(y[0])
         self.learner_reason_ = ""
-        some = drawn_rows(X.shape[0], FEW_ROWS, seed)
-        family = default_family(X[some]) if self.family is None else self.family
-        kernel = learn_kernel("unif", family, X[some], np.arange(len(some)) * 1.0, task="regression")
-        self.sampling_ = FitSampling(len(y), len(some))
-        first = np.atleast_1d(y[0])
-        self.predictor_, self.predictor_reason_, self.C_ = "krr", "", 1.0
-        set_coefficients(self, kernel, np.zeros((len(some), len(first))), first)
-        self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(first)))
-        self._vector, self.n_samples_fit_ = y.ndim == 1, len(y)
+        self.predictor_ = "krr"
+        self.predictor_reason_ = ""
+        self.C_ = 1.0
+        self.sampling_ = FitSampling(len(y), len(rows))
+        self.n_samples_fit_ = len(y)
+        self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(constant)))
+        self._vector = y.ndim == 1
+        set_coefficients(self, kernel, np.zeros((len(rows), len(constant))), constant)
         return self
 
     @property
-    def _holds_out(self) -> bool:
+    def _uses_held_out_scores(self) -> bool:
         return bool(self.intervals)
 
-    def _C(self) -> float | Literal["auto"]:
-        alpha = given("alpha", self.alpha)
-        return "auto" if alpha == "auto" else 1.0 / alpha
+    def _requested_C(self) -> float | Literal["auto"]:
+        alpha = as_regularization("alpha", self.alpha)
+        if alpha == "auto":
+            return "auto"
+        return 1.0 / alpha
 
-    def _encoded(self, y: np.ndarray) -> Target:
+    def _encode_target(self, y: np.ndarray) -> Target:
         self._vector = y.ndim == 1
         return Target.of(y, "regression")
 
-    def _take_held_out(
+    def _use_held_out_scores(
         self, training: TrainingSet, target: Target, predictor: Predictor, rows: np.ndarray, scores: np.ndarray
     ) -> None:
         residuals = np.sort(np.abs(target.Y[rows] - scores), axis=0)
-        if (n := len(residuals)) > MOST_RESIDUALS:
+        n = len(residuals)
+        if n > MOST_RESIDUALS:
             ranks = np.arange(1, MOST_RESIDUALS + 1) * (n + 1) / (MOST_RESIDUALS + 1)
             residuals = residuals[np.ceil(ranks).astype(np.intp) - 1]
         self.residuals_ = residuals
@@ -809,75 +837,83 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Returns
         -------
         values : ndarray of shape (n,) or (n, q)
-            In units of `y`.
         """
         scores = self._scores(X)
-        return scores[:, 0] if self._vector else scores
+        if self._vector:
+            return scores[:, 0]
+        return scores
 
     @available_if(_has_intervals)  # type: ignore[untyped-decorator]
     def predict_interval(self, X: Any, alpha: float = 0.1) -> np.ndarray:
-        r"""Return an interval for each new row that holds its target with probability ``1 - alpha``.
+        r"""Return a prediction interval with coverage ``1 - alpha`` for each new row.
 
         .. math:: f(x) \pm r_{(\lceil (n + 1)(1 - \alpha) \rceil)}
 
-        with r the absolute residuals of n training rows, each of a predictor that has not seen the row.
+        where r are the sorted absolute residuals of n held-out training rows.
 
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (n_new, d)
             New rows.
         alpha : float, default 0.1
-            Share of new targets that may be outside; at least 1 / (n + 1).
+            Expected share of new targets outside their interval; at least 1 / (n + 1).
 
         Returns
         -------
         bounds : ndarray of shape (n_new, 2) or (n_new, 2, q)
-            Lower and upper bound, in units of `y`.
+            Lower and upper bounds.
 
         Raises
         ------
         ValueError
-            alpha is not between 0 and 1, or too small for the number of training rows.
+            `alpha` is not between 0 and 1, or too small for the number of training rows.
 
         Notes
         -----
-        Of one width for all rows: right on average over rows such as the training rows, and not for each part of them.
-        The kernel has seen all rows. Sample weights do not count.
+        All intervals have the same width: the coverage holds on average over all rows, but not for each subgroup. The
+        kernel has seen all training rows. Sample weights are ignored.
 
         References
         ----------
         Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507, section 1.2, for the jackknife.
         """
         check_is_fitted(self, "residuals_")
-        width, n = interval_half_width(self.residuals_, alpha), len(self.residuals_)
-        if width is None:
+        half_width = interval_half_width(self.residuals_, alpha)
+        if half_width is None:
+            n = len(self.residuals_)
             raise ValueError(
                 f"alpha must be between {1 / (n + 1):.3g}, as {n:,} residuals are known, and 1, got {alpha!r}."
             )
         scores = self._scores(X)
-        bounds = np.stack([scores - width, scores + width], axis=1)
-        return bounds[:, :, 0] if self._vector else bounds
+        bounds = np.stack([scores - half_width, scores + half_width], axis=1)
+        if self._vector:
+            return bounds[:, :, 0]
+        return bounds
 
 
 def nested_samples(target: Target, seed: int) -> np.ndarray:
-    """Return an order of the rows whose first n, for any n, are a random sample, with all classes in their shares."""
+    """Return an order of the rows whose first n, for any n, are a random sample, stratified by class."""
     m = len(target)
-    codes = target.values if target.task == "classification" else np.zeros(m, dtype=np.intp)
-    drawn = np.random.default_rng(seed).permutation(m)
-    by_class, counts = drawn[np.argsort(codes[drawn], kind="stable")], np.bincount(codes)
-    position, of_class = np.arange(m) - np.repeat(np.cumsum(counts) - counts, counts), np.repeat(counts, counts)
-    return by_class[np.argsort(position / of_class, kind="stable")]
+    codes = np.zeros(m, dtype=np.intp)
+    if target.task == "classification":
+        codes = target.values
+    shuffled = np.random.default_rng(seed).permutation(m)
+    by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    counts = np.bincount(codes)
+    position_in_class = np.arange(m) - np.repeat(np.cumsum(counts) - counts, counts)
+    class_size = np.repeat(counts, counts)
+    return by_class[np.argsort(position_in_class / class_size, kind="stable")]
 
 
-def rows_that_count(
+def drop_rows_without_weight(
     X: Rows, y: np.ndarray, sample_weight: Any, class_weight: Mapping[Any, float] | str | None = None
 ) -> tuple[Rows, np.ndarray, np.ndarray | None]:
-    """Return the rows and targets that have a weight, and their weights of mean one; None where all are equal.
+    """Return the rows with a positive weight, their targets, and their weights of mean one, or None for equal ones.
 
     Raises
     ------
     ValueError
-        Weights are no numbers of at least zero, one a row, or fewer than two rows count.
+        Weights are negative or not finite, their number is wrong, or fewer than two are positive.
     """
     factors: dict[str, np.ndarray] = {}
     weights = as_sample_weight(sample_weight, len(y), zero=True)
@@ -889,21 +925,21 @@ def rows_that_count(
         return X, y, None
     rows, weights = counting_rows(*factors.values(), name=" times ".join(factors))
     if len(rows) < len(y):
-        X, y = X[rows], y[rows]
+        return X[rows], y[rows], weights
     return X, y, weights
 
 
 def weights_of_classes(
     y: np.ndarray, class_weight: Mapping[Any, float] | str, sample_weight: np.ndarray | None
 ) -> np.ndarray:
-    """Return the weight of the class of each row; of "balanced" by the rows alone that have a positive weight."""
+    """Return the weight of the class of each row; "balanced" counts only rows with a positive weight."""
     if class_weight != "balanced" or sample_weight is None or not sample_weight.any():
-        of_classes = compute_sample_weight(class_weight, y)
+        class_weights = compute_sample_weight(class_weight, y)
     else:
-        counted = sample_weight > 0
-        of_classes = np.zeros(len(y))
-        of_classes[counted] = compute_sample_weight(class_weight, y[counted])
-    return cast(np.ndarray, as_sample_weight(of_classes, len(y), zero=True, name="class_weight"))
+        has_weight = sample_weight > 0
+        class_weights = np.zeros(len(y))
+        class_weights[has_weight] = compute_sample_weight(class_weight, y[has_weight])
+    return cast(np.ndarray, as_sample_weight(class_weights, len(y), zero=True, name="class_weight"))
 
 
 # Functions on estimators ---------------------------------------------------------------------------------------------
@@ -920,23 +956,23 @@ def fit_on_kernel(
     workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> Estimator:
-    """Fit the predictor of an estimator on a kernel that was learned before.
+    """Fit the predictor of an estimator on an already learned kernel.
 
     Parameters
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
         Fitted in place.
     kernel : LearnedKernel
-        Learned by the estimator's `learner`; the predictor has its sample weights, divided by their mean.
+        Kernel learned by the estimator's `learner`. The predictor uses its sample weights, divided by their mean.
     y : array-like of shape (m,) or (m, q)
-        Target of the training rows: those of `X`, or else of the kernel, in the order of ``kernel.X``.
+        Target of the training rows: the rows of `X`, by default those of ``kernel.X``.
     X : ndarray or CSR matrix of shape (m, d), optional
-        The training rows, as they were given to what learned the kernel from all or some of them: ``kernel.rows``
-        are positions in it. Finite; may be mapped from a file. Not modified.
+        All training rows, if the kernel was learned on a sample: ``kernel.rows`` are positions in X. Finite; may be a
+        memory map. Not modified.
     workers : Workers, optional
-        Who does the passes over rows of a predictor that takes such; by default threads of this process.
+        Backend that executes passes over the rows; by default, threads of this process.
     progress : callable, optional
-        Told, by a predictor that iterates, its steps and the largest residual.
+        Function of the step and the largest residual, called by iterative predictors.
 
     Returns
     -------
@@ -946,11 +982,16 @@ def fit_on_kernel(
     Raises
     ------
     ValueError
-        The kernel was learned for another regularization, `y` or `X` has another shape, or as `fit`.
+        The kernel was learned with a different C, `y` or `X` has the wrong shape, or `fit` would raise.
     """
-    y, d = np.asarray(y), kernel.X.shape[1]
-    rows = kernel.rows if X is None else np.arange(X.shape[0])
-    if len(y) != len(rows) or (X is not None and (X.shape[1:] != (d,) or len(rows) <= kernel.rows.max())):
+    y = np.asarray(y)
+    d = kernel.X.shape[1]
+    rows = kernel.rows
+    fits_kernel = True
+    if X is not None:
+        rows = np.arange(X.shape[0])
+        fits_kernel = X.shape[1:] == (d,) and len(rows) > kernel.rows.max()
+    if len(y) != len(rows) or not fits_kernel:
         raise ValueError(
             f"X must have {d} features and more rows than {kernel.rows.max()}, the last that the kernel was "
             f"learned from, and y an entry for each of these {len(rows)}, got shapes {np.shape(X)} and {y.shape}; "
@@ -972,23 +1013,23 @@ def fit_on_kernel(
 def set_coefficients(
     estimator: SupervisedLearner, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray
 ) -> None:
-    """Have an estimator predict by ``kernel.cross_gram(X) @ dual + intercept``."""
-    estimator._take_kernel(kernel)
+    """Set the predictions of an estimator to ``kernel.cross_gram(X) @ dual + intercept``."""
+    estimator._set_kernel(kernel)
     estimator._linear = LinearScores(kernel, dual, intercept)
 
 
 def keep_support(estimator: Estimator) -> Estimator:
-    """Return an estimator whose kernel has only the training rows with a coefficient, such as support vectors.
+    """Return an estimator that stores only the training rows with a coefficient, such as support vectors.
 
     Parameters
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted; not modified.
+        Fitted estimator; not modified.
 
     Returns
     -------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Predicts the same but for rounding. The given object where all rows have a coefficient.
+        Estimator with the same predictions up to rounding; the same object if all rows have a coefficient.
     """
     scores = estimator._linear.on_support()
     if scores is estimator._linear:

@@ -1,4 +1,4 @@
-"""Features whose inner products are the learned kernel."""
+"""Transformer to features whose inner products approximate the learned kernel."""
 
 from __future__ import annotations
 
@@ -25,89 +25,84 @@ Method = Literal["nystroem", "eigen"]
 @explain_unknown_arguments
 @dataclass(eq=False, repr=False)
 class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
-    r"""Features for linear models, made from a kernel that is learned from the training rows.
+    r"""Feature map of a kernel that is learned from the training data.
 
-    Their inner products are about that kernel, :math:`Z Z^\top \approx K_\mu`.
+    The inner products of the features approximate the learned kernel, :math:`Z Z^\top \approx K_\mu`, so that linear
+    models can use it.
 
     Parameters
     ----------
     family : KernelFamily or None, default None
-        Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
-        (`default_family`), and for a learner that finds its own (`ca`, `cr`).
+        Base kernels. None: Gaussian kernels with seven bandwidths around the inverse median squared distance, see
+        `default_family`; learners that find their own (`rfm`, `ca`, `cr`) take no family.
     learner : str or Learner, default "alignf"
-        How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
-        ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search reaches as ``learner__norm``. Start with
-        "alignf", "unif" and "l2-krr"; "ensemble" learns no kernel and is not accepted.
+        Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
+        of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. Start with "alignf",
+        "unif" and "l2-krr". `ensemble` learns no kernel and is not accepted.
     n_components : int, default 100
-        Most features.
+        Largest number of features.
     columns : mapping of str to str or sequence of str, or None, default None
-        What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
-        category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
-        highest. For tables alone.
+        Column types that override the inferred ones, for tables only: "number", "categorical", "date", "drop",
+        "code" (a category of which only a code becomes a feature), or the levels of an ordered category, lowest first.
     normalize : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
-        scaled.
+        Scaling of the centered base kernels before learning. Kernels that `ca` and `cr` find are never scaled.
     centering : {"center", "target", "none"}, default "center"
-        Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
-        no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
-        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif and align.
+        Whether to center the base kernels in feature space. "target" and "none" leave them uncentered, and are
+        available for one-stage learners (such as l2-krr, nkrr and l1-svm), unif and align.
     sample : "auto", "all", int or None, default None
-        Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto", or all of them.
-        None takes all rows up to 20,000; beyond, it acts as "auto" and warns. Landmarks are drawn from the same rows.
+        Number of randomly drawn training rows used to learn the kernel and as landmarks. "auto": 8,192, or 5,000 for
+        learners that find their own base kernels. None: all rows up to 20,000; beyond, as "auto", with a warning.
     random_state : int, RandomState or None, default 0
-        Draws samples and landmarks.
+        Seed of samples and landmarks.
     n_jobs : int or None, default None
-        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
-        joblib's workers.
+        Largest number of threads. None and -1: all available cores, or their share within a joblib worker.
     method : {"nystroem", "eigen"}, default "nystroem"
-        From the kernel with landmarks, training rows drawn at random; or along its largest eigenvectors on all training
-        rows, as kernel principal components.
+        "nystroem": features from landmarks, randomly drawn training rows. "eigen": features along the leading
+        eigenvectors of the kernel on all training rows, as in kernel PCA.
     task : {"classification", "regression"} or None, default None
-        What the target is; None for text, booleans and at most 20 distinct whole numbers as classes, and other numbers,
-        or several columns of numbers, as such. Give it where `y` holds counts or grades.
+        Type of the target. None: strings, Booleans and at most 20 distinct integers are classes; other numbers, or
+        several columns of numbers, are regression targets. Set it if `y` has counts or grades.
     C : float, default 1.0
-        C, or one over the ridge, of the predictor that a one-stage learner learns its weights with; positive. Two-stage
-        learners use none.
+        Inverse regularization strength (or 1 / alpha) with which one-stage learners learn the weights; positive.
+        Two-stage learners ignore it.
 
     Attributes
     ----------
     kernel_ : LearnedKernel
-        The kernel; of a two-stage learner, which finds no scale, scaled to a mean diagonal of one, so that features are
-        of mean squared length one whatever the learner and the data are.
+        The learned kernel; for two-stage learners, scaled to unit mean diagonal, so that features have unit mean
+        squared length.
     weights_ : ndarray of shape (p,)
-        Its weights, one per base kernel.
+        Weights of the base kernels.
     alignment_ : float
-        Its centered alignment with the target on the training rows.
+        Centered alignment of the kernel with the target on the training rows.
     family_ : KernelFamily
         The base kernels.
     landmarks_ : ndarray of int of shape (l,)
-        Positions among ``kernel_.X`` of the training rows that features are made from; all of these for ``eigen``.
+        Positions of the landmarks among the rows of ``kernel_.X``; all rows for ``method="eigen"``.
     landmark_kernel_ : LearnedKernel
-        `kernel_` over the landmarks, and centered on them; of a power, `kernel_` itself.
+        `kernel_` restricted to the landmarks and centered on them; `kernel_` itself for a polynomial combination.
     components_ : ndarray of shape (l, q)
-        ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features; of a power, the columns `landmarks_`
-        of that matrix are multiplied.
+        Coefficients of the landmarks: ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features. For a
+        polynomial combination, they multiply the columns `landmarks_` of that matrix.
     mean_ : ndarray of shape (q,)
-        The mean over the training rows before it is subtracted: features are centered on all of these. Zero where
-        nothing is centered.
+        Mean feature of all training rows before centering; zero without centering.
     table_ : TableEncoding or None
-        Inferred column types of a table, with the features that they became; None for rows of numbers.
+        Inferred column types of a table, with the resulting features; None for arrays.
     n_features_in_ : int
-        Number of features of the rows.
+        Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (d,)
-        Their names, where the training rows had names.
+        Names of features seen during `fit`, if X has feature names.
 
     Notes
     -----
-    With L the landmarks, :math:`Z = K(X, L) \, K_{LL}^{-1/2}` by the eigenvalues above rounding, for a kernel that is
-    centered on the landmarks, and less the mean over the training rows: with all training rows
-    for landmarks it gives their Gram matrix to rounding, and so do all eigenvectors. A kernel of negative weights is
-    replaced by its positive semi-definite part. Each method gives at most as many features as there are training rows,
-    and ``eigen`` no more than the rank of the kernel.
+    With landmarks L, the features are :math:`Z = K(X, L) \, K_{LL}^{-1/2}`, for the kernel centered on the landmarks,
+    minus their mean over the training rows. Only eigenvalues above rounding errors are inverted. With all training rows
+    as landmarks, or all eigenvectors, :math:`Z Z^\top` equals the Gram matrix up to rounding. A kernel with negative
+    weights is replaced by its positive semi-definite part. The number of features is at most the number of training
+    rows and, for "eigen", the rank of the kernel.
 
-    Learning costs what `KernelLearningClassifier` says; the features O(m l + l^3) time, or O(m^3) for ``eigen``. New
-    rows take O(l) time each, or O(m) for ``eigen``, and memory that next to the features does not depend on their
-    number.
+    Learning costs as much as in `KernelLearningClassifier`; the features take O(m l + l^3) time, or O(m^3) for "eigen".
+    New rows take O(l) time each, or O(m) for "eigen".
 
     References
     ----------
@@ -150,25 +145,26 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _restore(self, fitted: Mapping[str, Any]) -> None:
         super()._restore({"landmark_kernel_": fitted["kernel_"], **fitted})
-        self._linear = LinearScores(self.landmark_kernel_, self._coefficients(self.landmark_kernel_), -self.mean_)
+        dual = self._dual_coefficients(self.landmark_kernel_)
+        self._linear = LinearScores(self.landmark_kernel_, dual, -self.mean_)
 
     def _require_sound(self) -> None:
         super()._require_sound()
-        n_landmarks, n_features = len(self.landmarks_), self.components_.shape[-1]
-        require_numbers("components_", self.components_, (n_landmarks, n_features))
+        n_features = self.components_.shape[-1]
+        require_numbers("components_", self.components_, (len(self.landmarks_), n_features))
         require_numbers("mean_", self.mean_, (n_features,))
 
     @within_n_jobs
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn the kernel, then its features.
+        """Learn the kernel and its feature map.
 
         Parameters
         ----------
         X : array-like, sparse matrix or table of shape (m, d)
-            Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
-            table, may hold categories, dates and missing values: `TableEncoding` has the rules.
+            Training rows; sparse if the base kernels support it. A table is a DataFrame of pandas or polars, or an
+            Arrow table, and may have categories, dates and missing values, see `TableEncoding`.
         y : array-like of shape (m,) or (m, q)
-            Labels or numbers; the kernel is learned for them.
+            Class labels or target values.
 
         Returns
         -------
@@ -177,46 +173,67 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Raises
         ------
         ValueError
-            A parameter is out of its range, `y` is no such target or constant, or the kernel cannot be learned from
-            these rows.
+            A parameter is invalid, `y` is constant or has the wrong type, or the kernel cannot be learned from these
+            rows.
         """
-        n = whole_number("n_components", self.n_components, 1)
+        n_components = whole_number("n_components", self.n_components, 1)
         require_one_of("method", self.method, get_args(Method))
         seed = self._draw_seed()
-        X, y = self._validated(X, y, multi_output=True)
-        kernel = self._learn(X, self._target(np.asarray(y)), positive("C", self.C), seed)
-        m = kernel.X.shape[0]
-        most = min(n, m)
-        with blas_threads_for(m):
-            self._take_kernel(kernel if kernel.C is not None else with_unit_diagonal(kernel))
-            kernel = self.kernel_
+        X, y = self._validate_training(X, y, multi_output=True)
+        kernel = self._learn(X, self._encode_target(np.asarray(y)), positive("C", self.C), seed)
+        n_rows = kernel.X.shape[0]
+        n_components = min(n_components, n_rows)
+        with blas_threads_for(n_rows):
+            if kernel.C is None:
+                kernel = with_unit_diagonal(kernel)
+            self._set_kernel(kernel)
             if self.method == "eigen":
-                values, U = positive_part(kernel.gram())
-                values, U = values[::-1][:most], U[:, ::-1][:, :most]
-                signs = np.sign(U[np.abs(U).argmax(axis=0), np.arange(len(values))])  # the largest entry is positive
-                self.landmarks_, self.components_ = np.arange(m), U * (signs / np.sqrt(values))
-                self._take_landmarks(kernel)
+                self._fit_eigenvectors(n_components)
             else:
-                drawn = check_random_state(seed).permutation(m)[:most] if most < m else np.arange(m)
-                self.landmarks_ = np.sort(drawn)
-                some = np.ix_(self.landmarks_, self.landmarks_)
-                on = kernel.over(self.landmarks_) if kernel.degree == 1 and most < m else kernel
-                values, U = positive_part(kernel.gram()[some] if on is kernel else on.gram())
-                self.components_ = (U / np.sqrt(values)) @ U.T
-                self._take_landmarks(on)
+                self._fit_landmarks(n_components, seed)
         return self
 
-    def _take_landmarks(self, kernel: LearnedKernel) -> None:
-        """Make features from a kernel over the landmarks, or over all training rows, from now on."""
-        self.landmark_kernel_, dual = kernel, self._coefficients(kernel)
-        self.mean_ = np.zeros(self.components_.shape[1])
+    def _fit_eigenvectors(self, n_components: int) -> None:
+        """Fit features along the leading eigenvectors, each with a positive largest entry."""
+        n_rows = self.kernel_.X.shape[0]
+        eigenvalues, U = positive_part(self.kernel_.gram())
+        eigenvalues = eigenvalues[::-1][:n_components]
+        U = U[:, ::-1][:, :n_components]
+        signs = np.sign(U[np.abs(U).argmax(axis=0), np.arange(len(eigenvalues))])
+        self.landmarks_ = np.arange(n_rows)
+        self.components_ = U * (signs / np.sqrt(eigenvalues))
+        self._set_feature_map(self.kernel_)
+
+    def _fit_landmarks(self, n_landmarks: int, seed: int) -> None:
+        """Fit Nystroem features on randomly drawn landmarks."""
+        kernel = self.kernel_
+        n_rows = kernel.X.shape[0]
+        landmarks = np.arange(n_rows)
+        if n_landmarks < n_rows:
+            landmarks = np.sort(check_random_state(seed).permutation(n_rows)[:n_landmarks])
+            if kernel.degree == 1:
+                kernel = kernel.over(landmarks)
+        K = kernel.gram()
+        if kernel is self.kernel_:
+            K = K[np.ix_(landmarks, landmarks)]
+        eigenvalues, U = positive_part(K)
+        self.landmarks_ = landmarks
+        self.components_ = (U / np.sqrt(eigenvalues)) @ U.T
+        self._set_feature_map(kernel)
+
+    def _set_feature_map(self, kernel: LearnedKernel) -> None:
+        """Set the attributes of the features, from a kernel over the landmarks or over all training rows."""
+        dual = self._dual_coefficients(kernel)
+        mean = np.zeros(self.components_.shape[1])
         if kernel is not self.kernel_:
             X = self.kernel_.X
-            here = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), dual, self.mean_)
-            self.mean_ = kernel.centering.mean(here.of(X))
-        self._linear = LinearScores(kernel, dual, -self.mean_)
+            scores_of_moved_rows = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), dual, mean)
+            mean = kernel.centering.mean(scores_of_moved_rows.of(X))
+        self.landmark_kernel_ = kernel
+        self.mean_ = mean
+        self._linear = LinearScores(kernel, dual, -mean)
 
-    def _coefficients(self, kernel: LearnedKernel) -> np.ndarray:
+    def _dual_coefficients(self, kernel: LearnedKernel) -> np.ndarray:
         """Return the coefficients of the features on all rows of a kernel, zero except for the landmarks."""
         if len(kernel.rows) == len(self.landmarks_):
             return self.components_
@@ -224,11 +241,13 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         dual[self.landmarks_] = self.components_
         return dual
 
-    def _target(self, y: np.ndarray) -> Target:
+    def _encode_target(self, y: np.ndarray) -> Target:
         type_of_target(y, input_name="y", raise_unknown=True)
         if self.task == "classification":
             check_classification_targets(y)
-        return Target.of(column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y, self.task)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        return Target.of(y, self.task)
 
     def transform(self, X: Any) -> np.ndarray:
         """Return the features of new rows.
@@ -250,20 +269,21 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
 def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
-    """Return a kernel of degree one scaled so that its positive semi-definite part has a mean diagonal of one."""
+    """Return a kernel of degree one, scaled so that its positive semi-definite part has unit mean diagonal."""
     if kernel.indefinite:
         eigenvalues = np.linalg.eigvalsh(kernel.gram())
-        unit = float(eigenvalues[eigenvalues > 0].sum()) / len(eigenvalues)
+        mean_diagonal = float(eigenvalues[eigenvalues > 0].sum()) / len(eigenvalues)
     else:
         active = np.flatnonzero(kernel.weights)
         coefficients = kernel.weights[active] / kernel.scales[active]
         diagonal = coefficients @ (kernel.family.subset(active.tolist()).diag(kernel.X) - kernel.shift[active, None])
-        unit = float(diagonal.mean() - kernel.row_means.mean())
-    return replace(kernel, scales=kernel.scales * unit, row_means=kernel.row_means / unit)
+        mean_diagonal = float(diagonal.mean() - kernel.row_means.mean())
+    return replace(kernel, scales=kernel.scales * mean_diagonal, row_means=kernel.row_means / mean_diagonal)
 
 
 def positive_part(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues of a symmetric matrix above rounding, ascending, and their eigenvectors."""
+    """Return the eigenvalues of a symmetric matrix above rounding errors, ascending, and their eigenvectors."""
     eigenvalues, U = np.linalg.eigh(K)
-    kept = eigenvalues > 10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
-    return eigenvalues[kept], U[:, kept]
+    rounding = 10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max()
+    is_positive = eigenvalues > rounding
+    return eigenvalues[is_positive], U[:, is_positive]

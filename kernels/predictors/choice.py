@@ -61,7 +61,7 @@ ROUNDING = 1e-9
 """Share of the largest error by which equal ones may differ."""
 
 
-MOST_ROWS = 1500
+SELECTION_ROWS = 1500
 """Rows that the choice is made on where there are more."""
 
 RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
@@ -307,8 +307,8 @@ def _size(n_bytes: float) -> str:
     return f"{n_bytes:.3g} GB"
 
 
-def given(name: str, value: Any) -> float | Literal["auto"]:
-    """Return C or alpha as it was given: a positive number, or "auto"; ValueError for anything else."""
+def as_regularization(name: str, value: Any) -> float | Literal["auto"]:
+    """Return C or alpha if it is a positive number or "auto"; ValueError otherwise."""
     if isinstance(value, str):
         if value == "auto":
             return "auto"
@@ -328,7 +328,7 @@ def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> 
     predictor : Predictor
         Of the second stage.
     seed : int
-        Draws `MOST_ROWS` of more rows.
+        Draws `SELECTION_ROWS` of more rows.
 
     Returns
     -------
@@ -336,15 +336,14 @@ def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> 
 
     Notes
     -----
-    Ridge regressions are compared by leave-one-out predictions in closed form, on at most `MOST_ROWS` rows: by their
-    squared errors, or for classes by the log loss of probabilities that are calibrated on them. The ridge of all rows
-    follows by `GROWTH`. For other losses the errors of five folds of a support vector machine decide, smoothed along
-    the grid. Both take one Gram matrix of a kernel that has seen all rows. Copies of a row are left out together. A
-    Cholesky factor for each ridge that is tried.
+    Ridge regressions are compared on at most `SELECTION_ROWS` rows by leave-one-out predictions in closed form: the
+    squared error or, for classification, the log loss of calibrated probabilities. The best ridge is then scaled to all
+    rows, see `GROWTH`. Other losses use the five-fold cross-validation error of support vector machines, smoothed along
+    the grid. Both evaluate a kernel that has seen all rows, and leave out the copies of a row together.
     """
-    sample_ratio = max(1.0, on.n_rows / MOST_ROWS)
-    if on.n_rows > MOST_ROWS:
-        sample = drawn_rows(on.n_rows, MOST_ROWS, seed)
+    sample_ratio = max(1.0, on.n_rows / SELECTION_ROWS)
+    if on.n_rows > SELECTION_ROWS:
+        sample = drawn_rows(on.n_rows, SELECTION_ROWS, seed)
         on = on.subset(sample)
         target = target.take(sample)
     kernel = on.whole_kernel()

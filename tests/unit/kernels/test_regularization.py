@@ -147,7 +147,7 @@ def test_a_weight_of_two_is_two_copies_and_weights_are_taken_by_ridge_regression
 def test_many_rows_are_told_by_some(monkeypatch: pytest.MonkeyPatch):
     X, y = waves(200)
     whole = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
-    monkeypatch.setattr(choice, "MOST_ROWS", 100)
+    monkeypatch.setattr(choice, "SELECTION_ROWS", 100)
     part, again = (KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y) for _ in range(2))
     assert part.C_ == again.C_
     assert 1 / 8 <= part.C_ / whole.C_ <= 8
