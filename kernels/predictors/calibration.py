@@ -1,4 +1,4 @@
-"""Probabilities from scores: one sigmoid per score, fitted on scores of rows that the predictor did not see."""
+"""Probabilities from scores by Platt scaling, and intervals from residuals, both on held-out rows."""
 
 from __future__ import annotations
 
@@ -9,57 +9,49 @@ from scipy.special import expit, log_expit, softmax
 
 from ..families.base import Rows, distinct_rows
 
-FOLDS = 5
-"""Parts of the training rows, each scored by a predictor of the others."""
+CONVERGED = 1e-13
+"""Largest gradient of a fitted sigmoid, relative to the sum of the weights."""
 
-NEWTON_STEPS = 100
-"""Most steps of Newton's method for a sigmoid; ten are usual."""
-
-HALVINGS = 40
-"""Most halvings of such a step."""
-
-SETTLED = 1e-13
-"""Gradient, relative to the sum of the weights, at which it ends."""
-
-ROUGHLY = 1e-5
-"""The same where losses are compared, which are flat at the solution."""
+ROUGHLY_CONVERGED = 1e-5
+"""Largest relative gradient for comparing losses, which are flat at the solution."""
 
 
 def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
-    """Return the fold of each training row: classes spread evenly, copies of a row together.
+    """Return stratified folds of the training rows, with all copies of a row in one fold.
 
     Parameters
     ----------
     X : ndarray or CSR matrix of shape (m, d)
         Training rows. Not modified.
     codes : ndarray of int of shape (m,)
-        Position of each row's class.
+        Class of each row, as an integer.
 
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        From 0 to `FOLDS` - 1, and -1 for rows that no predictor can do without, the only ones of a class. Folds depend
-        on the set of distinct rows and on their classes: not on the order of rows, nor on how often one is repeated.
+        From 0 to 4, or -1 for a row that is the only one of its class, copies aside. Folds depend only on the set of
+        distinct rows and their classes, neither on their order nor on repetitions.
     """
-    first, which = distinct_rows(X)
-    # A row that is in several classes is spread with the first of them.
-    own = np.full(len(first), codes.max())
-    np.minimum.at(own, which, codes)
+    n_folds = 5
+    first, distinct_row = distinct_rows(X)
+    # Copies of a row in several classes are stratified by the first of their classes.
+    class_of_distinct = np.full(len(first), codes.max())
+    np.minimum.at(class_of_distinct, distinct_row, codes)
     shuffled = np.random.default_rng(0).permutation(len(first))
-    ordered = shuffled[np.argsort(own[shuffled], kind="stable")]
-    fold_of = np.empty(len(first), dtype=np.intp)
-    fold_of[ordered] = np.arange(len(first)) % FOLDS
-    for k in range(codes.max() + 1):
-        rows = which[codes == k]
-        if np.ptp(fold_of[rows]) == 0:
-            fold_of[rows] = -1
-    return fold_of[which]
+    by_class = shuffled[np.argsort(class_of_distinct[shuffled], kind="stable")]
+    folds = np.empty(len(first), dtype=np.intp)
+    folds[by_class] = np.arange(len(first)) % n_folds
+    for code in range(codes.max() + 1):
+        rows_of_class = distinct_row[codes == code]
+        if np.ptp(folds[rows_of_class]) == 0:
+            folds[rows_of_class] = -1
+    return folds[distinct_row]
 
 
 def fit_sigmoid(
-    scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None, settled: float = SETTLED
+    scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None, tolerance: float = CONVERGED
 ) -> tuple[float, float]:
-    r"""Return slope and offset of the sigmoid that turns scores into probabilities.
+    r"""Return slope and offset of the sigmoid that maps scores to probabilities (Platt scaling).
 
     .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
               \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
@@ -69,61 +61,74 @@ def fit_sigmoid(
     Parameters
     ----------
     scores : ndarray of shape (m,)
-        f, of rows that the predictor was not fitted on.
+        Scores f of held-out rows.
     positive : ndarray of bool or float of shape (m,)
-        Rows of the class that the score speaks for, or the share of it among the copies of each row.
+        Whether the class of each row is the positive one, or the share of the positive class among its copies.
     weights : ndarray of shape (m,) or None
-        w, by default ones; N are sums of them.
-    settled : float
-        Gradient, relative to the sum of the weights, at which the iteration ends.
+        Weights w, by default ones; N are sums of weights.
+    tolerance : float
+        Largest gradient at convergence, relative to the sum of the weights.
 
     Returns
     -------
     slope, offset : float
-        a and b. Where scores fall as the class becomes more frequent, a is zero and p its share: probabilities never
-        contradict the order of the scores.
+        a and b. If higher scores make the positive class less frequent, a is zero and p is the share of the class.
 
     Notes
     -----
-    Newton's method with halved steps; convex. O(m) a step.
+    Newton's method with step halving on a convex problem; O(m) per step.
 
     References
     ----------
     Platt (1999), Advances in Large Margin Classifiers; Lin, Lin, Weng (2007), Machine Learning 68:267-276, for the
-    method and how logarithms are formed.
+    method and the numerically stable logarithms.
     """
-    w = np.ones(len(scores)) if weights is None else weights
-    total, positives = float(w.sum()), float(w @ positive)
-    t = positive * ((positives + 1) / (positives + 2)) + (1.0 - positive) / (total - positives + 2)
+    if weights is None:
+        weights = np.ones(len(scores))
+    total = float(weights.sum())
+    n_positive = float(weights @ positive)
+    t = positive * ((n_positive + 1) / (n_positive + 2)) + (1.0 - positive) / (total - n_positive + 2)
     scale = float(np.abs(scores).max()) or 1.0
     F = np.column_stack([scores / scale, np.ones(len(scores))])
-    theta = np.array([0.0, np.log((positives + 1) / (total - positives + 1))])
+    start = np.array([0.0, np.log((n_positive + 1) / (total - n_positive + 1))])
+    slope, offset = _minimize_log_loss(F, t, weights, start, tolerance)
+    if slope > 0:
+        return float(slope / scale), float(offset)
+    share = float(weights @ t) / total
+    return 0.0, float(np.log(share / (1 - share)))
 
-    def loss(theta: np.ndarray) -> float:
-        z = F @ theta
-        return float(w @ (np.logaddexp(0.0, z) - t * z))
 
-    value = loss(theta)
-    for _ in range(NEWTON_STEPS):
+def _minimize_log_loss(
+    F: np.ndarray, t: np.ndarray, weights: np.ndarray, theta: np.ndarray, tolerance: float
+) -> np.ndarray:
+    """Return the theta of least weighted log loss of ``expit(F @ theta)``, by Newton's method from a start."""
+    max_steps = 100
+    max_halvings = 40
+    total = float(weights.sum())
+    loss = _log_loss(F, t, weights, theta)
+    for _ in range(max_steps):
         p = expit(F @ theta)
-        gradient = F.T @ (w * (p - t))
-        if np.abs(gradient).max() <= settled * total:
-            break
-        H = (F * (w * p * (1 - p))[:, None]).T @ F
+        gradient = F.T @ (weights * (p - t))
+        if np.abs(gradient).max() <= tolerance * total:
+            return theta
+        H = (F * (weights * p * (1 - p))[:, None]).T @ F
         H[np.diag_indices(2)] += np.finfo(np.float64).eps * total
         step = -np.linalg.solve(H, gradient)
-        for _ in range(HALVINGS):
-            candidate = loss(theta + step)
-            if candidate <= value + 1e-4 * float(gradient @ step):
+        for _ in range(max_halvings):
+            next_loss = _log_loss(F, t, weights, theta + step)
+            if next_loss <= loss + 1e-4 * float(gradient @ step):
                 break
             step = step / 2
         else:
-            break
-        theta, value = theta + step, candidate
-    if theta[0] > 0:
-        return float(theta[0] / scale), float(theta[1])
-    share = float(w @ t) / total
-    return 0.0, float(np.log(share / (1 - share)))
+            return theta
+        theta = theta + step
+        loss = next_loss
+    return theta
+
+
+def _log_loss(F: np.ndarray, t: np.ndarray, weights: np.ndarray, theta: np.ndarray) -> float:
+    z = F @ theta
+    return float(weights @ (np.logaddexp(0.0, z) - t * z))
 
 
 def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -132,51 +137,59 @@ def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray |
     Parameters
     ----------
     scores : ndarray of shape (m,), (m, 1) or (m, n_classes)
-        Of the second of two classes, or one a class, of rows that the predictor was not fitted on.
+        Scores of held-out rows: of the second of two classes, or one per class.
     codes : ndarray of int of shape (m,)
-        Position of each row's class.
+        Class of each row, as an integer.
     weights : ndarray of shape (m,) or None
-        Of the rows; ones by default.
+        Weights of the rows; ones by default.
     """
     scores = scores.reshape(len(codes), -1)
-    spoken_for = np.array([1]) if scores.shape[1] == 1 else np.arange(scores.shape[1])
-    repeated = None if weights is None else np.repeat(weights, len(spoken_for))
-    return np.array(fit_sigmoid(scores.ravel(), (codes[:, None] == spoken_for).ravel(), repeated))
+    n_scores = scores.shape[1]
+    classes = np.array([1]) if n_scores == 1 else np.arange(n_scores)
+    is_class = codes[:, None] == classes
+    return np.array(fit_sigmoid(scores.ravel(), is_class.ravel(), _repeat(weights, n_scores)))
+
+
+def _repeat(weights: np.ndarray | None, n: int) -> np.ndarray | None:
+    if weights is None:
+        return None
+    return np.repeat(weights, n)
 
 
 def calibrated_log_loss(scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None) -> float:
-    """Return the log loss of probabilities on the rows that their calibration is fitted on, a weighted sum.
+    """Return the weighted sum of log losses of calibrated probabilities, on the rows used for the calibration.
 
     Parameters
     ----------
     scores : ndarray of shape (m, 1) or (m, n_classes)
-        As in `fit_calibration`.
+        Scores as in `fit_calibration`.
     shares : ndarray of shape (m, n_classes)
-        Of the classes among the copies of each row.
+        Shares of the classes among the copies of each row.
     weights : ndarray of shape (m,) or None
-        Of the rows; ones by default.
+        Weights of the rows; ones by default.
     """
-    w, q = np.ones((len(shares), 1)) if weights is None else weights[:, None], scores.shape[1]
-    repeated = None if weights is None else np.repeat(weights, q)
-    sigmoid = fit_sigmoid(scores.ravel(), shares[:, -q:].ravel(), repeated, ROUGHLY)
-    P = probabilities(scores[:, 0] if q == 1 else scores, np.array(sigmoid))
-    return -float(np.sum(w * shares * np.log(np.maximum(P, np.finfo(np.float64).tiny))))
+    n_scores = scores.shape[1]
+    is_class = shares[:, -n_scores:]
+    sigmoid = fit_sigmoid(scores.ravel(), is_class.ravel(), _repeat(weights, n_scores), ROUGHLY_CONVERGED)
+    P = probabilities(scores[:, 0] if n_scores == 1 else scores, np.array(sigmoid))
+    if weights is not None:
+        shares = weights[:, None] * shares
+    return -float(np.sum(shares * np.log(np.maximum(P, np.finfo(np.float64).tiny))))
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, shape (n, n_classes), rows of sum one.
+    """Return the probability of each class, shape (n, n_classes); each row sums to one.
 
     Parameters
     ----------
     scores : ndarray of shape (n,) or (n, n_classes)
-        Of the second class, or one a class.
+        Scores of the second class, or one per class.
     calibration : ndarray of shape (2,)
-        Slope and offset.
+        Slope and offset of the sigmoid.
 
     Notes
     -----
-    Several classes are compared by the logarithms of their sigmoids, which keep the order of scores where the sigmoids
-    themselves underflow.
+    More than two classes are normalized by the logarithms of their sigmoids, which do not underflow.
     """
     slope, offset = calibration
     if scores.ndim == 1:
@@ -187,21 +200,21 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Return the scores that classes are predicted from.
+    """Return the scores from which classes are predicted.
 
     Parameters
     ----------
     linear : ndarray of shape (n, q)
-        Scores that are linear in the kernel: one for two classes, one a class, or one per pair of classes (svm).
+        Scores that are linear in the kernel: one for two classes, one per class, or one per pair of classes.
     n_classes : int
         At least two.
     of_pairs : bool
-        Whether there is one per pair of more than two classes, as support vector machines have them.
+        Whether more than two classes have one score per pair (one-vs-one).
 
     Returns
     -------
     scores : ndarray of shape (n,) or (n, n_classes)
-        Of pairs, the number that a class wins, and its sum f over them as ``f / (3 (1 + |f|))``.
+        The score of the second of two classes, or one score per class.
     """
     if n_classes == 2:
         return linear[:, 0]
@@ -211,13 +224,13 @@ def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarr
 
 
 def votes_with_sums(pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return the pairs that each class wins, plus less than a third for the sum of its scores, (n, n_classes)."""
+    """Return the number of pairs that each class wins, plus ``f / (3 (1 + |f|))`` for its sum f of pair scores."""
     votes, sums = pair_votes(pair_scores, n_classes)
     return votes + sums / (3 * (1 + np.abs(sums)))
 
 
 def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many pairs each class wins, and its sum of scores, of scores of pairs of shape (..., n_pairs)."""
+    """Return the number of pairs that each class wins, and its sum of scores, from scores of shape (..., n_pairs)."""
     votes, sums = np.zeros((2, *scores.shape[:-1], n_classes))
     for j, (first, second) in enumerate(combinations(range(n_classes), 2)):
         f = scores[..., j]
@@ -229,20 +242,24 @@ def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
 
 
 def interval_half_width(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
-    """Return half of the width of an interval that new targets are outside of with probability `alpha`, shape (q,).
+    """Return the half-width of prediction intervals with coverage ``1 - alpha``, shape (q,).
 
     Parameters
     ----------
     residuals : ndarray of shape (n, q)
         Absolute residuals of held-out rows, ascending in each column.
     alpha : float
-        Probability, between 0 and 1.
+        Expected share of targets outside their interval.
 
     Returns
     -------
     half_width : ndarray of shape (q,) or None
-        None where no residual is so large.
+        None if `alpha` is not between 0 and 1, or too small for the number of residuals.
     """
+    if not 0 < alpha < 1:
+        return None
     n = len(residuals)
-    place = int(np.ceil((n + 1) * (1.0 - alpha))) if 0 < alpha < 1 else n + 1
-    return np.asarray(residuals[place - 1]) if place <= n else None
+    rank = int(np.ceil((n + 1) * (1.0 - alpha)))
+    if rank > n:
+        return None
+    return np.asarray(residuals[rank - 1])
