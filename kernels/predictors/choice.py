@@ -1,4 +1,4 @@
-"""Which predictor suits so many rows, and how regularized: what predicts best rows that it has not seen."""
+"""Automatic choice of the predictor, by size and memory, and of C, by errors on held-out rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..families.base import distinct_examples, drawn_rows, n_mapped
 from ..parameters import positive
 from ..solvers.factor import LeaveOneOut
 from ..targets import Target, Task
+from ..weights import weights_of_rows
 from .base import (
     DEFAULTS,
     Predictor,
@@ -23,77 +24,58 @@ from .base import (
 )
 from .calibration import assign_calibration_folds, calibrated_log_loss
 from .krr import KRR
-from .krr_cg import ConjugateGradients, sketched
+from .krr_cg import ConjugateGradients, n_sketched
 from .nystrom import MEMORY, Loss, Nystrom
 from .svm import SVM
 
 EXACT_ROWS = 10_000
-"""Most training rows of a predictor that forms their matrix: beyond, it takes minutes."""
+"""Most training rows of an SVM with a grid of C."""
 
 SINGLE_ROWS = 20_000
-"""Most of them for a support vector machine with a single C: some minutes; landmarks are no faster and err more."""
+"""Most training rows of an SVM with a single C: some minutes, and more accurate than landmarks in the same time."""
 
 RIDGE_ROWS = 5000
-"""Most of them for a kernel ridge regression of one ridge, by a Cholesky factor; conjugate gradients take over."""
+"""Most training rows of a kernel ridge regression with a single C, by a Cholesky factor."""
 
 RIDGES_ROWS = 3000
-"""Most of them where there are several ridges, by eigenvectors: 1.5 times as long as conjugate gradients at 4,000."""
-
-EXACT_MATRICES = 4
-"""Matrices of all pairs of rows that an exact predictor holds at once."""
-
-SINGLE_MATRICES = 1.25
-"""The same for a support vector machine with a single C: it reads the matrix where it lies."""
+"""Most training rows of a kernel ridge regression with a grid of C, by eigenvectors."""
 
 CONJUGATE_FLOPS = 8e12
-"""Most work of conjugate gradients over pairs of rows: five to eight minutes on two cores."""
+"""Most floating-point operations of conjugate gradients: five to eight minutes on two cores."""
 
 ROUGH = 0.1
-"""Relative residual of conjugate gradients: errors on new rows then differ by a thousandth."""
-
-EXPONENTIAL = 30.0
-"""Flops whose time an exponential takes; base kernels of a grid of powers of two share one."""
-
-STEPS = 8
-"""Steps of conjugate gradients that are reckoned with: some fifteen, in float32."""
-
-ROUNDING = 1e-9
-"""Share of the largest error by which equal ones may differ."""
-
+"""Relative residual of conjugate gradients with which errors on new rows change by about 0.1 %."""
 
 SELECTION_ROWS = 1500
-"""Rows that the choice is made on where there are more."""
+"""Most rows for selecting C."""
 
 RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
-"""Ridges that leave-one-out chooses among, for a kernel of mean diagonal one."""
-
-FEW_ROWS = 500
-"""Distinct rows that the search for a ridge begins on."""
+"""Ridges among which leave-one-out errors select, for a kernel with unit mean diagonal."""
 
 GROWTH = 0.5
-"""Power of the number of rows by which the best ridge falls, of a kernel of mean diagonal one."""
+"""Exponent with which the best ridge falls with the number of rows."""
 
-LEAST = 2.0**-12
-"""The least of them for predictors that take steps, of which smaller ones take hundreds."""
+LEAST_ITERATIVE = 2.0**-12
+"""Smallest ridge for iterative predictors, which take hundreds of steps for smaller ones."""
 
 LEAST_DECIDED = 2.0**-3
-"""The same for classes predicted to a residual of `ROUGH`: smaller ridges cost steps, and change few of them."""
+"""Smallest ridge for classification with a residual of `ROUGH`: smaller ones cost steps and change few predictions."""
 
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
-"""Values of C that folds choose among."""
+"""Values of C among which cross-validation selects."""
 
 
 def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
-    """Return which setting has the least error on rows that train nothing, and where along the grid of C.
+    """Return the setting with the lowest validation error, and its position on the grid of C.
 
     Parameters
     ----------
     errors : ndarray of shape (n_settings, L)
-        A row a setting, along an ascending grid; NaN for what is not compared.
+        Error of each setting along an ascending grid; NaN if not compared.
     smooth : bool, default False
-        Count each error half and its neighbors along the grid a quarter each, as few rows distinguish two values, and
-        take the middle one of equal ones: errors of SVMs whose every row is right go on to the end of the grid. By
-        default the least error itself, and of equal ones the strongest regularization and then the first setting.
+        Whether to weight each error by a half and its neighbors on the grid by a quarter, as few rows distinguish
+        adjacent values, and to take the middle of equal errors. By default, ties go to the strongest regularization,
+        then to the first setting.
 
     Returns
     -------
@@ -103,10 +85,11 @@ def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
     if not smooth:
         position, setting = divmod(int(compared.T.argmin()), len(errors))
         return setting, position
-    around = np.pad(compared, ((0, 0), (1, 1)), mode="edge")
-    smoothed = (compared / 2 + (around[:, :-2] + around[:, 2:]) / 4).T
-    least = np.flatnonzero(smoothed <= smoothed.min() + ROUNDING * np.nanmax(np.abs(errors)))
-    position, setting = divmod(int(least[len(least) // 2]), len(errors))
+    padded = np.pad(compared, ((0, 0), (1, 1)), mode="edge")
+    smoothed = (compared / 2 + (padded[:, :-2] + padded[:, 2:]) / 4).T
+    rounding = 1e-9 * np.nanmax(np.abs(errors))
+    ties = np.flatnonzero(smoothed <= smoothed.min() + rounding)
+    position, setting = divmod(int(ties[len(ties) // 2]), len(errors))
     return setting, position
 
 
@@ -117,27 +100,29 @@ class PredictionProblem:
     Attributes
     ----------
     task : {"classification", "regression"}
-    own : str or None
-        The predictor whose problem the learner solves.
-    suited : str or None, default None
-        The one that suits what it learns, where it solves no such problem, on few rows.
+        Task of the predictor.
+    learner_predictor : str or None
+        Predictor that a one-stage learner optimizes.
     n_rows, n_kernels, n_features : int
-        m training rows, p, and of how many features distances are taken.
+        Numbers of training rows, base kernels and mapped features.
     n_columns : int
-        Columns that are solved for at once: outputs times values of C.
+        Number of right-hand sides: outputs times values of C.
     n_seeds : int, default 1
-        Base kernels that take an exponential of their own, as those of different metrics do.
+        Number of base kernels that need an exponential of their own.
     single : bool, default False
-        Whether there is one regularization, and not a path of them.
+        Whether there is a single C, and not a grid.
     fits : float, default 1
-        How often it is solved; each time on all rows, or for as much of the work as it takes on some.
-    power, indefinite : bool, default False
-        Whether the kernel is a power of a sum, or has an offset that counts, which exact predictors alone serve, or has
-        negative weights, which conjugate gradients do not.
+        Number of fits; held-out scores add a fraction of one.
+    power : bool, default False
+        Whether the kernel is a polynomial combination, which only exact predictors support.
+    indefinite : bool, default False
+        Whether the kernel has negative weights, which conjugate gradients do not support.
+    suited : str or None, default None
+        Best exact predictor for a learner without a `learner_predictor`.
     """
 
     task: Task
-    own: str | None
+    learner_predictor: str | None
     n_rows: int
     n_kernels: int
     n_features: int
@@ -155,7 +140,7 @@ class PredictionProblem:
         training: TrainingSet,
         target: Target,
         n_C: int,
-        own: str | None = None,
+        learner_predictor: str | None = None,
         fits: float = 1.0,
         suited: str | None = None,
     ) -> PredictionProblem:
@@ -163,7 +148,7 @@ class PredictionProblem:
         family = training.kernel.combination.evaluated[0]
         return cls(
             target.task,
-            own,
+            learner_predictor,
             n_rows=training.n_rows,
             n_kernels=family.n_kernels,
             n_features=n_mapped(family, training.n_features),
@@ -179,28 +164,29 @@ class PredictionProblem:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Auto(Predictor):
-    """Chooses the predictor by the number of training rows and the memory; its options are those of whichever that is.
+    """Selects the predictor by the number of training rows and the memory.
 
     Parameters
     ----------
     memory : int
-        Bytes that a fit may take next to the data set.
+        Memory limit of a fit, without the data set, in bytes.
     landmarks, loss
-        Of `Nystrom`.
+        Parameters of `Nystrom`.
     tolerance : float or None, default None
-        Of whichever is iterative.
+        Tolerance of the iterative predictors.
     seed : int or None, default None
-        Of whatever is drawn; None for the caller's, or 0.
+        Random seed; None uses the estimator's `random_state`.
 
     Notes
     -----
-    The first of these that fits. Exact, the learner's own predictor, the one that suits it, or else the task's: up to
-    `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS`, or `RIDGES_ROWS` for several ridges, of a support
-    vector machine of one regularization `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression
-    conjugate gradients on all rows, which give about the same numbers, to a residual of `ROUGH`: while the
-    preconditioner fits the memory and the passes over the pairs of rows stay below `CONJUGATE_FLOPS`. For classes of
-    more than `SINGLE_ROWS` rows, of a learner without a predictor of its own and of one regularization, the same, of
-    indicators, unless landmarks or another loss are requested. Otherwise landmarks.
+    The first of these that fits in memory:
+
+    1. The exact predictor: that of the learner, or else `SVM` for classification and `KRR` for regression. The limits
+       are 5,000 rows for ridge regression with a single C, 3,000 with a grid of C, 20,000 for an SVM with a single C,
+       and 10,000 with a grid.
+    2. `ConjugateGradients` to a relative residual of 0.1, if the passes take at most 8e12 floating-point operations;
+       also for classification with more than 20,000 rows and a single C, as ridge regression on class indicators.
+    3. `Nystrom`, also if `landmarks` or another loss are requested for classification.
     """
 
     name = "auto"
@@ -214,19 +200,20 @@ class Auto(Predictor):
 
     def candidates(self) -> dict[str, Predictor]:
         """Return the predictors that it may select, with their options, by name."""
-        rough = ConjugateGradients(ROUGH if self.tolerance is None else self.tolerance, self.seed)
-        return {one.name: one for one in (KRR(), SVM(), rough, Nystrom(**self.get_params()))}
+        tolerance = ROUGH if self.tolerance is None else self.tolerance
+        predictors = (KRR(), SVM(), ConjugateGradients(tolerance, self.seed), Nystrom(**self.get_params()))
+        return {predictor.name: predictor for predictor in predictors}
 
     def check(self, task: Task) -> None:
-        """Raise ValueError for an option that is out of its range, whichever predictor is chosen."""
+        """Raise ValueError for an invalid option of any predictor."""
         Nystrom(**self.get_params()).check(task)
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
     ) -> RegularizationPath:
-        """Fit what suits these rows and this kernel; which learner learned it is not known here."""
-        chosen = self.choose(PredictionProblem.of(training, target, len(grid))).predictor
-        return chosen.fit(training, target, grid, fine=fine)
+        """Fit the predictor that suits these rows and this kernel, whatever learner it came from."""
+        predictor = self.choose(PredictionProblem.of(training, target, len(grid))).predictor
+        return predictor.fit(training, target, grid, fine=fine)
 
     def choose(self, problem: PredictionProblem) -> PredictorChoice:
         """Return the predictor for a problem, with the reason; ValueError if the learner names no exact predictor."""
@@ -235,29 +222,28 @@ class Auto(Predictor):
         m = problem.n_rows
         is_single_svm = exact.one_vs_one and problem.single
         reads_in_place = is_single_svm and not problem.indefinite and m > EXACT_ROWS
-        fits_indicators = is_single_svm and problem.own is None and m > SINGLE_ROWS
-        takes_conjugate_gradients = self._takes_conjugate_gradients(problem, exact, fits_indicators)
-        n_matrices = SINGLE_MATRICES if reads_in_place else EXACT_MATRICES
-        matrix_bytes = n_matrices * 8 * m**2
+        fits_indicators = is_single_svm and problem.learner_predictor is None and m > SINGLE_ROWS
+        supports_conjugate_gradients = self._supports_conjugate_gradients(problem, exact, fits_indicators)
+        matrix_bytes = (1.25 if reads_in_place else 4) * 8 * m**2
         most_rows = EXACT_ROWS
         if reads_in_place or fits_indicators:
             most_rows = SINGLE_ROWS
-        elif takes_conjugate_gradients:
+        elif supports_conjugate_gradients:
             most_rows = RIDGE_ROWS if problem.single else RIDGES_ROWS
 
         rows = f"{m:,} training rows"
-        memory = f"the {_size(self.memory)} there are"
+        memory = f"the {_format_bytes(self.memory)} there are"
         if m <= most_rows and matrix_bytes <= self.memory:
-            reason = f"exact: the matrices of {rows} take {_size(matrix_bytes)} of {memory}"
+            reason = f"exact: the matrices of {rows} take {_format_bytes(matrix_bytes)} of {memory}"
             return PredictorChoice(exact, f"{exact.name}, {reason}")
         if problem.power:
             return PredictorChoice(exact, f"{exact.name}, exact: the kernel is a power, which landmarks do not serve")
         too_large = f"{rows} are more than the {most_rows:,} up to which their matrix is factorized"
         if matrix_bytes > self.memory:
-            too_large = f"the matrices of {rows} would take {_size(matrix_bytes)}, with {memory}"
+            too_large = f"the matrices of {rows} would take {_format_bytes(matrix_bytes)}, with {memory}"
         candidates = self.candidates()
-        if takes_conjugate_gradients:
-            if STEPS * m**2 * _flops_of_pair(problem) <= CONJUGATE_FLOPS:
+        if supports_conjugate_gradients:
+            if _conjugate_gradient_flops(problem) <= CONJUGATE_FLOPS:
                 reason = f"conjugate gradients on all pairs of rows: {too_large}"
                 return PredictorChoice(candidates[ConjugateGradients.name], f"{ConjugateGradients.name}, {reason}")
             too_large += ", and passes over all pairs of rows too long"
@@ -265,8 +251,8 @@ class Auto(Predictor):
         return PredictorChoice(candidates[Nystrom.name], f"{Nystrom.name}, {reason}")
 
     def _exact_predictor(self, problem: PredictionProblem) -> Predictor:
-        """Return the predictor of the learner, or that of the task, which forms the matrix of all rows."""
-        name = problem.own or problem.suited or DEFAULTS[problem.task]
+        """Return the exact predictor of the learner, or of the task."""
+        name = problem.learner_predictor or problem.suited or DEFAULTS[problem.task]
         exact = {
             candidate.name: candidate
             for candidate in self.candidates().values()
@@ -279,27 +265,32 @@ class Auto(Predictor):
             )
         return exact[name]
 
-    def _takes_conjugate_gradients(self, problem: PredictionProblem, exact: Predictor, fits_indicators: bool) -> bool:
-        """Return whether conjugate gradients solve about the same problem, and their preconditioner fits the memory."""
+    def _supports_conjugate_gradients(
+        self, problem: PredictionProblem, exact: Predictor, fits_indicators: bool
+    ) -> bool:
+        """Return whether conjugate gradients solve about the same problem, and their preconditioner fits in memory."""
         if problem.indefinite or problem.power:
             return False
         requests_landmarks = self.landmarks is not None or self.loss != "squared"
-        if requests_landmarks and problem.task == "classification" and problem.own is None:
+        if requests_landmarks and problem.task == "classification" and problem.learner_predictor is None:
             return False
         if exact.loss != "squared" and not fits_indicators:
             return False
         m = problem.n_rows
-        return 8 * m * (2 * sketched(m) + 6 * problem.n_columns) <= self.memory
+        return 8 * m * (2 * n_sketched(m) + 6 * problem.n_columns) <= self.memory
 
 
-def _flops_of_pair(problem: PredictionProblem) -> float:
-    """Return the work of one step of conjugate gradients per pair of rows."""
-    flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
-    return problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))
+def _conjugate_gradient_flops(problem: PredictionProblem) -> float:
+    """Return the expected floating-point operations of conjugate gradients.
+
+    About 15 steps in float32 cost as much as 8 in float64. An exponential takes the time of 30 operations.
+    """
+    flops_of_pair = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
+    flops_of_pair += 30.0 * (problem.n_seeds - 1)
+    return 8 * problem.n_rows**2 * problem.fits * flops_of_pair
 
 
-def _size(n_bytes: float) -> str:
-    """Return a number of bytes for a sentence."""
+def _format_bytes(n_bytes: float) -> str:
     for unit in ("B", "kB", "MB"):
         if n_bytes < 1000:
             return f"{n_bytes:.3g} {unit}"
@@ -316,19 +307,19 @@ def as_regularization(name: str, value: Any) -> float | Literal["auto"]:
     return positive(name, value)
 
 
-def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> float:
-    r"""Return the C (SVM) or 1 / alpha (ridge) with the least error of a predictor on held-out rows.
+def best_C(training: TrainingSet, target: Target, predictor: Predictor, seed: int) -> float:
+    r"""Return the C (SVM) or 1 / alpha (ridge regression) with the lowest error on held-out rows.
 
     Parameters
     ----------
-    on : TrainingSet
-        A learned kernel and m training rows.
+    training : TrainingSet
+        Learned kernel and m training rows.
     target : Target
-        Of these rows.
+        Target of these rows.
     predictor : Predictor
-        Of the second stage.
+        Predictor to fit with the C.
     seed : int
-        Draws `SELECTION_ROWS` of more rows.
+        Random seed of the rows for the selection.
 
     Returns
     -------
@@ -341,37 +332,54 @@ def best_C(on: TrainingSet, target: Target, predictor: Predictor, seed: int) -> 
     rows, see `GROWTH`. Other losses use the five-fold cross-validation error of support vector machines, smoothed along
     the grid. Both evaluate a kernel that has seen all rows, and leave out the copies of a row together.
     """
-    sample_ratio = max(1.0, on.n_rows / SELECTION_ROWS)
-    if on.n_rows > SELECTION_ROWS:
-        sample = drawn_rows(on.n_rows, SELECTION_ROWS, seed)
-        on = on.subset(sample)
+    sample_ratio = max(1.0, training.n_rows / SELECTION_ROWS)
+    if training.n_rows > SELECTION_ROWS:
+        sample = drawn_rows(training.n_rows, SELECTION_ROWS, seed)
+        training = training.subset(sample)
         target = target.take(sample)
-    kernel = on.whole_kernel()
+    kernel = training.whole_kernel()
     K, _ = usable_gram(kernel)
-    X, _ = on.take()
+    X, _ = training.take()
     weights = kernel.sample_weight
     if target.task == "classification" and predictor.loss != "squared":
-        errors = _errors(K, target, weights, assign_calibration_folds(X, target.values), kernel.centering)
+        folds = assign_calibration_folds(X, target.values)
+        errors = _svm_errors(K, target, weights, folds, kernel.centering)
         _, position = best_on_grid(errors[None], smooth=True)
         return GRID[position]
-    least_ridge = 0.0
-    if predictor.by_rows:
-        least_ridge = LEAST
-        tolerance = getattr(predictor, "tolerance", None)
-        if target.task == "classification" and tolerance is not None and tolerance >= ROUGH:
-            least_ridge = LEAST_DECIDED
+    least_ridge = _least_ridge(predictor, target.task)
     ridges = [ridge for ridge in reversed(RIDGES) if ridge >= least_ridge]
     first, _, Y, weights = distinct_examples(X, target.Y, weights)
     gram = K[np.ix_(first, first)]
-    step = len(first) // FEW_ROWS
-    start = None
-    if step > 1:
-        some = slice(None, None, step)
-        some_weights = None if weights is None else weights[some]
-        few = _best_ridge(gram[some, some], Y[some], some_weights, target.task, kernel.gram_centering, ridges)
-        start = few * step**-GROWTH
+    start = _ridge_of_few_rows(gram, Y, weights, target.task, kernel.gram_centering, ridges)
     ridge = _best_ridge(gram, Y, weights, target.task, kernel.gram_centering, ridges, start)
     return sample_ratio**GROWTH / ridge
+
+
+def _least_ridge(predictor: Predictor, task: Task) -> float:
+    """Return the smallest ridge to try for a predictor."""
+    if not predictor.by_rows:
+        return 0.0
+    tolerance = getattr(predictor, "tolerance", None)
+    if task == "classification" and tolerance is not None and tolerance >= ROUGH:
+        return LEAST_DECIDED
+    return LEAST_ITERATIVE
+
+
+def _ridge_of_few_rows(
+    K: np.ndarray,
+    Y: np.ndarray,
+    weights: np.ndarray | None,
+    task: Task,
+    centering: Centering,
+    ridges: Sequence[float],
+) -> float | None:
+    """Return the best ridge of about 500 rows, scaled to all, to start the search of all rows; None for few rows."""
+    step = len(K) // 500
+    if step <= 1:
+        return None
+    every = slice(None, None, step)
+    some_weights = None if weights is None else weights[every]
+    return _best_ridge(K[every, every], Y[every], some_weights, task, centering, ridges) * step**-GROWTH
 
 
 def _best_ridge(
@@ -383,9 +391,9 @@ def _best_ridge(
     ridges: Sequence[float],
     start: float | None = None,
 ) -> float:
-    """Return the ridge with the least leave-one-out error, or for classes the least calibrated log loss.
+    """Return the ridge with the lowest leave-one-out error or, for classification, calibrated log loss.
 
-    The search begins at a ridge that is close to the best, if there is one.
+    The search starts at `start`, if any, a ridge that is close to the best.
     """
     path = LeaveOneOut(centering.gram(K, weights), Y, weights, centering)
     if task == "regression":
@@ -396,16 +404,21 @@ def _best_ridge(
     return path.best(ridges, start, lambda fit: calibrated_log_loss(Y - fit.residuals, shares, weights)).ridge
 
 
-def _errors(
+def _svm_errors(
     K: np.ndarray, target: Target, weights: np.ndarray | None, folds: np.ndarray, centering: Centering
 ) -> np.ndarray:
-    """Return the weight of the rows that SVMs fitted without them misclassify, one sum per value of C."""
-    w, errors = np.ones(len(K)) if weights is None else weights, np.zeros(len(GRID))
+    """Return the total weight of held-out rows that SVMs misclassify, for each C of the grid, shape (L,)."""
+    row_weights = np.ones(len(K)) if weights is None else weights
+    errors = np.zeros(len(GRID))
     for fold in np.unique(folds[folds >= 0]):
-        rows, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
-        training, part = K[np.ix_(others, others)], None if weights is None else weights[others]
-        path = SVM().fit_matrix(centering.gram(training, part), target.take(others), GRID, part, centering)
-        means, cross = centering.mean(training, part, axis=1), K[np.ix_(rows, others)]
-        cross = subtract_means(cross, centering.mean(cross, part, axis=1), means, float(mean_over(means, part)))
-        errors += (path.predict_from(cross) != target.values[rows]) @ w[rows]
+        held_out = np.flatnonzero(folds == fold)
+        training = np.flatnonzero(folds != fold)
+        w = weights_of_rows(weights, training)
+        K_training = K[np.ix_(training, training)]
+        K_cross = K[np.ix_(held_out, training)]
+        row_means = centering.mean(K_training, w, axis=1)
+        cross_means = centering.mean(K_cross, w, axis=1)
+        K_cross = subtract_means(K_cross, cross_means, row_means, float(mean_over(row_means, w)))
+        path = SVM().fit_matrix(centering.gram(K_training, w), target.take(training), GRID, w, centering)
+        errors += (path.predict_from(K_cross) != target.values[held_out]) @ row_weights[held_out]
     return errors

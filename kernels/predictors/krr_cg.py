@@ -111,7 +111,7 @@ class ConjugateGradients(Predictor):
             KV = gram.matvec(V - shares * V.sum(axis=0), dtype)
             return np.asarray(root * (KV - (shares * KV).sum(axis=0)))
 
-        drawn = np.sort(np.random.default_rng(seed).choice(m, sketched(m), replace=False))
+        drawn = np.sort(np.random.default_rng(seed).choice(m, n_sketched(m), replace=False))
         C = gram.columns(training.take(drawn)[0])  # of the same matrix
         subtract_means(C, kernel.row_means, kernel.row_means[drawn], float(shares[:, 0] @ kernel.row_means), out=C)
         C *= root
@@ -158,7 +158,7 @@ class ConjugateGradients(Predictor):
         )
 
 
-def sketched(m: int) -> int:
+def n_sketched(m: int) -> int:
     """Return how many columns of the matrix of m rows the preconditioner is made from."""
     return max(1, min(SKETCH, m // 4, SKETCH_VALUES // m))
 

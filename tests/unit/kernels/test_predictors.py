@@ -129,12 +129,14 @@ def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
     def chosen(options=(), **changes):
         return Auto(memory=3 << 30, **dict(options)).choose(replace(many, **changes)).predictor
 
-    assert [chosen(own="krr", n_rows=4_000, single=single).name for single in (True, False)] == ["krr", "krr-cg"]
-    assert chosen() == chosen(own="krr") == chosen(task="regression") == ConjugateGradients(tolerance=ROUGH)
+    assert chosen(learner_predictor="krr", n_rows=4_000).name == "krr"
+    assert chosen(learner_predictor="krr", n_rows=4_000, single=False).name == "krr-cg"
+    assert chosen() == chosen(task="regression") == ConjugateGradients(tolerance=ROUGH)
+    assert chosen(learner_predictor="krr") == ConjugateGradients(tolerance=ROUGH)
     assert chosen({"tolerance": 1e-5}) == ConjugateGradients(tolerance=1e-5)
     assert chosen(task="regression", n_rows=20_000, single=False) == ConjugateGradients(tolerance=ROUGH)
     assert chosen(n_rows=200_000).name == "nystrom"
-    assert chosen(own="svm").name == "nystrom"  # a learner whose weights are those of machines
+    assert chosen(learner_predictor="svm").name == "nystrom"  # a learner whose weights are those of machines
     assert chosen(single=False).name == "nystrom"
     for asked in ({"landmarks": 100}, {"loss": "hinge"}):
         assert chosen(asked).name == "nystrom"
