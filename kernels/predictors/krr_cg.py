@@ -1,65 +1,55 @@
-"""Kernel ridge regression on many rows by conjugate gradients, to a residual."""
+"""Kernel ridge regression by conjugate gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..centering import mean_over, subtract_means
 from ..engine.combination import CombinedGram
 from ..families.base import distinct_rows
+from ..learned_kernel import LearnedKernel
 from ..parameters import warn_caller
-from ..solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
+from ..solvers.conjugate_gradients import Preconditioner, Progress, ShiftedSolutions, solve_shifted
 from ..targets import Target
 from .base import Predictor, RegularizationPath, TrainingSet
 
-TOLERANCE = 1e-8
-"""Relative residual at which predictions agree with those of a factorization to six digits."""
-
 MOST_ITERATIONS = 1000
 
-SKETCH = 2000
-"""Most columns of the Gram matrix that the preconditioner is made from."""
+STORED_TOLERANCE = 1e-2
+"""Smallest tolerance for which the Gram matrix is stored in 16 bits per value, as far as memory allows."""
 
-SKETCH_VALUES = 48_000_000
-"""Most values of these columns: 384 MB."""
-
-SINGLE = 1e-4
-"""Tolerance from which on products with the Gram matrix are taken in float32, which keeps six digits."""
-
-COARSE = 1e-2
-"""Tolerance from which on the Gram matrix is stored in 16 bits a value, as far as there is room."""
-
-HELD_OUT = 1000
-"""Most held-out rows whose scores calibrate probabilities and intervals."""
+SINGLE_TOLERANCE = 1e-4
+"""Smallest tolerance for which products with the Gram matrix are computed in float32."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConjugateGradients(Predictor):
-    r"""Kernel ridge regression by conjugate gradients: the numbers of `KRR` without its matrix.
+    r"""Kernel ridge regression by conjugate gradients: the solutions of `KRR` without its matrix.
 
-    .. math:: \Bigl(D K_c D + \tfrac u\Lambda I\Bigr) \, D^{-1} \alpha_\Lambda = D (Y - \bar Y), \qquad
-              h(x) = k_c(x)^\top \alpha_\Lambda + \bar Y
+    .. math:: \Bigl(D K_c D + \tfrac u C I\Bigr) \, D^{-1} \alpha_C = D (Y - \bar Y), \qquad
+              h(x) = k_c(x)^\top \alpha_C + \bar Y
 
-    with D the roots of the sample weights and u the mean diagonal of the kernel, or one if it was learned for a
-    regularization: for all regularizations and outputs at once. There is no intercept where the kernel is not centered.
+    where D are the roots of the sample weights and u is the mean diagonal of the kernel, or one if the kernel was
+    learned with a C. All values of C and all outputs are solved at once. Without centering there is no intercept.
 
     Parameters
     ----------
     tolerance : float or None, default None
-        Largest relative residual; None for 1e-8.
+        Largest relative residual; None for 1e-8, with which predictions agree with those of `KRR` to six digits.
     seed : int or None, default None
-        Of the columns that the preconditioner is made from; None for the caller's, or 0.
+        Random seed of the columns for the preconditioner; None uses the estimator's `random_state`.
 
     Notes
     -----
-    Some tens of passes over the pairs of m training rows. A step is one pass, O(m^2 (d + p + L q)) time, with the base
-    kernels combined within a tile. The preconditioner is a Nystroem approximation of the matrix from up to `SKETCH` of
-    its columns: O(m SKETCH^2) once, and O(SKETCH^3) for each regularization. Memory O(m (SKETCH + L q)). For a
-    tolerance of at least `COARSE` the first pass stores the matrix, in at most `STORED_BYTES`, for the others. Scores
-    of rows that are held out are those of a regression without them, from which that of all rows begins.
+    Each step is a pass over all pairs of m training rows, O(m^2 (d + p + L q)) time for L values of C and q outputs.
+    The preconditioner is a Nystroem approximation from r columns of the matrix, at most 2,000: O(m r^2) time, and
+    O(r^3) for each C. Memory is O(m (r + L q)). With a tolerance of 0.01 or more, the first pass stores the matrix in
+    16 bits per value, up to 1 GB. Held-out scores come from a regression without these rows, whose solution is the
+    start for all rows.
     """
 
     name = "krr-cg"
@@ -78,118 +68,196 @@ class ConjugateGradients(Predictor):
         Raises
         ------
         ValueError
-            The kernel is a power or has negative weights, or the tolerance is out of its range.
+            The kernel is a polynomial combination or has negative weights, or the tolerance is invalid.
 
         Warns
         -----
         ConvergenceWarning
-            The tolerance was not reached; the residual that was is named.
+            The tolerance was not reached.
         """
         self.check(target.task)
-        kernel, m, q = training.kernel, training.n_rows, target.Y.shape[1]
-        if kernel.indefinite or not kernel.is_weighted_sum:
-            what = f"is a power of degree {kernel.degree}"
-            if kernel.degree == 1:
-                what = f"has an offset of {kernel.offset:g}"
-            if kernel.indefinite:
-                what = "has negative weights"
-            raise ValueError(
-                f"predictor krr-cg serves sums of base kernels, and this kernel {what}; use krr or nystrom."
-            )
-        tolerance, seed = TOLERANCE if self.tolerance is None else self.tolerance, self.seed or 0
-        gram = CombinedGram(kernel.combination, training.source, training.workers, stored=tolerance >= COARSE)
-        kernel, w, unit = training.whole_kernel(), training.sample_weight, 1.0
-        if kernel.C is None:
-            unit = float(mean_over(gram.diagonal(), w) - mean_over(kernel.row_means, w))
-        mean = kernel.centering.target_mean(target.Y, w)
-        root, shares = np.ones((m, 1)) if w is None else np.sqrt(w)[:, None], training.shares[:, None]
-        dtype = np.float32 if tolerance >= SINGLE else np.float64
-
-        def centered(V: np.ndarray) -> np.ndarray:
-            """Return ``D H K H' D V``."""
-            V = root * V
-            KV = gram.matvec(V - shares * V.sum(axis=0), dtype)
-            return np.asarray(root * (KV - (shares * KV).sum(axis=0)))
-
-        drawn = np.sort(np.random.default_rng(seed).choice(m, n_sketched(m), replace=False))
-        C = gram.columns(training.take(drawn)[0])  # of the same matrix
-        subtract_means(C, kernel.row_means, kernel.row_means[drawn], float(shares[:, 0] @ kernel.row_means), out=C)
-        C *= root
-        C *= root[drawn, 0]
-        precondition = Preconditioner(C, C[drawn])
-        right, shifts = np.tile(root * (target.Y - mean), len(grid)), np.repeat(unit / np.asarray(grid), q)
-        start, steps, held_out = None, 0, None
+        _require_positive_sum(training.kernel)
+        tolerance = 1e-8 if self.tolerance is None else self.tolerance
+        seed = self.seed or 0
+        system = _RidgeSystem.of(training, target, grid, tolerance)
+        precondition = system.preconditioner(training, seed)
+        start = None
+        steps_before = 0
+        held_out = None
         if fine and len(grid) == 1:
-            rows, kept = held_out_rows(training, seed), np.ones((m, 1))
-            kept[rows] = 0.0
-            of_others = precondition.without(rows)
-            without = solve_shifted(
-                lambda V: kept * centered(V),
-                kept * right,
-                shifts,
-                lambda R, of: kept * of_others(R, of),
-                tolerance=2.0 * tolerance,
-                progress=training.progress,
-                most=MOST_ITERATIONS,
-            )
-            steps, products = without.iterations, centered(without.solutions)
-            held_out = rows, products[rows] / root[rows] + mean
-            start = without.solutions, right - products - without.solutions * shifts
-        progress = training.progress
-        found = solve_shifted(
-            centered,
-            right,
-            shifts,
+            rows = held_out_rows(training, seed)
+            others = system.solve_without(rows, precondition, tolerance, training.progress)
+            products = system.matvec(others.solutions)
+            held_out = rows, products[rows] / system.root[rows] + system.mean
+            start = others.solutions, system.right - products - others.solutions * system.shifts
+            steps_before = others.iterations
+        solutions = solve_shifted(
+            system.matvec,
+            system.right,
+            system.shifts,
             precondition,
             tolerance=tolerance,
             most=MOST_ITERATIONS,
-            progress=None if progress is None else lambda step, worst: progress(steps + step, worst),
+            progress=_continued(training.progress, steps_before),
             start=start,
         )
-        dual = (root * found.solutions).reshape(m, len(grid), q).transpose(1, 0, 2)
+        m, q = target.Y.shape
+        dual = (system.root * solutions.solutions).reshape(m, len(grid), q).transpose(1, 0, 2)
         return RegularizationPath(
             target,
             np.ascontiguousarray(dual),
-            mean,
-            kernel,
-            notes=(convergence_note(found, np.repeat(grid, q)),),
-            solutions=found,
+            system.mean,
+            system.kernel,
+            notes=(convergence_note(solutions, np.repeat(grid, q)),),
+            solutions=solutions,
             held_out=None if held_out is None else lambda: held_out,
         )
 
 
+def _require_positive_sum(kernel: LearnedKernel) -> None:
+    """Raise ValueError for a kernel that is not a weighted sum with positive weights."""
+    if kernel.indefinite:
+        obstacle = "has negative weights"
+    elif kernel.is_weighted_sum:
+        return
+    elif kernel.degree == 1:
+        obstacle = f"has an offset of {kernel.offset:g}"
+    else:
+        obstacle = f"is a power of degree {kernel.degree}"
+    raise ValueError(f"predictor krr-cg serves sums of base kernels, and this kernel {obstacle}; use krr or nystrom.")
+
+
+def _continued(progress: Progress | None, steps_before: int) -> Progress | None:
+    """Return a progress function that counts the steps of an earlier iteration, too."""
+    if progress is None:
+        return None
+    return lambda step, residual: progress(steps_before + step, residual)
+
+
+@dataclass(frozen=True)
+class _RidgeSystem:
+    """Linear systems ``(D K_c D + s I) x = D (Y - mean)``, with one column per value of C and output.
+
+    Attributes
+    ----------
+    gram : CombinedGram
+        The Gram matrix K, not centered.
+    kernel : LearnedKernel
+        The kernel over all training rows.
+    root, shares : ndarray of shape (m, 1)
+        Diagonal of D, and shares of the rows in the means.
+    mean : ndarray of shape (q,)
+        Mean target.
+    right : ndarray of shape (m, L q)
+        Right-hand sides.
+    shifts : ndarray of shape (L q,)
+        s of each column.
+    dtype : type
+        Precision of products with K.
+    """
+
+    gram: CombinedGram
+    kernel: LearnedKernel
+    root: np.ndarray
+    shares: np.ndarray
+    mean: np.ndarray
+    right: np.ndarray
+    shifts: np.ndarray
+    dtype: type[np.floating[Any]]
+
+    @classmethod
+    def of(cls, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float) -> _RidgeSystem:
+        """Return the systems of a training set."""
+        weights = training.sample_weight
+        gram = CombinedGram(
+            training.kernel.combination, training.source, training.workers, stored=tolerance >= STORED_TOLERANCE
+        )
+        kernel = training.whole_kernel()
+        mean_diagonal = 1.0
+        if kernel.C is None:
+            mean_diagonal = float(mean_over(gram.diagonal(), weights) - mean_over(kernel.row_means, weights))
+        root = np.ones((training.n_rows, 1))
+        if weights is not None:
+            root = np.sqrt(weights)[:, None]
+        mean = kernel.centering.target_mean(target.Y, weights)
+        return cls(
+            gram,
+            kernel,
+            root,
+            training.shares[:, None],
+            mean,
+            right=np.tile(root * (target.Y - mean), len(grid)),
+            shifts=np.repeat(mean_diagonal / np.asarray(grid), target.Y.shape[1]),
+            dtype=np.float32 if tolerance >= SINGLE_TOLERANCE else np.float64,
+        )
+
+    def matvec(self, V: np.ndarray) -> np.ndarray:
+        """Return ``D H K H' D V``, where H subtracts the mean."""
+        V = self.root * V
+        KV = self.gram.matvec(V - self.shares * V.sum(axis=0), self.dtype)
+        return np.asarray(self.root * (KV - (self.shares * KV).sum(axis=0)))
+
+    def preconditioner(self, training: TrainingSet, seed: int) -> Preconditioner:
+        """Return a preconditioner from randomly drawn columns of the matrix."""
+        m = training.n_rows
+        drawn = np.sort(np.random.default_rng(seed).choice(m, n_sketched(m), replace=False))
+        row_means = self.kernel.row_means
+        C = self.gram.columns(training.take(drawn)[0])
+        subtract_means(C, row_means, row_means[drawn], float(self.shares[:, 0] @ row_means), out=C)
+        C *= self.root
+        C *= self.root[drawn, 0]
+        return Preconditioner(C, C[drawn])
+
+    def solve_without(
+        self, rows: np.ndarray, precondition: Preconditioner, tolerance: float, progress: Progress | None
+    ) -> ShiftedSolutions:
+        """Return the solutions of the systems without some rows and columns, zero for these rows."""
+        is_included = np.ones_like(self.root)
+        is_included[rows] = 0.0
+        precondition_others = precondition.without(rows)
+        return solve_shifted(
+            lambda V: is_included * self.matvec(V),
+            is_included * self.right,
+            self.shifts,
+            lambda R, shifts: is_included * precondition_others(R, shifts),
+            tolerance=2.0 * tolerance,
+            progress=progress,
+            most=MOST_ITERATIONS,
+        )
+
+
 def n_sketched(m: int) -> int:
-    """Return how many columns of the matrix of m rows the preconditioner is made from."""
-    return max(1, min(SKETCH, m // 4, SKETCH_VALUES // m))
+    """Return the number of columns of an m by m matrix for the preconditioner: at most 2,000, and 384 MB."""
+    return max(1, min(2000, m // 4, 48_000_000 // m))
 
 
 def held_out_rows(training: TrainingSet, seed: int) -> np.ndarray:
-    """Return positions of training rows, a fifth of all and at most about `HELD_OUT`, with all their copies."""
-    first, which = distinct_rows(training.take()[0])
-    n = min(HELD_OUT, -(-len(first) // 5))
-    some = np.random.default_rng(seed).choice(len(first), n, replace=False)
-    return np.flatnonzero(np.isin(which, some))
+    """Return positions of held-out training rows with all their copies: a fifth of the rows, at most about 1,000."""
+    first, distinct_row = distinct_rows(training.take()[0])
+    n_held_out = min(1000, -(-len(first) // 5))
+    drawn = np.random.default_rng(seed).choice(len(first), n_held_out, replace=False)
+    return np.flatnonzero(np.isin(distinct_row, drawn))
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
-    """Return a sentence about how conjugate gradients ended, and warn where the tolerance was not reached.
+    """Return a sentence about the convergence of conjugate gradients; warn if the tolerance was not reached.
 
     Parameters
     ----------
     solutions : ShiftedSolutions
-        A column for each value and output.
+        Solutions with one column per value and output.
     values : ndarray of shape (c,)
         C of each column.
     """
     worst = int(solutions.residuals.argmax())
-    reached = float(solutions.residuals[worst])
+    residual = float(solutions.residuals[worst])
     if solutions.converged:
         steps = "1 step" if solutions.iterations == 1 else f"{solutions.iterations} steps"
-        return f"conjugate gradients: {steps} to a relative residual of {reached:.1e}"
+        return f"conjugate gradients: {steps} to a relative residual of {residual:.1e}"
     from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
 
     text = (
-        f"conjugate gradients ended after {solutions.iterations} steps at a relative residual of {reached:.1e}, for "
+        f"conjugate gradients ended after {solutions.iterations} steps at a relative residual of {residual:.1e}, for "
         f"C = {values[worst]:g}, above the tolerance of {solutions.tolerance:g}; use a smaller C, or a "
         "larger tolerance."
     )
