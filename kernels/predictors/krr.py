@@ -1,4 +1,4 @@
-"""Kernel ridge regression: one factorization, the whole regularization path."""
+"""Kernel ridge regression by one factorization for all values of C."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ..targets import Target
 from .base import ExactPredictor, RegularizationPath, TrainingSet, usable_gram
 
 FACTORS = 8
-"""Most values of C that take a factor each: eigenvectors cost as much as nine factors of 300 rows, 13 of 1,000."""
+"""Most values of C with a Cholesky factor each; eigenvectors cost as much as 9 to 13 factors."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KRR(ExactPredictor):
-    """Kernel ridge regression by one factorization; classes as one column each.
+    """Kernel ridge regression by one factorization; classes are regressed as indicators.
 
     Notes
     -----
-    O(m^3) time and O(m^2) memory for m training rows; see `ridge_path`. A power of rank-one kernels that has at most
-    half as many monomials D as there are rows is not formed: O(m D^2) time and O(m D) memory, and the same predictions.
-    Scores of rows that are held out are those of leave-one-out, in closed form.
+    O(m^3) time and O(m^2) memory for m training rows, see `ridge_path`. A polynomial combination of rank-one kernels
+    with D monomials, at most half as many as rows, takes O(m D^2) time and O(m D) memory. Held-out scores are
+    leave-one-out predictions in closed form.
     """
 
     name = "krr"
@@ -40,23 +40,15 @@ class KRR(ExactPredictor):
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
     ) -> RegularizationPath:
-        """Fit on the matrix, or on the monomials that it is a product of."""
-        kernel, weights, centering = training.kernel, training.sample_weight, training.kernel.gram_centering
+        """Fit on the Gram matrix, or on the monomials of a polynomial combination."""
         F = few_monomials(training)
         if F is not None:
-            unit = 1.0
-            if kernel.C is None:
-                unit = float(np.average(np.square(F).sum(axis=1), weights=weights))
-            F = F / np.sqrt(unit)
-
-            def held_out() -> tuple[np.ndarray, np.ndarray]:
-                first, which, Y, w = distinct_examples(training.take()[0], target.Y, weights)
-                return np.arange(training.n_rows), left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)[which]
-
-            path = ridge_path(F, target, grid, weights, centering, factor=True)
-            return replace(path, kernel=kernel, dual=path.dual * (1.0 / unit), held_out=held_out)
-        loo = _fit_leaving_out(training, target, grid[0]) if fine and len(grid) == 1 else None
-        return super().fit(training, target, grid, fine=fine) if loo is None else loo
+            return _fit_monomials(F, training, target, grid)
+        if fine and len(grid) == 1:
+            path = _fit_leaving_out(training, target, grid[0])
+            if path is not None:
+                return path
+        return super().fit(training, target, grid, fine=fine)
 
     def fit_matrix(
         self,
@@ -67,7 +59,7 @@ class KRR(ExactPredictor):
         centering: Centering = Centering.CENTER,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on a Gram matrix of mean diagonal one, centered or without intercept."""
+        """Fit on a Gram matrix with unit mean diagonal, centered or without intercept."""
         return ridge_path(K, target, grid, sample_weight, centering)
 
 
@@ -82,27 +74,27 @@ def ridge_path(
 ) -> RegularizationPath:
     r"""Return kernel ridge regressions, one per value of C.
 
-    .. math:: \alpha_\Lambda = (\Lambda K_c + I)^{-1} \Lambda (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha + \bar Y
+    .. math:: \alpha_C = (C K_c + I)^{-1} C (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha_C + \bar Y
 
-    With sample weights w the mean is the weighted one and, where :math:`D = \operatorname{diag} \sqrt w`,
+    With sample weights, the mean is weighted and, for :math:`D = \operatorname{diag} \sqrt w`,
 
-    .. math:: \alpha_\Lambda = D (D K_c D + I / \Lambda)^{-1} D (Y - \bar Y)
+    .. math:: \alpha_C = D (D K_c D + I / C)^{-1} D (Y - \bar Y)
 
-    On a kernel that is not centered there is no intercept: zero takes the place of the mean. For a matrix
-    :math:`F F^\top`, which is not formed,
+    Without centering there is no intercept, and zero replaces the mean. For a matrix :math:`F F^\top`, which is never
+    formed,
 
-    .. math:: \alpha_\Lambda = \Lambda \big(Y - F U\big), \qquad U = (F^\top F + I / \Lambda)^{-1} F^\top Y
+    .. math:: \alpha_C = C \big(Y - F U\big), \qquad U = (F^\top F + I / C)^{-1} F^\top Y
 
     Parameters
     ----------
     A : ndarray of shape (m, m) or (m, D)
         Gram matrix of the training rows, or F. Not modified.
     target : Target
-        Of the training rows.
+        Target of the training rows.
     grid : sequence of float
-        Values of C, the scale of the kernel against a ridge of one: the usual lambda is 1 / C.
+        Values of C, the inverse of the ridge.
     sample_weight : ndarray of shape (m,), optional
-        Positive; a whole number counts a row as that many copies of it. Not modified.
+        Positive weights; a row of weight w counts as w copies of it. Not modified.
     centering : Centering, default "center"
         Whether the matrix is centered, and there is an intercept.
     factor : bool, default False
@@ -110,49 +102,77 @@ def ridge_path(
 
     Notes
     -----
-    Up to `FACTORS` values of C take a Cholesky factor each, m^3 / 3 flops; more of them, or one so large that its
-    factor fails, the eigenvectors, O(m^3) once in the time of about ten factors, and O(L m^2 q) after that.
+    Up to `FACTORS` values of C take one Cholesky factorization each, m^3 / 3 flops. More values, or a C for which the
+    factorization fails, take an eigendecomposition, O(m^3), and O(L m^2 q) for L values of C and q outputs.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by C is dividing the ridge by it.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by C divides the ridge by C.
     """
     intercept = centering.target_mean(target.Y, sample_weight)
-    Y, root = target.Y - intercept, None
+    Y = target.Y - intercept
+    root = None
     if sample_weight is not None:
         root = np.sqrt(sample_weight)[:, None]
-        Y, A = Y * root, A * root if factor else A * root.T * root
+        Y = Y * root
+        A = A * root if factor else A * root.T * root
     if factor:
         dual = np.asarray(grid)[:, None, None] * (Y - A @ _solutions(A.T @ A, A.T @ Y, grid))
     else:
         dual = _solutions(A, Y, grid)
-    return RegularizationPath(target, dual if root is None else dual * root, intercept)
+    if root is not None:
+        dual = dual * root
+    return RegularizationPath(target, dual, intercept)
+
+
+def _fit_monomials(F: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float]) -> RegularizationPath:
+    """Fit on the monomials F of a polynomial combination."""
+    kernel = training.kernel
+    weights = training.sample_weight
+    centering = kernel.gram_centering
+    mean_diagonal = 1.0
+    if kernel.C is None:
+        mean_diagonal = float(np.average(np.square(F).sum(axis=1), weights=weights))
+    F = F / np.sqrt(mean_diagonal)
+
+    def held_out() -> tuple[np.ndarray, np.ndarray]:
+        first, distinct_row, Y, w = distinct_examples(training.take()[0], target.Y, weights)
+        scores = left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)
+        return np.arange(training.n_rows), scores[distinct_row]
+
+    path = ridge_path(F, target, grid, weights, centering, factor=True)
+    return replace(path, kernel=kernel, dual=path.dual * (1.0 / mean_diagonal), held_out=held_out)
 
 
 def _fit_leaving_out(training: TrainingSet, target: Target, C: float) -> RegularizationPath | None:
-    """Fit by a factor that scores of leave-one-out follow from as well; None for a ridge that rounding takes away."""
-    kernel, weights, centering = training.whole_kernel(), training.sample_weight, training.kernel.gram_centering
-    first, which, Y, w = distinct_examples(training.take()[0], target.Y, weights)
+    """Fit with leave-one-out scores from the same factorization; None if the ridge vanishes by rounding."""
+    kernel = training.whole_kernel()
+    weights = training.sample_weight
+    centering = training.kernel.gram_centering
     K, new_rows = usable_gram(kernel)
+    first, distinct_row, Y, w = distinct_examples(training.take()[0], target.Y, weights)
+    K_distinct = K if w is None else K[np.ix_(first, first)]
     try:
-        left = LeaveOneOut(K if w is None else K[np.ix_(first, first)], Y, w, centering).at(1.0 / C)
+        left_out = LeaveOneOut(K_distinct, Y, w, centering).at(1.0 / C)
     except ValueError:
         return None
-    dual = left.alpha
-    if w is not None:  # what is left of each copy, of which the ridge is a multiple
-        own = np.ones(len(K)) if weights is None else weights
-        dual = own[:, None] * ((dual / left.sample_weight[:, None])[which] + C * (target.Y - Y[which]))
+    dual = left_out.alpha
+    if w is not None:
+        # A dual coefficient is C times the residual: spread those of distinct rows over the copies.
+        row_weights = np.ones(len(K)) if weights is None else weights
+        dual_of_copies = (dual / left_out.sample_weight[:, None])[distinct_row] + C * (target.Y - Y[distinct_row])
+        dual = row_weights[:, None] * dual_of_copies
     return RegularizationPath(
         target,
         np.dot(new_rows, dual)[None],
         centering.target_mean(target.Y, weights),
         kernel,
-        held_out=lambda: (np.arange(training.n_rows), (Y - left.residuals)[which]),
+        held_out=lambda: (np.arange(training.n_rows), (Y - left_out.residuals)[distinct_row]),
     )
 
 
 def few_monomials(training: TrainingSet) -> np.ndarray | None:
-    """Return F with ``F F'`` the learned power of rank-one kernels on its own training rows, if F has few columns."""
+    """Return F such that ``F F'`` is the polynomial combination of rank-one kernels; None for too many columns."""
     kernel = training.kernel
     if not training.own or kernel.indefinite or not isinstance(kernel.family, FeatureFamily):
         return None
@@ -167,18 +187,19 @@ def few_monomials(training: TrainingSet) -> np.ndarray | None:
 def left_out_scores(
     F: np.ndarray, Y: np.ndarray, ridge: float, sample_weight: np.ndarray | None, centering: Centering
 ) -> np.ndarray:
-    r"""Return the scores of ridge regressions on features F, shape (m, D), each of the row that it is fitted without.
+    r"""Return leave-one-out scores of a ridge regression on features F of shape (m, D).
 
     .. math:: y_i - f^{(-i)}(x_i) = \frac{y_i - f(x_i)}{1 - h_i}, \qquad
               h = \operatorname{diag} F (F^\top F + \lambda I)^{-1} F^\top + \tfrac 1 m
 
-    for features that are centered, with weights as `ridge_path`; without an intercept the last term is missing. It is
-    missing as well for features that are not centered, and the residual of a row is then taken around the mean of the
-    other targets: see `LeaveOneOut`. O(m D^2).
+    for centered features, with weights as in `ridge_path`. For uncentered features or without an intercept, the last
+    term is dropped; with an intercept, residuals are then relative to the mean of the other targets, see `LeaveOneOut`.
+    The time is O(m D^2).
     """
     w = np.ones(len(F)) if sample_weight is None else sample_weight
     root = np.sqrt(w)[:, None]
-    Z, deviations = root * F, Y - centering.target_mean(Y, sample_weight)
+    Z = root * F
+    deviations = Y - centering.target_mean(Y, sample_weight)
     factor = ridge_factor(Z.T @ Z, ridge)
 
     def residuals_of(targets: np.ndarray) -> np.ndarray:
@@ -197,16 +218,23 @@ def left_out_scores(
 def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:
     """Return ``(K + I / C)^-1 Y`` for each C, shape (L, m, q)."""
     if len(grid) <= FACTORS:
-        solutions = np.empty((len(grid), *Y.shape))
-        for position in np.argsort([1.0 / value for value in grid], kind="stable"):  # the largest C fails first
-            factor = cholesky(K.copy(), 1.0 / grid[position])
-            if factor is None:
-                break
-            solutions[position] = cho_solve(factor, Y, check_finite=False)
-        else:
+        solutions = _solutions_by_cholesky(K, Y, grid)
+        if solutions is not None:
             return solutions
     eigenvalues, Q = np.linalg.eigh(K)
+    eigenvalues = np.maximum(eigenvalues, 0.0)  # negative eigenvalues of a Gram matrix are rounding errors
     projected = Q.T @ Y
-    # A Gram matrix is positive semi-definite; what is below zero is rounding.
-    damped = np.stack([projected / (np.maximum(eigenvalues, 0.0) + 1.0 / value)[:, None] for value in grid])
+    damped = np.stack([projected / (eigenvalues + 1.0 / C)[:, None] for C in grid])
     return np.asarray(Q @ damped)
+
+
+def _solutions_by_cholesky(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray | None:
+    """Return ``(K + I / C)^-1 Y`` for each C; None if a factorization fails."""
+    solutions = np.empty((len(grid), *Y.shape))
+    largest_C_first = np.argsort([1.0 / C for C in grid], kind="stable")  # it fails first
+    for position in largest_C_first:
+        factor = cholesky(K.copy(), 1.0 / grid[position])
+        if factor is None:
+            return None
+        solutions[position] = cho_solve(factor, Y, check_finite=False)
+    return solutions
