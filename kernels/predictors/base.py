@@ -1,4 +1,4 @@
-"""What a predictor of the second stage is fitted on, what it is, and what comes of it."""
+"""Base class of the predictors, their training sets and fitted paths."""
 
 from __future__ import annotations
 
@@ -19,39 +19,40 @@ from ..parameters import Parameterized, positive, whole_number
 from ..registry import CLASSIFIERS, PREDICTORS
 from ..solvers.conjugate_gradients import Progress, ShiftedSolutions
 from ..targets import Target, Task
+from ..weights import weights_of_rows
 from .calibration import assign_calibration_folds, class_scores, pair_votes, votes_with_sums
 
 MOST_FOLD_ROWS = 10_000
-"""Rows beyond which one fold of them is held out, and not each of five in turn."""
+"""Most rows of which each of five folds is held out; of more rows, only the first fold is."""
 
 DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
-"""What ``auto`` selects on few rows and for a learner without a predictor of its own."""
+"""Predictors that ``auto`` selects on few rows, for a learner that names none."""
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """What predictors are fitted on: a learned kernel, and training rows with their weights.
+    """Training set of a predictor: a learned kernel, and training rows with their weights.
 
     Attributes
     ----------
     kernel : LearnedKernel
-        Its weights and scales count; it may have been learned on some of the rows.
+        Learned kernel, possibly learned on some of the rows.
     X : ndarray or CSR matrix of shape (n, d)
-        Rows among which the training rows are; may be mapped from a file.
+        All rows; may be a memory map.
     positions : ndarray of int of shape (m,)
-        Of the training rows in `X`.
+        Positions of the training rows in `X`.
     origin : ndarray of shape (d,)
-        What rows of `X` are to be moved by.
+        Origin that is subtracted from rows of `X`.
     rows : ndarray of int of shape (m,)
         Positions of the training rows in the data set.
     sample_weight : ndarray of shape (m,) or None
-        Their weights.
+        Weights of the training rows.
     own : bool
-        Whether these are the rows that the kernel was learned on, in their order.
+        Whether these are the rows that the kernel was learned on, in the same order.
     workers : Workers
-        Who does the passes.
+        Backend that executes passes over the rows.
     progress : callable or None
-        Told, by a predictor that iterates, its steps and the largest residual.
+        Function of the step and the largest residual, called by iterative predictors.
     """
 
     kernel: LearnedKernel
@@ -73,32 +74,32 @@ class TrainingSet:
         workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> TrainingSet:
-        """Return a kernel on the training rows of a predictor.
+        """Return the training set of a learned kernel and training rows.
 
         Parameters
         ----------
         kernel : LearnedKernel
-            One with sample weights must have been learned on these rows.
+            Learned kernel; with sample weights, it must have been learned on these rows.
         X : ndarray or CSR matrix of shape (n, d) or None
-            The data set; None where the training rows are those that the kernel was learned on.
+            The data set; None if the kernel was learned on the training rows.
         rows : ndarray of int of shape (m,)
-            Positions of the training rows in it.
+            Positions of the training rows in the data set.
         workers : Workers, optional
-            By default threads of this process.
+            Backend that executes passes over the rows; by default, threads of this process.
         progress : callable, optional
-            Told of the steps of predictors that iterate.
+            Function of the step and the largest residual, called by iterative predictors.
 
         Raises
         ------
         ValueError
-            The kernel was learned on other rows, and there is no data set to take the training rows from, or rows have
-            weights.
+            The kernel was learned on other rows, and `X` is missing or rows have weights.
         """
-        own = len(rows) == len(kernel.rows) and bool((rows == kernel.rows).all())
-        workers, weights = workers or Threads(), kernel.sample_weight
-        if own:
-            still = np.zeros(kernel.X.shape[1])
-            return cls(kernel, kernel.X, np.arange(len(rows)), still, rows, weights, True, workers, progress)
+        if workers is None:
+            workers = Threads()
+        weights = kernel.sample_weight
+        if len(rows) == len(kernel.rows) and bool((rows == kernel.rows).all()):
+            origin = np.zeros(kernel.X.shape[1])
+            return cls(kernel, kernel.X, np.arange(len(rows)), origin, rows, weights, True, workers, progress)
         if X is None or weights is not None:
             raise ValueError(
                 f"the kernel was learned on {len(kernel.rows)} rows, and {len(rows)} others train the predictor; give "
@@ -108,38 +109,42 @@ class TrainingSet:
 
     @property
     def n_rows(self) -> int:
-        """m, the number of training rows."""
+        """Number of training rows, m."""
         return len(self.rows)
 
     @property
     def n_features(self) -> int:
-        """d, the number of features."""
+        """Number of features, d."""
         return int(self.X.shape[1])
 
     @cached_property
     def source(self) -> RowSource:
-        """The training rows, moved, where the workers find them."""
+        """The training rows minus the origin, as distributed to the workers."""
         return self.workers.scatter_rows(self.X, None if self.own else self.positions, self.origin)
 
-    def take(self, some: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
-        """Return some or all training rows, moved, and their positions in the data set."""
-        some = np.arange(self.n_rows) if some is None else some
-        return move(self.X[self.positions[some]], self.origin), self.rows[some]
+    def take(self, selected: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
+        """Return training rows minus the origin, by default all, and their positions in the data set."""
+        if selected is None:
+            selected = np.arange(self.n_rows)
+        return move(self.X[self.positions[selected]], self.origin), self.rows[selected]
 
-    def subset(self, some: np.ndarray) -> TrainingSet:
-        """Return the training set of some of these rows."""
-        weights = None if self.sample_weight is None else self.sample_weight[some]
+    def subset(self, selected: np.ndarray) -> TrainingSet:
+        """Return the training set of some of the rows."""
         return replace(
-            self, positions=self.positions[some], rows=self.rows[some], sample_weight=weights, own=False
-        )  # fmt: skip
+            self,
+            positions=self.positions[selected],
+            rows=self.rows[selected],
+            sample_weight=weights_of_rows(self.sample_weight, selected),
+            own=False,
+        )
 
     @property
     def shares(self) -> np.ndarray:
-        """What each training row counts in the mean that is subtracted of all, shape (m,)."""
+        """Share of each training row in the mean that is subtracted, shape (m,)."""
         return self.kernel.centering.shares(self.n_rows, self.sample_weight)
 
     def whole_kernel(self) -> LearnedKernel:
-        """Return the kernel over all training rows; one pass over their pairs where it was learned on others."""
+        """Return the kernel over all training rows; takes a pass over their pairs if it was learned on other rows."""
         if self.own:
             return self.kernel
         gram = CombinedGram(self.kernel.combination, self.source, self.workers)
@@ -150,28 +155,29 @@ class TrainingSet:
 
 @dataclass(frozen=True, eq=False)
 class RegularizationPath:
-    """Predictors whose scores are linear in one kernel, one per value of C.
+    """Predictors with linear scores in one kernel, one per value of C.
 
     Attributes
     ----------
     target : Target
-        What the target is like, for predictions; without rows.
+        Type and classes of the target, without rows.
     dual : ndarray of shape (L, m, q)
-        Coefficients: one column an output, a class, or a pair of classes; a single one for two classes, above zero for
-        the second.
+        Dual coefficients, one column per output, class, or pair of classes; a single column for two classes, with
+        positive scores for the second.
     intercept : ndarray of shape (L, q)
+        Intercepts of the scores.
     kernel : LearnedKernel or None
-        Over all training rows, or over a few that represent them: ``kernel.cross_gram(X) @ dual + intercept`` are the
-        scores. None where predictors are fitted on a matrix alone.
+        Kernel over the training rows or landmarks; ``kernel.cross_gram(X) @ dual + intercept`` are the scores. None if
+        the predictors were fitted on a matrix.
     pairs_of : ndarray of int or None
-        Positions of the classes whose pairs have a column each; None where columns are those of the target.
+        Classes whose pairs have a column each, as integers; None if columns are those of the target.
     notes : tuple of str
-        What was done, for a log.
+        Messages about the fit, for a log.
     solutions : ShiftedSolutions or None
-        How conjugate gradients ended, with the residuals that were reached.
+        Solutions of conjugate gradients, with their residuals.
     held_out : callable or None
-        Returns positions of training rows, and their scores by predictors that have seen neither them nor their copies,
-        shape (n, q); of a single regularization that is fitted for its scores.
+        Function that returns positions of training rows and their scores, shape (n, q), by predictors fitted without
+        these rows and their copies. Only for a single C.
     """
 
     target: Target
@@ -191,43 +197,44 @@ class RegularizationPath:
         return len(self.dual)
 
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
+        """Return dual coefficients, shape (m, q), and intercept, shape (q,), at a position of the grid."""
         return self.dual[position], self.intercept[position]
 
     def scores(self, X_new: Any) -> np.ndarray:
-        """Return scores of new rows, one set per value of C, shape (L, n, q)."""
+        """Return the scores of new rows for each value of C, shape (L, n, q)."""
         assert self.kernel is not None
         scores = self._scores.of(checked_rows(self.kernel.X, X_new))
         return scores.reshape(len(scores), len(self), -1).transpose(1, 0, 2)
 
     @cached_property
     def _scores(self) -> LinearScores:
-        """Coefficients for all values of C side by side."""
+        """Scores for all values of C in adjacent columns."""
         assert self.kernel is not None
         return LinearScores(self.kernel, np.concatenate(self.dual, axis=1), np.concatenate(self.intercept))
 
     def predict(self, X_new: Any) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row per value of C."""
+        """Return predictions for new rows, classes as integers, one row per value of C."""
         return self.decode(self.scores(X_new))
 
     def predict_from(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions from the kernel between new rows and those of `dual`, one row per value of C."""
+        """Return predictions from the cross-Gram matrix of new rows and training rows, one row per value of C."""
         return self.decode(K_cross @ self.dual + self.intercept[:, None])
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions from scores of shape (L, n, q); of pairs the class that wins most, the first of equals."""
+        """Return predictions from scores of shape (L, n, q); one-vs-one, the first class with the most votes."""
         classes = self.pairs_of
         if classes is None:
             return self.target.decode(scores)
         if len(classes) == 2:
             return classes[(scores[..., 0] > 0).astype(np.intp)]
-        return classes[pair_votes(scores, len(classes))[0].argmax(axis=-1)]
+        votes, _ = pair_votes(scores, len(classes))
+        return classes[votes.argmax(axis=-1)]
 
     def class_scores(self, X_new: Any) -> list[np.ndarray]:
-        """Return the scores that classes are compared by, one array of shape (n,) or (n, n_classes) per value.
+        """Return the scores from which classes are predicted, shape (n,) or (n, n_classes), for each value of C.
 
-        For two classes, above zero for the second. For more, one column per class, of which the largest is predicted;
-        a class without a training row has the score -1, below every other one of a support vector machine.
+        For two classes, positive for the second. For more, one column per class, of which the largest is predicted.
+        Classes without a training row have the score -1, the lowest of a support vector machine.
         """
         n_classes = len(self.target.classes)
         path_scores = self.scores(X_new)
@@ -236,7 +243,7 @@ class RegularizationPath:
         return [self._scores_of_all_classes(scores, n_classes) for scores in path_scores]
 
     def _scores_of_all_classes(self, pair_scores: np.ndarray, n_classes: int) -> np.ndarray:
-        """Return one column per class from scores of the pairs of those with training rows."""
+        """Return one column per class, from the scores of pairs of classes with training rows."""
         assert self.pairs_of is not None
         scores = np.full((len(pair_scores), n_classes), -1.0)
         scores[:, self.pairs_of] = votes_with_sums(pair_scores, len(self.pairs_of))
@@ -244,25 +251,24 @@ class RegularizationPath:
 
 
 class Predictor(Parameterized, ABC):
-    """A predictor on a learned kernel; its parameters are its fields.
+    """Base class of predictors on a learned kernel; the fields of a subclass are its parameters.
 
     Attributes
     ----------
     name : str
-        As tables, reports and configurations call it.
+        Name in tables, reports and configurations.
     summary : str
-        What it is, for help pages.
+        Description for help pages.
     tasks : tuple of str
-        The tasks it serves.
+        Supported tasks.
     by_rows : bool
-        Whether the matrix of all training rows is never formed.
+        Whether the predictor never forms the Gram matrix of all training rows.
     one_vs_one : bool
-        Whether it has one score per pair of classes, where they are more than two.
+        Whether more than two classes have one score per pair.
     on_landmarks : bool
-        Whether it expresses predictions in some of the training rows.
+        Whether predictions depend on landmarks only, a subset of the training rows.
     loss : str
-        What it minimizes over the training rows, a parameter of some: squared errors, of classes as of numbers, or
-        another loss of classes.
+        Loss on the training rows, such as "squared".
     """
 
     name: ClassVar[str]
@@ -278,10 +284,7 @@ class Predictor(Parameterized, ABC):
         return {self.name: self}
 
     def choose(self, problem: Any) -> PredictorChoice:
-        """Return the predictor for a `choice.PredictionProblem`, and why; `check` is called first.
-
-        By default this one, for no reason.
-        """
+        """Return the predictor for a `choice.PredictionProblem` with the reason; by default, this one."""
         self.check(problem.task)
         return PredictorChoice(self, "")
 
@@ -294,39 +297,42 @@ class Predictor(Parameterized, ABC):
         Parameters
         ----------
         training : TrainingSet
-            A learned kernel and m training rows.
+            Learned kernel and m training rows.
         target : Target
-            Of the training rows.
+            Target of the training rows.
         grid : sequence of float
-            Values of C, ascending: C, or one over the ridge, for a kernel of mean diagonal one.
+            Values of C (or 1 / alpha) for a kernel with unit mean diagonal, ascending.
         fine : bool, default False
-            Whether scores are to have all digits that are read, and those of rows that are held out are wanted of a
-            single regularization; a comparison needs errors alone.
+            Whether to fit to high precision and, for a single C, provide held-out scores. Comparisons, which need only
+            errors, do not.
         """
 
     def check(self, task: Task) -> None:
-        """Raise ValueError for a task that is not served, or an option that is out of its range."""
+        """Raise ValueError for an unsupported task or an invalid option."""
         if task not in self.tasks:
-            fitting = [name for name in PREDICTORS if name not in CLASSIFIERS or task == "classification"]
-            raise ValueError(f"predictor {self.name!r} does not support {task}. Use one of {', '.join(fitting)}.")
-        for name, least in (("landmarks", 2), ("seed", 0)):
-            if (value := getattr(self, name, None)) is not None:
-                whole_number(name, value, least)
+            suitable = [name for name in PREDICTORS if name not in CLASSIFIERS or task == "classification"]
+            raise ValueError(f"predictor {self.name!r} does not support {task}. Use one of {', '.join(suitable)}.")
+        for name, minimum in (("landmarks", 2), ("seed", 0)):
+            value = getattr(self, name, None)
+            if value is not None:
+                whole_number(name, value, minimum)
         if hasattr(self, "memory"):
             positive("memory", self.memory)
-        if (tolerance := getattr(self, "tolerance", None)) is not None and not 0 < tolerance < 1:
+        tolerance = getattr(self, "tolerance", None)
+        if tolerance is not None and not 0 < tolerance < 1:
             raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
 
 
 @dataclass(frozen=True)
 class PredictorChoice:
-    """A predictor, and why it was chosen.
+    """A predictor and the reason for its choice.
 
     Attributes
     ----------
     predictor : Predictor
+        The chosen predictor.
     reason : str
-        One sentence; empty where a user named the predictor.
+        One sentence; empty if the user named the predictor.
     """
 
     predictor: Predictor
@@ -334,7 +340,7 @@ class PredictorChoice:
 
 
 class ExactPredictor(Predictor):
-    """A predictor on the Gram matrix of all training rows, which is formed: O(m^2) memory."""
+    """Base class of predictors that form the Gram matrix of all training rows, in O(m^2) memory."""
 
     @abstractmethod
     def fit_matrix(
@@ -346,92 +352,113 @@ class ExactPredictor(Predictor):
         centering: Centering = Centering.CENTER,
         fine: bool = False,
     ) -> RegularizationPath:
-        """Fit on a Gram matrix of mean diagonal one, centered, or else without intercept."""
+        """Fit on a Gram matrix with unit mean diagonal, centered or without intercept."""
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
     ) -> RegularizationPath:
-        """Fit on the matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
+        """Fit on the Gram matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
         kernel = training.whole_kernel()
         K, new_rows = usable_gram(kernel)
-        weights, centering = kernel.sample_weight, kernel.centering
+        weights = kernel.sample_weight
+        centering = kernel.centering
         path = self.fit_matrix(K, target, grid, weights, centering, fine)
 
         def scores(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
-            w, among = None if weights is None else weights[others], K[np.ix_(others, others)]
-            dual, intercept = self.fit_matrix(among, target.take(others), grid, w, centering, fine).coefficients()
+            K_others = K[np.ix_(others, others)]
+            path_of_others = self.fit_matrix(
+                K_others, target.take(others), grid, weights_of_rows(weights, others), centering, fine
+            )
+            dual, intercept = path_of_others.coefficients()
             return np.asarray(K[np.ix_(held_out, others)] @ dual + intercept)
 
-        return replace(
-            path,
-            kernel=kernel,
-            dual=np.stack([np.dot(new_rows, one) for one in path.dual]),
-            held_out=partial(held_out_scores, training, target, scores) if fine and len(grid) == 1 else None,
-        )
+        held_out = None
+        if fine and len(grid) == 1:
+            held_out = partial(held_out_scores, training, target, scores)
+        duals = np.stack([np.dot(new_rows, dual) for dual in path.dual])
+        return replace(path, kernel=kernel, dual=duals, held_out=held_out)
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    r"""Return the Gram matrix that a predictor is fitted on, and what a cross-Gram matrix is multiplied by for it.
+    r"""Return a positive semi-definite Gram matrix with unit mean diagonal, and the factor for cross-Gram matrices.
 
     Parameters
     ----------
     kernel : LearnedKernel
-        Not modified.
+        Learned kernel. Not modified.
 
     Returns
     -------
     K : ndarray of shape (m, m)
-        Positive semi-definite and, of a kernel that was learned for no regularization in particular, of mean diagonal
-        one.
+        Gram matrix of the positive semi-definite part; a kernel that was learned with a C keeps its scale.
     new_rows : ndarray of shape (m, m) or float
-        ``kernel.cross_gram(X) @ new_rows``, or times it, is the same kernel between new rows and the training rows.
+        Factor such that ``np.dot(kernel.cross_gram(X), new_rows)`` is the same kernel between new and training rows.
 
     Notes
     -----
-    With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and U the eigenvectors of :math:`D K D` of positive
-    eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}` and the matrix for new rows :math:`D U U^\top D^{-1}`: what
-    rows that are repeated w times give. The mean diagonal is weighted likewise. O(m^3) for a kernel with negative
-    weights, and O(m^2) for others.
+    With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and eigenvectors U of :math:`D K D` with positive
+    eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}` and the factor :math:`D U U^\top D^{-1}`, as for w copies of
+    each row. The mean diagonal is weighted. O(m^3) for a kernel with negative weights, O(m^2) for others.
     """
-    K, weights = kernel.gram(), kernel.sample_weight
+    K = kernel.gram()
+    weights = kernel.sample_weight
     projection = None
     if kernel.indefinite:
-        root = np.ones(len(K)) if weights is None else np.sqrt(weights)
-        eigenvalues, Q = np.linalg.eigh(K if weights is None else K * root * root[:, None])
-        Q = Q[:, eigenvalues > 0]
-        projection = (Q * root[:, None]) @ (Q / root[:, None]).T
-        Q /= root[:, None]
-        K = (Q * eigenvalues[eigenvalues > 0]) @ Q.T
-    unit = 1.0
+        K, projection = _positive_part(K, weights)
+    mean_diagonal = 1.0
     if kernel.C is None:
-        unit = float(np.trace(K) / len(K) if weights is None else np.average(K.diagonal(), weights=weights))
-    K /= unit  # which nobody else has
-    return K, 1.0 / unit if projection is None else projection / unit
+        if weights is None:
+            mean_diagonal = float(np.trace(K) / len(K))
+        else:
+            mean_diagonal = float(np.average(K.diagonal(), weights=weights))
+    K /= mean_diagonal
+    if projection is None:
+        return K, 1.0 / mean_diagonal
+    return K, projection / mean_diagonal
+
+
+def _positive_part(K: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positive semi-definite part of K and the projection of new rows, see `usable_gram`."""
+    root = np.ones(len(K))
+    if weights is not None:
+        root = np.sqrt(weights)
+        K = K * root * root[:, None]
+    eigenvalues, Q = np.linalg.eigh(K)
+    is_positive = eigenvalues > 0
+    Q = Q[:, is_positive]
+    projection = (Q * root[:, None]) @ (Q / root[:, None]).T
+    Q /= root[:, None]
+    return (Q * eigenvalues[is_positive]) @ Q.T, projection
 
 
 def held_out_scores(
     training: TrainingSet, target: Target, scores: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return training rows, and their scores by predictors that are fitted without them and their copies.
+    """Return training rows and their scores by predictors that are fitted without them and their copies.
 
     Parameters
     ----------
     training : TrainingSet
-        A learned kernel and m training rows.
+        Learned kernel and m training rows.
     target : Target
-        Of these rows.
+        Target of these rows.
     scores : callable
-        Returns the scores of some rows by a predictor that is fitted on others, both by position.
+        Function that fits on some rows and returns the scores of others: ``scores(held_out, others)``.
 
     Notes
     -----
-    Each of five folds is held out in turn, and of more than `MOST_FOLD_ROWS` rows the first one alone. Rows that no
-    predictor can do without have the score of one of all rows.
+    Each of five folds is held out in turn, or only the first one of more than 10,000 rows. The only row of a class is
+    scored by a predictor of all rows.
     """
-    codes = target.values if target.task == "classification" else np.zeros(len(target), dtype=np.intp)
+    codes = np.zeros(len(target), dtype=np.intp)
+    if target.task == "classification":
+        codes = target.values
     folds = assign_calibration_folds(training.take()[0], codes)
-    rows, found = list[np.ndarray](), list[np.ndarray]()
+    rows = []
+    scores_of_folds = []
     for fold in np.unique(folds) if len(folds) <= MOST_FOLD_ROWS else (0,):
-        rows.append(np.flatnonzero(folds == fold))
-        found.append(scores(rows[-1], np.flatnonzero((folds != fold) | (folds < 0))))
-    return np.concatenate(rows), np.concatenate(found)
+        held_out = np.flatnonzero(folds == fold)
+        others = np.flatnonzero((folds != fold) | (folds < 0))
+        rows.append(held_out)
+        scores_of_folds.append(scores(held_out, others))
+    return np.concatenate(rows), np.concatenate(scores_of_folds)
