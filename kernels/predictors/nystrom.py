@@ -1,11 +1,11 @@
-"""Predictors on a few landmarks out of many training rows, which are streamed through: the scheme of FALKON."""
+"""Predictors on landmarks, a subset of the training rows, with passes over all rows (FALKON)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -15,29 +15,26 @@ from ..engine.workers import BlockResults, RowSource, Threads
 from ..families.base import Rows
 from ..learned_kernel import LearnedKernel
 from ..parameters import require_one_of
-from ..solvers.conjugate_gradients import solve_shifted
+from ..solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
 from ..solvers.factor import eigenvectors
 from ..targets import Target, Task
 from .base import Predictor, RegularizationPath, TrainingSet, held_out_scores
 from .krr_cg import convergence_note
 
 MEMORY = 3 << 30
-"""Bytes that a fit may take where nothing is said: those of a laptop, and of the matrices of 10,000 rows."""
+"""Default memory limit of a fit, in bytes; enough for the matrices of 10,000 rows."""
 
 SQUARES = 8
-"""Matrices of all pairs of landmarks that are held at once: eigenvectors and their work, basis, products a thread."""
+"""Matrices of all pairs of landmarks in memory at once: eigenvectors and workspace, basis, products per thread."""
 
-FEATURE_BYTES = 32
-"""Bytes a feature of a row takes where features are held: its value, and the copy that liblinear makes."""
-
-DEPENDENT = 10 * np.finfo(np.float64).eps
-"""Times their number and the largest eigenvalue: directions of some rows below that are rounding, and dropped."""
-
-BLOCK, THREADS = 512, 2
-"""Rows whose kernel with all landmarks is held at once, a thread, and how many threads are reckoned with."""
+BLOCK = 512
+"""Rows whose kernel with all landmarks is in memory at once, per thread."""
 
 PRODUCT_ROWS = 2048
 """Rows whose features are multiplied at once."""
+
+REFINING_ROWS = 10
+"""Rows per landmark for a refined preconditioner."""
 
 
 def landmarks_for(
@@ -45,26 +42,26 @@ def landmarks_for(
     n_features: int,
     n_columns: int,
     memory: int = MEMORY,
-    held_features: bool = False,
-    held_kernel: bool = False,
+    store_features: bool = False,
+    store_kernel: bool = False,
 ) -> int:
-    r"""Return how many landmarks to take of m rows: enough for the error of all rows, and what fits the memory.
+    r"""Return the number of landmarks that reach the accuracy of all rows and fit in memory.
 
     .. math:: M = \lceil \sqrt m \, \ln m \rceil
 
     Parameters
     ----------
     n_rows, n_features : int
-        m and d.
+        Numbers of rows m and features d.
     n_columns : int
-        Columns that are solved for at once: outputs times values of C.
+        Number of right-hand sides: outputs times values of C.
     memory : int
-        Bytes that the fit may take next to the data set.
-    held_features : bool, default False
-        Whether all m by M features are held, as scikit-learn's linear models need them.
-    held_kernel : bool, default False
-        Whether to take up to twice as many of which the kernel with all rows fits the memory, too: formed once, it
-        leaves the time of as many for which it is formed in every step, and the error is lower.
+        Memory limit of a fit, without the data set, in bytes.
+    store_features : bool, default False
+        Whether the features of all rows are stored, as scikit-learn's linear models need them.
+    store_kernel : bool, default False
+        Whether to take up to 2 M landmarks if their kernel with all rows fits in memory. Computed once, it takes no
+        more time than that of M landmarks computed in each step, and the error is lower.
 
     Returns
     -------
@@ -73,47 +70,48 @@ def landmarks_for(
 
     References
     ----------
-    Rudi, Camoriano, Rosasco (2015), Less is More: Nystroem Computational Regularization, NIPS 28, Theorem 1: as many
+    Rudi, Camoriano, Rosasco (2015), Less is More: Nystroem Computational Regularization, NIPS 28, Theorem 1: M
     landmarks reach the learning rate of all rows. Rudi, Carratino, Rosasco (2017), FALKON, NIPS 30, Theorem 3.
     """
+    n_threads = 2
     enough = int(np.ceil(np.sqrt(n_rows) * np.log(max(n_rows, 2))))
-    a = 8.0 * SQUARES
-    b = 8.0 * (THREADS * BLOCK + 8 * n_columns + n_features) + (FEATURE_BYTES * n_rows if held_features else 0)
-    found = min(enough, _largest(a, b, memory))
-    if held_kernel:
-        found = max(found, min(2 * enough, _largest(a, b + 8.0 * n_rows, memory)))
-    return min(n_rows, max(10, found))
+    square_bytes = 8.0 * SQUARES
+    bytes_per_landmark = 8.0 * (n_threads * BLOCK + 8 * n_columns + n_features)
+    if store_features:
+        bytes_per_landmark += 32 * n_rows  # values, and the copy that liblinear makes
+    M = min(enough, _largest_root(square_bytes, bytes_per_landmark, memory))
+    if store_kernel:
+        M = max(M, min(2 * enough, _largest_root(square_bytes, bytes_per_landmark + 8.0 * n_rows, memory)))
+    return min(n_rows, max(10, M))
 
 
-def _largest(a: float, b: float, memory: int) -> int:
-    """Return the largest whole M with ``a M^2 + b M`` of at most `memory`."""
+def _largest_root(a: float, b: float, memory: int) -> int:
+    """Return the largest integer M such that ``a M^2 + b M`` is at most `memory`."""
     return int((np.sqrt(b * b + 4 * a * memory) - b) / (2 * a))
 
 
 @dataclass(frozen=True)
 class Subspace:
-    r"""The span of M landmarks' features less their mean, in a basis in which rows have features phi.
+    r"""Span of the features of M landmarks minus their mean, with a basis in which rows have features phi.
 
     .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
 
-    where k_Z is the kernel between a row and the landmarks, centered on the landmarks, or as it is where the learned
-    kernel is not centered.
+    where k_Z is the kernel between a row and the landmarks, centered on these if the learned kernel is centered.
 
     Attributes
     ----------
     kernel : LearnedKernel
-        Over the landmarks, centered on them.
+        Kernel over the landmarks, centered on them.
     basis : ndarray of shape (M, r)
-        B; its columns sum to zero, where the kernel is centered.
+        B; its columns sum to zero if the kernel is centered.
     theta : ndarray of shape (r,)
-        Estimates of the eigenvalues of the products :math:`\Phi^\top \Phi` over all training rows, in this basis.
+        Estimated eigenvalues of :math:`\Phi^\top \Phi` over all training rows, in this basis.
 
     Notes
     -----
-    Centering on the landmarks is accurate for a nearly constant kernel, and needs no pass. Predictors then subtract
-    the mean feature of all training rows, which is the centering of the learned kernel as the subspace sees it.
-    Negative eigenvalues, of kernels with negative weights, are dropped: what is left is the projection onto the
-    positive semi-definite ones.
+    Centering on the landmarks needs no pass and is accurate for a nearly constant kernel. Predictors then subtract the
+    mean feature of all training rows. Negative eigenvalues, of kernels with negative weights, are dropped, which
+    projects the kernel onto its positive semi-definite part.
     """
 
     kernel: LearnedKernel
@@ -127,98 +125,104 @@ class Subspace:
         Parameters
         ----------
         kernel : LearnedKernel
-            Its weights, scales and origin count.
+            Learned kernel, of which weights, scales and origin are used.
         Z : ndarray or CSR matrix of shape (M, d)
-            Landmarks, less the kernel's origin.
+            Landmarks, minus the origin of the kernel.
         rows : ndarray of shape (M,)
-            Their positions in the data set.
+            Positions of the landmarks in the data set.
         n_rows : int
-            m, the number of training rows that they were drawn from, each with the same probability.
+            Number m of training rows from which the landmarks were drawn uniformly.
 
         Raises
         ------
         ValueError
-            All landmarks are the same to the kernel.
+            The kernel is constant on the landmarks.
         """
         K = kernel.combination.matrix(Z, Z, symmetric=True)
         row_means = kernel.centering.mean(K, axis=1)
         subtract_means(K, row_means, row_means, float(row_means.mean()), out=K)
-        s, U = eigenvectors(K)
-        used = s > DEPENDENT * len(s) * np.abs(s).max()
-        if not used.any():
+        eigenvalues, U = eigenvectors(K)
+        rounding = 10 * np.finfo(np.float64).eps * len(eigenvalues) * np.abs(eigenvalues).max()
+        is_positive = eigenvalues > rounding
+        if not is_positive.any():
             raise ValueError(
-                f"the learned kernel does not distinguish the {len(s)} landmarks; take more, or other bandwidths."
+                f"the learned kernel does not distinguish the {len(eigenvalues)} landmarks; take more, or other "
+                "bandwidths."
             )
-        s, U = s[used], U[:, used]
-        U = kernel.centering.less_mean(U)
+        eigenvalues = eigenvalues[is_positive]
+        U = kernel.centering.less_mean(U[:, is_positive])
         landmarks = replace(kernel, X=Z, rows=rows, row_means=row_means, sample_weight=None)
-        return cls(landmarks, U / np.sqrt(s), s * (n_rows / len(rows)))
+        return cls(landmarks, U / np.sqrt(eigenvalues), eigenvalues * (n_rows / len(rows)))
 
     @property
     def offset(self) -> np.ndarray:
-        """What the features of the kernel that is not centered have too much, shape (r,)."""
+        """Mean feature to subtract from features of the uncentered kernel, shape (r,)."""
         return np.asarray(self.kernel.row_means @ self.basis)
 
 
 def refined(training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator) -> Subspace:
-    """Return a subspace whose `theta` are the eigenvalues of the products over more rows than the landmarks.
+    """Return the same subspace with more accurate `theta`, estimated on more rows than the landmarks.
 
     Parameters
     ----------
     training : TrainingSet
         m training rows.
     subspace : Subspace
-        Of landmarks among them.
+        Subspace of landmarks among them.
     n_rows : int
-        How many rows are drawn; all where it is at least m.
+        Number of rows to draw; all rows if it is at least m.
     rng : numpy.random.Generator
-        Draws them.
+        Random generator.
 
     Returns
     -------
     subspace : Subspace
-        The same span, in the eigenvectors of those products.
+        The same span, with the eigenvectors of the products over the drawn rows as its basis.
 
     Notes
     -----
-    With R rows and r features a pass over R rows, 3 R r^2 flops and an eigendecomposition. The relative error of theta
-    falls like the root of r / R, and with it the steps of conjugate gradients: from 60 with the landmarks' own estimate
-    to a dozen with ten rows a landmark.
+    With R rows and r features this takes a pass over R rows, 3 R r^2 flops and an eigendecomposition. The relative
+    error of theta falls with the square root of r / R. Ten rows per landmark reduce conjugate gradients from 60 to a
+    dozen steps.
     """
     m = training.n_rows
-    some = np.arange(m) if n_rows >= m else np.sort(rng.choice(m, n_rows, replace=False))
-    drawn = training if len(some) == m else training.subset(some)
-    _, products = centered_products(subspace, passes_over(drawn, subspace, np.zeros((len(some), 0)))(kernel_sums, True))
-    products *= m / len(some)
+    drawn = training
+    if n_rows < m:
+        drawn = training.subset(np.sort(rng.choice(m, n_rows, replace=False)))
+    run_pass = passes_over(drawn, subspace, np.zeros((drawn.n_rows, 0)))
+    _, products = centered_products(subspace, run_pass(kernel_sums, True))
+    products *= m / drawn.n_rows
     theta, Q = eigenvectors(products)
     return replace(subspace, basis=subspace.basis @ Q, theta=np.maximum(theta, 0.0))
 
 
 @dataclass
 class KernelSums:
-    """Sums over rows, of weights w, of the kernel G between them and the landmarks, not centered.
+    """Sums over rows with weights w of the kernel G between the rows and the landmarks, not centered.
 
     Attributes
     ----------
-    weight, own : float
-        ``sum w`` and ``sum w K(x, x)``.
+    weight : float
+        ``sum w``.
+    diagonal : float
+        ``sum w K(x, x)``.
     kernel : ndarray of shape (M,)
         ``G' w``.
     targets : ndarray of shape (M, q)
         ``G' D Y``.
     products : ndarray of shape (r, r) or None
-        ``Phi' D Phi`` of the features, where it is requested.
+        ``Phi' D Phi`` of the features, if requested.
     """
 
     weight: float
-    own: float
+    diagonal: float
     kernel: np.ndarray
     targets: np.ndarray
     products: np.ndarray | None
 
     def __add__(self, other: KernelSums) -> KernelSums:
         self.weight += other.weight
-        self.own += other.own
+        self.diagonal += other.diagonal
         self.kernel += other.kernel
         self.targets += other.targets
         if self.products is not None:
@@ -228,23 +232,28 @@ class KernelSums:
 
 @dataclass(frozen=True)
 class RowPass:
-    """What the tasks of every pass need; it is sent to the workers once.
+    """Data of all passes over the training rows, sent to the workers once.
 
     Attributes
     ----------
     combination : Combination
+        The weighted base kernels.
     landmarks : ndarray or CSR matrix of shape (M, d)
+        Landmarks, minus the origin.
     source : RowSource of shape (m, d)
+        Training rows, minus the origin.
     Y : ndarray of shape (m, q)
         Targets.
     mean : ndarray of shape (q,)
-        What is subtracted of them, as they are read: the rows may be millions.
+        Mean target, subtracted block by block.
     weights : ndarray of shape (m,)
+        Sample weights.
     subspace : Subspace
-    held : ndarray of shape (m, M) or None
-        The kernel between rows and landmarks; None where every pass forms it again.
-    formed : set of int
-        First rows of the blocks whose kernel is held by now.
+        Subspace of the landmarks.
+    stored : ndarray of shape (m, M) or None
+        Kernel between rows and landmarks, filled in the first pass; None to compute it in every pass.
+    stored_starts : set of int
+        First rows of the blocks whose kernel is already stored.
     """
 
     combination: Combination
@@ -254,204 +263,222 @@ class RowPass:
     mean: np.ndarray
     weights: np.ndarray
     subspace: Subspace
-    held: np.ndarray | None = None
-    formed: set[int] = field(default_factory=set)
+    stored: np.ndarray | None = None
+    stored_starts: set[int] = field(default_factory=set)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "right"}
 
-    def block(self, rows: slice, room: np.ndarray) -> np.ndarray:
-        """Return the kernel between a block of rows and the landmarks, as it is held, or formed in `room`."""
-        if rows.start in self.formed and self.held is not None:
-            return self.held[rows]
-        block = room[: rows.stop - rows.start] if self.held is None else self.held[rows]
+    def block(self, rows: slice, buffer: np.ndarray) -> np.ndarray:
+        """Return the kernel between a block of rows and the landmarks, stored or computed in the buffer."""
+        if self.stored is None:
+            block = buffer[: rows.stop - rows.start]
+        else:
+            block = self.stored[rows]
+            if rows.start in self.stored_starts:
+                return block
         self.combination.fill(self.source[rows], self.landmarks, block, right=self.right)
-        if self.held is not None:
-            self.formed.add(rows.start)
+        if self.stored is not None:
+            self.stored_starts.add(rows.start)
         return block
 
     @cached_property
     def right(self) -> RightSide:
-        """What every block needs of the landmarks."""
+        """The landmarks, prepared for the computation of blocks."""
         return self.combination.side(self.landmarks)
 
 
 RowTask = tuple[int, tuple[int, int]]
-"""The number of a run of rows, and its first row and the one after its last."""
+"""Number of a run of rows, and its start and stop."""
 
 Step = Callable[[RowPass, Any, RowTask], Any]
-"""What a pass does with some rows: `kernel_sums`, `normal_products` or `row_features`."""
+"""Computation on a run of rows: `kernel_sums`, `normal_products` or `row_features`."""
 
 
 def passes_over(
     training: TrainingSet, subspace: Subspace, Y: np.ndarray, mean: np.ndarray | None = None, memory: int = 0
 ) -> Callable[[Step, Any], Any]:
-    """Return a function of a step and its argument that does a pass over the training rows and adds up the results.
+    """Return a function ``run_pass(step, argument)`` that sums the results of a step over all training rows.
 
     Parameters
     ----------
     training : TrainingSet
         m training rows.
     subspace : Subspace
-        Of landmarks among them.
+        Subspace of landmarks among them.
     Y : ndarray of shape (m, q)
         Targets.
     mean : ndarray of shape (q,), default zeros
-        What is subtracted of them.
+        Mean target to subtract.
     memory : int, default 0
-        Bytes that the kernel between rows and landmarks may take: where they suffice, and threads of this process do
-        the passes, it is formed once.
+        Bytes for the kernel between rows and landmarks, which is stored if it fits and the workers are threads.
     """
-    workers, kernel, m, M = training.workers, subspace.kernel, training.n_rows, len(subspace.basis)
-    mean = np.zeros(Y.shape[1]) if mean is None else mean
-    weights = np.ones(m) if training.sample_weight is None else training.sample_weight
-    one = RowPass(kernel.combination, kernel.X, training.source, Y, mean, weights, subspace)
+    workers = training.workers
+    kernel = subspace.kernel
+    m = training.n_rows
+    M = len(subspace.basis)
+    if mean is None:
+        mean = np.zeros(Y.shape[1])
+    weights = training.sample_weight
+    if weights is None:
+        weights = np.ones(m)
+    stored = None
     if isinstance(workers, Threads) and 8 * m * M <= memory:
-        one = replace(one, held=np.empty((m, M)))
-    shared, tasks = workers.broadcast(one), list(enumerate(workers.spans(m, BLOCK)))
+        stored = np.empty((m, M))
+    row_pass = RowPass(kernel.combination, kernel.X, training.source, Y, mean, weights, subspace, stored)
+    shared = workers.broadcast(row_pass)
+    tasks = list(enumerate(workers.spans(m, BLOCK)))
     return lambda step, argument: workers.total(step, shared, argument, tasks)
 
 
 def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
-    """Return the mean feature over all rows, which is subtracted, shape (r,); zero without centering."""
+    """Return the mean feature over all rows, shape (r,); zero without centering."""
     if not subspace.kernel.centering.subtracts:
         return np.zeros(subspace.basis.shape[1])
     return np.asarray(sums.kernel @ subspace.basis / sums.weight - subspace.offset)
 
 
 def centered_products(subspace: Subspace, sums: KernelSums) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean feature, shape (r,), and the products of the features less it over all rows, shape (r, r)."""
+    """Return the mean feature, shape (r,), and the products of the centered features over all rows, shape (r, r)."""
     assert sums.products is not None
     mean = mean_feature(subspace, sums)
     return mean, sums.products - sums.weight * np.outer(mean, mean)
 
 
-def _blocks(span: tuple[int, int], size: int) -> list[slice]:
-    return [slice(start, min(start + size, span[1])) for start in range(span[0], span[1], size)]
+def _blocks(span: tuple[int, int]) -> list[slice]:
+    start, stop = span
+    return [slice(first, min(first + BLOCK, stop)) for first in range(start, stop, BLOCK)]
 
 
-def kernel_sums(of: RowPass, products: bool, task: RowTask) -> KernelSums:
-    """Return the sums over some rows, with those of products of features or without."""
-    M, r = of.subspace.basis.shape
-    q, G, Phi = of.Y.shape[1], np.empty((BLOCK, M)), np.empty((PRODUCT_ROWS if products else 0, r))
-    part, held, turned = np.empty((r, r) if products else (0, 0)), 0, np.zeros((M, 1 + q))
-    sums = KernelSums(0.0, 0.0, turned[:, 0], turned[:, 1:], np.zeros((r, r)) if products else None)
-    for rows in _blocks(task[1], BLOCK):
-        A, w = of.source[rows], of.weights[rows]
-        sums.weight += float(w.sum())
-        sums.own += float(w @ of.combination.diagonal(A))
-        given = np.column_stack([w, (of.Y[rows] - of.mean) * w[:, None]])
-        if of.held is None and not products:
-            of.right.products(A, None, given, turned)
+def kernel_sums(row_pass: RowPass, with_products: bool, task: RowTask) -> KernelSums:
+    """Return the sums over a run of rows, with products of features if requested."""
+    M = len(row_pass.subspace.basis)
+    q = row_pass.Y.shape[1]
+    sums_of_kernel = np.zeros((M, 1 + q))
+    products = _FeatureProducts(row_pass.subspace) if with_products else None
+    buffer = np.empty((BLOCK, M))
+    weight = 0.0
+    diagonal = 0.0
+    for rows in _blocks(task[1]):
+        A = row_pass.source[rows]
+        w = row_pass.weights[rows]
+        weight += float(w.sum())
+        diagonal += float(w @ row_pass.combination.diagonal(A))
+        columns = np.column_stack([w, (row_pass.Y[rows] - row_pass.mean) * w[:, None]])
+        if row_pass.stored is None and products is None:
+            row_pass.right.products(A, None, columns, sums_of_kernel)
             continue
-        block = of.block(rows, G)
-        turned += block.T @ given
-        if sums.products is not None:
-            features = Phi[held : held + len(block)]
-            np.matmul(block, of.subspace.basis, out=features)
-            features -= of.subspace.offset
-            features *= np.sqrt(w)[:, None]
-            held += len(block)
-            if held + BLOCK > PRODUCT_ROWS or rows.stop == task[1][1]:
-                np.matmul(Phi[:held].T, Phi[:held], out=part)
-                sums.products += part
-                held = 0
-    return sums
+        block = row_pass.block(rows, buffer)
+        sums_of_kernel += block.T @ columns
+        if products is not None:
+            products.add(block, w)
+    total_products = None if products is None else products.total()
+    return KernelSums(weight, diagonal, sums_of_kernel[:, 0], sums_of_kernel[:, 1:], total_products)
 
 
-def normal_products(of: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask) -> np.ndarray:
+class _FeatureProducts:
+    """Sum of ``Phi' D Phi`` over blocks of rows, whose features are multiplied `PRODUCT_ROWS` at a time."""
+
+    def __init__(self, subspace: Subspace) -> None:
+        r = subspace.basis.shape[1]
+        self.subspace = subspace
+        self.features = np.empty((PRODUCT_ROWS, r))
+        self.n_buffered = 0
+        self.part = np.empty((r, r))
+        self.sum = np.zeros((r, r))
+
+    def add(self, block: np.ndarray, w: np.ndarray) -> None:
+        """Add a block of the kernel between rows with weights w and the landmarks."""
+        if self.n_buffered + BLOCK > PRODUCT_ROWS:
+            self._multiply()
+        features = self.features[self.n_buffered : self.n_buffered + len(block)]
+        np.matmul(block, self.subspace.basis, out=features)
+        features -= self.subspace.offset
+        features *= np.sqrt(w)[:, None]
+        self.n_buffered += len(block)
+
+    def total(self) -> np.ndarray:
+        """Return the sum over all added blocks."""
+        if self.n_buffered:
+            self._multiply()
+        return self.sum
+
+    def _multiply(self) -> None:
+        features = self.features[: self.n_buffered]
+        np.matmul(features.T, features, out=self.part)
+        self.sum += self.part
+        self.n_buffered = 0
+
+
+def normal_products(row_pass: RowPass, argument: tuple[np.ndarray, np.ndarray], task: RowTask) -> np.ndarray:
     """Return ``G' D (G beta - 1 means')``, shape (M, c), for beta of shape (M, c) and means of shape (c,)."""
     beta, means = argument
-    G, total = np.empty((BLOCK, len(beta))), np.zeros_like(beta)
-    for rows in _blocks(task[1], BLOCK):
-        w = of.weights[rows]
-        if of.held is None:
-            of.right.products(of.source[rows], beta, np.outer(w, -means), total, w)
+    total = np.zeros_like(beta)
+    buffer = np.empty((BLOCK, len(beta)))
+    for rows in _blocks(task[1]):
+        w = row_pass.weights[rows]
+        if row_pass.stored is None:
+            row_pass.right.products(row_pass.source[rows], beta, np.outer(w, -means), total, w)
         else:
-            block = of.block(rows, G)
+            block = row_pass.block(rows, buffer)
             total += block.T @ ((block @ beta - means) * w[:, None])
     return total
 
 
-def row_features(of: RowPass, argument: None, task: RowTask) -> BlockResults:
-    """Return the features of some rows, not centered, of shape (n, r) each."""
-    run, span = task
-    Phi = np.empty((span[1] - span[0], of.subspace.basis.shape[1]))
-    for rows in _blocks(span, BLOCK):
-        G = of.combination.matrix(of.source[rows], of.landmarks)
-        np.matmul(G, of.subspace.basis, out=Phi[rows.start - span[0] : rows.stop - span[0]])
-    Phi -= of.subspace.offset
+def row_features(row_pass: RowPass, argument: None, task: RowTask) -> BlockResults:
+    """Return the uncentered features of a run of rows, shape (n, r)."""
+    run, (start, stop) = task
+    basis = row_pass.subspace.basis
+    Phi = np.empty((stop - start, basis.shape[1]))
+    for rows in _blocks((start, stop)):
+        G = row_pass.combination.matrix(row_pass.source[rows], row_pass.landmarks)
+        np.matmul(G, basis, out=Phi[rows.start - start : rows.stop - start])
+    Phi -= row_pass.subspace.offset
     return BlockResults({run: Phi})
 
 
 Loss = Literal["squared", "hinge", "logistic"]
 
-LOSSES: tuple[Loss, ...] = ("squared", "hinge", "logistic")
-
-TOLERANCE = 1e-6
-"""Relative residual of the normal equations; predictions then agree to about as many digits as errors are read."""
-
-FINE_TOLERANCE = 1e-9
-"""The same of predictors whose scores are shown."""
-
-MOST_ITERATIONS = 400
-"""Of conjugate gradients; well-conditioned problems take ten to sixty."""
-
-REFINING_ROWS = 10
-"""Rows a landmark whose products make the preconditioner, where that costs less than the steps it saves."""
-
-SAVED_ITERATIONS = 30
-"""Steps that these products save, or more."""
-
-ABSENT = -1e9
-"""Score of a class that no training row has, in one-vs-rest classification."""
-
-LINEAR_ITERATIONS = 2000
-"""Most iterations of scikit-learn's linear models, whose default of 100 ends early on features of many scales."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Nystrom(Predictor):
-    r"""Kernel ridge regression, or a linear classifier, on landmarks: a few of the training rows.
+    r"""Kernel ridge regression or linear classifier on landmarks, a subset of the training rows.
 
     .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
-              \beta_\Lambda = \arg\min_\beta \sum_i w_i \lVert y_i - f(x_i) \rVert^2
-              + \tfrac u\Lambda \, \beta^\top K_{ZZ} \beta
+              \beta_C = \arg\min_\beta \sum_i w_i \lVert y_i - f(x_i) \rVert^2
+              + \tfrac u C \, \beta^\top K_{ZZ} \beta
 
-    where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` its mean over all training rows, a
-    streamed sum, and u the mean diagonal of the kernel, or one if it was learned for a regularization. With all rows as
-    landmarks this is kernel ridge regression on the centered kernel. Of a kernel that is not centered both means are
-    zero: there is no intercept, and scikit-learn's linear models are fitted without one.
+    where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` is its mean over all training rows,
+    and u is the mean diagonal of the kernel, or one if the kernel was learned with a C. With all rows as landmarks,
+    this is kernel ridge regression. Without centering both means are zero, and there is no intercept.
 
     Parameters
     ----------
     landmarks : int or None, default None
-        Their number M; more than there are rows means all rows. None for as many as help and fit the memory, up to
-        twice as many of one regularization as of a path of them.
+        Number of landmarks; at most the number of rows. None: as many as improve the error and fit in `memory`, for a
+        single C up to twice as many as for a grid.
     memory : int
-        Bytes that the fit may take next to the data set.
+        Memory limit of a fit, without the data set, in bytes.
     loss : {"squared", "hinge", "logistic"}, default "squared"
-        Of a classification: ridge regression on one column per class, or scikit-learn's `LinearSVC` (squared hinge, one
-        class against the rest) or `LogisticRegression` on the landmarks' features, all of which are then held.
+        Loss for classification: "squared" (ridge regression on class indicators), "hinge" (scikit-learn's `LinearSVC`
+        with squared hinge loss) or "logistic" (`LogisticRegression`). The last two store the features of all rows.
     tolerance : float or None, default None
-        Largest relative residual of the normal equations in an orthonormal basis of the subspace; None for 1e-6 where
-        predictors are compared, and 1e-9 where their scores are shown.
+        Largest relative residual of the normal equations; None for 1e-9, or 1e-6 in comparisons.
     seed : int or None, default None
-        Of the drawing; None for the caller's, or 0.
+        Random seed for the landmarks; None uses the estimator's `random_state`.
 
     Notes
     -----
-    O(m M (d + p)) time for a pass through the m training rows, one for sums, then one a step of conjugate gradients for
-    all regularizations and outputs. O(M^3) for the eigenvectors that are the preconditioner, and as much again to make
-    it from ten rows a landmark, where that saves more steps than it costs. Memory O(M^2) and blocks of rows, and m M
-    for the losses of scikit-learn. Scores of rows that are held out take five more fits, or one for more than 10,000
-    rows.
+    A pass over m training rows takes O(m M (d + p)) time. There is one pass for sums, and one for each step of
+    conjugate gradients, which solve for all values of C and all outputs at once. The preconditioner takes O(M^3) time
+    for eigenvectors, and twice that if it is refined on ten rows per landmark. Memory is O(M^2), or O(m M) for
+    "hinge" and "logistic". Held-out scores take five more fits, or one for more than 10,000 rows.
 
     References
     ----------
-    Rudi, Carratino, Rosasco (2017), FALKON: An Optimal Large Scale Kernel Method, NIPS 30, sections 3 and 4: the
-    preconditioner from the landmarks alone; here in their eigenvectors, where it is diagonal and one serves the whole
-    grid. Williams, Seeger (2001), NIPS 13, for the features.
+    Rudi, Carratino, Rosasco (2017), FALKON: An Optimal Large Scale Kernel Method, NIPS 30, sections 3 and 4, for the
+    preconditioner, here diagonal in eigenvectors and therefore the same for all values of C. Williams, Seeger (2001),
+    NIPS 13, for the features.
     """
 
     name = "nystrom"
@@ -466,9 +493,9 @@ class Nystrom(Predictor):
     seed: int | None = None
 
     def check(self, task: Task) -> None:
-        """Raise ValueError for an option that is out of its range, or a loss that does not serve the task."""
+        """Raise ValueError for an invalid option, or a loss that does not support the task."""
         super().check(task)
-        require_one_of("loss", self.loss, LOSSES)
+        require_one_of("loss", self.loss, get_args(Loss))
         if self.loss != "squared" and task != "classification":
             raise ValueError(f"loss {self.loss} serves classification, and this is a {task}; use loss squared.")
 
@@ -480,126 +507,178 @@ class Nystrom(Predictor):
         Raises
         ------
         ValueError
-            An option is out of its range, the kernel is a power, or the loss does not serve the task.
+            An option is invalid, the kernel is a polynomial combination, or the loss does not support the task.
 
         Warns
         -----
         ConvergenceWarning
-            The tolerance was not reached; the residual that was is named.
+            The tolerance was not reached.
         """
         self.check(target.task)
-        tolerance = (FINE_TOLERANCE if fine else TOLERANCE) if self.tolerance is None else self.tolerance
+        tolerance = self.tolerance
+        if tolerance is None:
+            tolerance = 1e-9 if fine else 1e-6
         path = self._fit(training, target, grid, tolerance)
         if not fine or len(grid) > 1:
             return path
 
         def scores(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:
-            quiet = replace(training.subset(others), progress=None)
-            part = self._fit(quiet, target.take(others), grid, tolerance)
-            assert part.kernel is not None
-            kernel = replace(part.kernel, origin=np.zeros_like(part.kernel.origin))
-            return replace(part, kernel=kernel).scores(training.take(held_out)[0])[0]
+            training_set = replace(training.subset(others), progress=None)
+            path_of_others = self._fit(training_set, target.take(others), grid, tolerance)
+            assert path_of_others.kernel is not None
+            kernel = path_of_others.kernel
+            kernel = replace(kernel, origin=np.zeros_like(kernel.origin))  # rows are given without the origin
+            return replace(path_of_others, kernel=kernel).scores(training.take(held_out)[0])[0]
 
         return replace(path, held_out=partial(held_out_scores, training, target, scores))
 
     def _fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float
     ) -> RegularizationPath:
-        kernel, Y, memory, seed = training.kernel, target.Y, int(self.memory), self.seed or 0
+        kernel = training.kernel
         if not kernel.is_weighted_sum:
             raise ValueError(
                 f"predictor nystrom serves sums of base kernels, got a kernel of degree {kernel.degree} and offset "
                 f"{kernel.offset:g}; use predictor krr."
             )
-        (m, q), rng, M = Y.shape, np.random.default_rng(seed), self.landmarks
-        if M is None:
-            held = self.loss == "squared" and len(grid) == 1
-            M = landmarks_for(m, training.n_features, q * len(grid), memory, self.loss != "squared", held_kernel=held)
-        drawn = np.sort(rng.choice(m, min(M, m), replace=False))
+        seed = self.seed or 0
+        rng = np.random.default_rng(seed)
+        is_ridge = self.loss == "squared"
+        m, q = target.Y.shape
+        M = min(self._n_landmarks(training, q, len(grid)), m)
+        drawn = np.sort(rng.choice(m, M, replace=False))
         subspace = Subspace.of(kernel, *training.take(drawn), m)
-        mean_target = kernel.centering.target_mean(Y, training.sample_weight)
-        if self.loss == "squared" and _refining_pays(training, subspace, q * len(grid)):
-            subspace = refined(training, subspace, REFINING_ROWS * len(drawn), rng)
-        left = memory - 8 * SQUARES * len(drawn) ** 2
-        over_rows = passes_over(training, subspace, Y, mean_target, left if self.loss == "squared" else 0)
-        sums: KernelSums = over_rows(kernel_sums, kernel.indefinite)
-        mean, solutions = mean_feature(subspace, sums), None
-        unit, rank = _unit(kernel, subspace, sums, mean), subspace.basis.shape[1]
-        notes: tuple[str, ...] = (f"{len(drawn):,} landmarks of {m:,} training rows",)
-        if len(drawn) < m:
-            notes = (f"{notes[0]}, drawn uniformly",)
-        if rank < len(drawn) - 1:
-            notes = (f"{notes[0]}, of which {rank} are independent directions",)
-        if self.loss == "squared":
-            means = mean + subspace.offset
-            solutions = solve_shifted(
-                lambda V: np.asarray(subspace.basis.T @ over_rows(normal_products, (subspace.basis @ V, means @ V))),
-                np.tile(subspace.basis.T @ sums.targets, len(grid)),
-                np.repeat(unit / np.asarray(grid), q),
-                lambda R, shifts: R / (subspace.theta[:, None] + shifts),
-                tolerance=tolerance,
-                most=MOST_ITERATIONS,
-                progress=training.progress,
-            )
+        if is_ridge and _refining_pays(training, subspace, q * len(grid)):
+            subspace = refined(training, subspace, REFINING_ROWS * M, rng)
+        memory_for_kernel = int(self.memory) - 8 * SQUARES * M**2 if is_ridge else 0
+        mean_target = kernel.centering.target_mean(target.Y, training.sample_weight)
+        run_pass = passes_over(training, subspace, target.Y, mean_target, memory_for_kernel)
+        sums: KernelSums = run_pass(kernel_sums, kernel.indefinite)
+        mean = mean_feature(subspace, sums)
+        mean_diagonal = _mean_diagonal(kernel, subspace, sums, mean)
+        notes: tuple[str, ...] = (_landmarks_note(subspace, m),)
+        solutions = None
+        if is_ridge:
+            right = np.tile(subspace.basis.T @ sums.targets, len(grid))
+            shifts = np.repeat(mean_diagonal / np.asarray(grid), q)
+            solutions = _solve_ridges(run_pass, subspace, mean, right, shifts, tolerance, training.progress)
             weights = solutions.solutions.reshape(-1, len(grid), q).transpose(1, 0, 2)
             intercepts = np.broadcast_to(mean_target, (len(grid), q))
             notes = (*notes, convergence_note(solutions, np.repeat(grid, q)))
         else:
-            features = over_rows(row_features, None).joined() - mean
-            weights, intercepts = _linear_models(features, training, target, grid, self.loss, unit, seed)
+            features = run_pass(row_features, None).joined() - mean
+            features /= np.sqrt(mean_diagonal)
+            weights, intercepts = _fit_linear_models(features, training, target, grid, self.loss, seed)
+            weights = weights / np.sqrt(mean_diagonal)
         dual = np.ascontiguousarray(subspace.basis @ weights)
         intercepts = intercepts - (mean @ weights)
         return RegularizationPath(target, dual, intercepts, subspace.kernel, notes=notes, solutions=solutions)
 
+    def _n_landmarks(self, training: TrainingSet, n_outputs: int, n_C: int) -> int:
+        if self.landmarks is not None:
+            return self.landmarks
+        return landmarks_for(
+            training.n_rows,
+            training.n_features,
+            n_outputs * n_C,
+            int(self.memory),
+            store_features=self.loss != "squared",
+            store_kernel=self.loss == "squared" and n_C == 1,
+        )
+
 
 def _refining_pays(training: TrainingSet, subspace: Subspace, n_columns: int) -> bool:
-    """Return whether a preconditioner from more rows costs less than the steps it saves, in flops of matrix products.
+    """Return whether a refined preconditioner costs less than the 30 steps that it saves, in floating-point operations.
 
-    An exponential counts as forty, a base kernel in the first-level cache as ten.
+    An exponential counts as 40 operations, a base kernel as 10.
     """
-    (M, r), d = subspace.basis.shape, training.n_features
-    value = 40 + 2 * d + 10 * subspace.kernel.family.n_kernels
-    refining = min(training.n_rows, REFINING_ROWS * M) * (value + 3 * r) * M + 15 * r**3
-    return refining < SAVED_ITERATIONS * training.n_rows * M * (value + 4 * n_columns)
+    n_saved_steps = 30
+    M, r = subspace.basis.shape
+    m = training.n_rows
+    kernel_value = 40 + 2 * training.n_features + 10 * subspace.kernel.family.n_kernels
+    refining = min(m, REFINING_ROWS * M) * (kernel_value + 3 * r) * M + 15 * r**3
+    return bool(refining < n_saved_steps * m * M * (kernel_value + 4 * n_columns))
 
 
-def _unit(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.ndarray) -> float:
-    """Return the mean diagonal of the centered kernel over the training rows; one for a kernel of its own scale.
+def _mean_diagonal(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.ndarray) -> float:
+    """Return the mean diagonal of the centered kernel over the training rows; 1 for a kernel learned with a C.
 
-    Of a kernel with negative weights, whose diagonal is not that of its positive part, the mean square of the features.
+    For a kernel with negative weights, it is that of its positive part: the mean square of the features.
     """
     if kernel.C is not None:
         return 1.0
     if kernel.indefinite:
-        return float(np.trace(centered_products(subspace, sums)[1])) / sums.weight
-    means = float(kernel.centering.mean(sums.kernel))
-    around_landmarks = (sums.own - 2 * means) / sums.weight + subspace.kernel.row_means.mean()
-    return float(around_landmarks - mean @ mean)
+        _, products = centered_products(subspace, sums)
+        return float(np.trace(products)) / sums.weight
+    kernel_sum = float(kernel.centering.mean(sums.kernel))
+    centered_on_landmarks = (sums.diagonal - 2 * kernel_sum) / sums.weight + subspace.kernel.row_means.mean()
+    return float(centered_on_landmarks - mean @ mean)
 
 
-def _linear_models(
-    Phi: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float], loss: Loss, unit: float, seed: int
+def _landmarks_note(subspace: Subspace, n_rows: int) -> str:
+    n_landmarks, rank = subspace.basis.shape
+    note = f"{n_landmarks:,} landmarks of {n_rows:,} training rows"
+    if n_landmarks < n_rows:
+        note += ", drawn uniformly"
+    if rank < n_landmarks - 1:
+        note += f", of which {rank} are independent directions"
+    return note
+
+
+def _solve_ridges(
+    run_pass: Callable[[Step, Any], Any],
+    subspace: Subspace,
+    mean: np.ndarray,
+    right: np.ndarray,
+    shifts: np.ndarray,
+    tolerance: float,
+    progress: Progress | None,
+) -> ShiftedSolutions:
+    """Return the weights of the features by conjugate gradients, one column per C and output."""
+    basis = subspace.basis
+    means = mean + subspace.offset
+
+    def matvec(V: np.ndarray) -> np.ndarray:
+        return np.asarray(basis.T @ run_pass(normal_products, (basis @ V, means @ V)))
+
+    def precondition(R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+        return R / (subspace.theta[:, None] + shifts)
+
+    return solve_shifted(matvec, right, shifts, precondition, tolerance=tolerance, most=400, progress=progress)
+
+
+def _fit_linear_models(
+    Phi: np.ndarray, training: TrainingSet, target: Target, grid: Sequence[float], loss: Loss, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights of the features, shape (L, r, q), and intercepts, shape (L, q), by scikit-learn."""
-    from sklearn.linear_model import LogisticRegression  # here, because it brings pandas along
-    from sklearn.svm import LinearSVC
+    """Return weights of the features, shape (L, r, q), and intercepts, shape (L, q), by scikit-learn.
 
-    Phi /= np.sqrt(unit)
+    Classes without training rows have a score of -1e9 (one-vs-rest).
+    """
     n_classes = len(target.classes)
-    weights = np.zeros((len(grid), Phi.shape[1], 1 if n_classes == 2 else n_classes))
-    intercepts = np.full((len(grid), weights.shape[2]), ABSENT)
-    intercept = training.kernel.centering.intercept
-    for step, C in enumerate(grid):
-        if loss == "hinge":
-            scaling: dict[str, Any] = {"intercept_scaling": 10.0} if intercept else {"fit_intercept": False}
-            model = LinearSVC(C=C, max_iter=LINEAR_ITERATIONS, random_state=seed, **scaling)
-        else:
-            model = LogisticRegression(C=C, max_iter=LINEAR_ITERATIONS, fit_intercept=intercept)
+    n_scores = 1 if n_classes == 2 else n_classes
+    weights = np.zeros((len(grid), Phi.shape[1], n_scores))
+    intercepts = np.full((len(grid), n_scores), -1e9)
+    for position, C in enumerate(grid):
+        model = _linear_model(loss, C, training.kernel.centering.intercept, seed)
         model.fit(Phi, target.values, sample_weight=training.sample_weight)
         columns = np.asarray(model.classes_)
         if n_classes == 2:
             columns = np.zeros(1, dtype=np.intp)
-        elif len(columns) == 2:
-            intercepts[step, columns[0]], columns = 0.0, columns[1:]
-        weights[step][:, columns], intercepts[step, columns] = model.coef_.T / np.sqrt(unit), model.intercept_
+        elif len(columns) == 2:  # a single score: positive for the second class, zero for the first
+            intercepts[position, columns[0]] = 0.0
+            columns = columns[1:]
+        weights[position][:, columns] = model.coef_.T
+        intercepts[position, columns] = model.intercept_
     return weights, intercepts
+
+
+def _linear_model(loss: Loss, C: float, fit_intercept: bool, seed: int) -> Any:
+    """Return a linear classifier of scikit-learn."""
+    from sklearn.linear_model import LogisticRegression  # here, because it brings pandas along
+    from sklearn.svm import LinearSVC
+
+    max_iter = 2000  # the default of 100 is too small for features of different scales
+    if loss == "logistic":
+        return LogisticRegression(C=C, max_iter=max_iter, fit_intercept=fit_intercept)
+    scaling: dict[str, Any] = {"intercept_scaling": 10.0} if fit_intercept else {"fit_intercept": False}
+    return LinearSVC(C=C, max_iter=max_iter, random_state=seed, **scaling)

@@ -413,15 +413,15 @@ def test_the_seed_draws_and_the_memory_counts_landmarks():
 
 
 def test_one_regularization_has_up_to_twice_the_landmarks_that_fit_with_their_kernel():
-    path, alone = (nystrom.landmarks_for(36_584, 9, 1, 3 << 30, held_kernel=held) for held in (False, True))
+    path, alone = (nystrom.landmarks_for(36_584, 9, 1, 3 << 30, store_kernel=held) for held in (False, True))
     assert alone == 2 * path
     for m in (100_000, 10**6):  # of which the kernel with all rows does not fit
-        held, free = (nystrom.landmarks_for(m, 9, 1, 3 << 30, held_kernel=held) for held in (True, False))
+        held, free = (nystrom.landmarks_for(m, 9, 1, 3 << 30, store_kernel=held) for held in (True, False))
         assert held == free
     for memory in (1 << 24, 1 << 28, 1 << 30):
-        M = nystrom.landmarks_for(20_000, 9, 1, memory, held_kernel=True)
+        M = nystrom.landmarks_for(20_000, 9, 1, memory, store_kernel=True)
         assert memory >= 64 * M**2 + 8 * 20_000 * M or nystrom.landmarks_for(20_000, 9, 1, memory) == M
-    assert nystrom.landmarks_for(50, 9, 1, held_kernel=True) == 50
+    assert nystrom.landmarks_for(50, 9, 1, store_kernel=True) == 50
 
 
 def test_a_class_without_training_rows_is_never_predicted():
