@@ -1,6 +1,6 @@
-"""Predictors of the second stage, one file each, and the table that lists them.
+"""Predictors on a learned kernel, one file each, and their names.
 
-Imports: centering, engine, families, learned_kernel, parameters, registry, solvers, targets.
+Imports: centering, engine, families, learned_kernel, parameters, registry, solvers, targets, weights.
 """
 
 from __future__ import annotations
@@ -18,11 +18,22 @@ from .svm import SVM
 PREDICTORS: dict[str, type[Predictor]] = {
     predictor.name: predictor for predictor in (KRR, ConjugateGradients, Nystrom, SVM, Auto)
 }
-"""The predictors by name, as configurations and estimators call them."""
+"""Predictors by name, in configurations and estimators."""
 
 
 def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
-    """Return a predictor by its name and options; a predictor is returned as it is.
+    """Return a predictor from its name or a predictor object, with changed options.
+
+    Parameters
+    ----------
+    predictor : str or Predictor
+        Name or object; an object without options is returned unchanged.
+    **options : dict
+        Parameters of the predictor.
+
+    Returns
+    -------
+    predictor : Predictor
 
     Raises
     ------
