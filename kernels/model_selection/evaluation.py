@@ -1,4 +1,4 @@
-"""Predictors that are compared, and their errors: one fold chooses candidate and regularization, another one tests."""
+"""Selection of predictors by validation errors, and their test errors."""
 
 from __future__ import annotations
 
@@ -18,19 +18,13 @@ from ..predictors.calibration import fit_calibration, probabilities
 from ..predictors.choice import best_on_grid
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target
-from ..weights import of_mean_one
+from ..weights import of_mean_one, weights_of_rows
 from .folds import Trial, count_rows
 from .metrics import Metric, metric_for
 
-RUN = 1 << 16
-"""Rows that are predicted at a time, and of a data set in files are read at a time."""
-
-EDGE_GAIN = 1e-3
-"""Relative gain over the next value from which a choice at the edge of the grid needs a wider one."""
-
 
 class PredictorPath(Protocol):
-    """Predictors of one learner, one per value of C; `KernelPredictors` and `KernelEnsemble` are such.
+    """Interface of the predictors of one learner, one per value of C: `KernelPredictors` and `KernelEnsemble`.
 
     Attributes
     ----------
@@ -42,12 +36,12 @@ class PredictorPath(Protocol):
     def grid(self) -> Sequence[float]: ...
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row per value of C."""
+        """Return predictions for new rows, classes as integers, one row per value of C."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row per value of C, shape (L, n) or (L, n, n_classes).
+        """Return scores of classes for new rows, shape (L, n) or (L, n, n_classes).
 
-        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        For two classes, positive for the second. For more, one per class, of which the largest is predicted.
         """
 
 
@@ -57,13 +51,13 @@ class KernelPredictors:
     Attributes
     ----------
     kernels : sequence of LearnedKernel
-        One for the whole grid, or one a value of it, as `learn_path` gives them.
+        A single kernel for the whole grid, or one per value of C, as `learn_path` returns them.
     grid : sequence of float
         Values of C.
     paths : list of RegularizationPath
-        The predictors of each kernel.
+        Predictors of each kernel.
     notes : tuple of str
-        What a predictor that is fitted on rows says of its fit: landmarks, residuals.
+        Messages about the fits, such as numbers of landmarks and residuals.
     """
 
     def __init__(
@@ -78,82 +72,80 @@ class KernelPredictors:
         workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Fit.
+        """Fit the predictors.
 
         Parameters
         ----------
         kernels : sequence of LearnedKernel
-            All over the same training rows. A kernel that was learned for no regularization in particular is first
-            scaled to mean diagonal one, so that one grid suits all learners; one that was, has its own scale.
+            Kernels over the same training rows. A kernel that was learned without a C is scaled to unit mean diagonal.
         target : Target
-            Of all rows of the data set.
+            Target of all rows of the data set.
         predictor : str or Predictor
-            One that serves the task.
+            Predictor that supports the task.
         grid : sequence of float
             Values of C, ascending.
         X : ndarray or CSR matrix of shape (n, d), optional
-            All rows of the data set, which may be mapped from a file: needed where the kernels were learned on some of
-            the training rows. Not modified.
+            All rows of the data set, if the kernels were learned on some of the training rows; may be a memory map. Not
+            modified.
         training : ndarray of int, optional
-            Positions of the training rows; by default those the kernels were learned on.
+            Positions of the training rows; by default, those of the kernels.
         workers : Workers, optional
-            Who does the passes of a predictor that is fitted on rows; by default threads of this process.
+            Backend that executes passes over the rows; by default, threads of this process.
         progress : callable, optional
-            Told, by a predictor that is fitted on rows, the steps of its iterations and the largest residual.
+            Function of the step and the largest residual, called by iterative predictors.
 
         Notes
         -----
-        Of exact predictors O(m^2) memory and, for kernel ridge regression, O(m^3) time in the number m of training
-        rows, a kernel; of those fitted on rows see their own cost. A kernel with negative weights is replaced by its
-        projection onto the positive semi-definite ones, new rows alike.
+        Exact predictors take O(m^2) memory per kernel and, for ridge regression, O(m^3) time. A kernel with negative
+        weights is replaced by its positive semi-definite part.
         """
-        self.kernels, self.grid = kernels, grid
-        rows = kernels[0].rows if training is None else training
-        of_rows, chosen = target.take(rows), as_predictor(predictor)
+        self.kernels = kernels
+        self.grid = grid
         self.paths: list[RegularizationPath] = []
+        rows = kernels[0].rows if training is None else training
+        target = target.take(rows)
+        predictor = as_predictor(predictor)
         with blas_threads_for(len(rows)):
             for kernel in kernels:
                 values = grid if kernel.C is None else [kernel.C]
                 training_set = TrainingSet.of(kernel, X, rows, workers, progress)
-                self.paths.append(chosen.fit(training_set, of_rows, values))
+                self.paths.append(predictor.fit(training_set, target, values))
         self.notes = tuple(dict.fromkeys(note for path in self.paths for note in path.notes))
 
     def predict(self, X_new: Rows) -> np.ndarray:
-        """Return predictions for new rows in the terms of the target, one row per value of C."""
+        """Return predictions for new rows, classes as integers, one row per value of C."""
         return np.concatenate([path.predict(X_new) for path in self.paths])
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of classes for new rows, one row per value of C, shape (L, n) or (L, n, n_classes).
-
-        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
-        """
+        """Return scores of classes for new rows, shape (L, n) or (L, n, n_classes), see `PredictorPath`."""
         return np.array([scores for path in self.paths for scores in path.class_scores(X_new)])
 
     def only(self, position: int) -> KernelPredictors:
-        """Return the predictor of one value of C alone; of many kernels one, so that new rows cost one's."""
+        """Return the predictor of one value of C if each value has a kernel, to save the time of the other kernels."""
         if len(self.kernels) == 1:
             return self
-        one = copy(self)
-        one.kernels, one.grid = self.kernels[position : position + 1], self.grid[position : position + 1]
-        one.paths = self.paths[position : position + 1]
-        return one
+        single = copy(self)
+        single.kernels = self.kernels[position : position + 1]
+        single.grid = self.grid[position : position + 1]
+        single.paths = self.paths[position : position + 1]
+        return single
 
     def validation_alignment(self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None) -> float:
-        """Return the centered alignment of the kernels among new rows with the target, their mean where they are many.
+        """Return the centered alignment of the kernel with the target on new rows; of several kernels, the mean.
 
         Parameters
         ----------
         X_new : ndarray or CSR matrix of shape (n, d)
             New rows. Not modified.
         target_new : Target
-            Of these rows.
+            Target of these rows.
         sample_weight : ndarray of shape (n,), optional
-            Of these rows; each counts once by default.
+            Weights of these rows; by default, all are equal.
 
         Returns
         -------
         alignment : float
-            Centered on the new rows.
+            Alignment, centered on the new rows.
 
         Raises
         ------
@@ -170,25 +162,26 @@ class KernelPredictors:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """Outcome of one learner and predictor in one trial.
+    """Result of one learner and predictor in one trial.
 
     Attributes
     ----------
     error, trivial_error : float
-        Test error of the predictor, and of the best constant.
+        Test errors of the predictor and of the best constant.
     candidate : int
-        Position of the chosen candidate among those given.
+        Position of the selected candidate.
     position : int
-        Position of the chosen C on the grid.
+        Position of the selected C on the grid.
     validation_errors : ndarray of shape (L,)
-        Of the chosen candidate, along the grid.
+        Validation errors of the selected candidate along the grid.
     candidate_errors : ndarray of shape (n_candidates, L)
-        Validation errors of all candidates; NaN for those that were not compared by error.
+        Validation errors of all candidates; NaN if not compared by error.
     C : float
-        The chosen C.
+        The selected C.
     edge : bool
-        The choice lies on the grid's edge and the error was still falling there.
+        Whether C is at the edge of the grid and the error was still falling there.
     n_train, n_test : int
+        Numbers of training and test rows.
     """
 
     error: float
@@ -205,18 +198,18 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Selection:
-    """What validation errors choose.
+    """Candidate and C with the lowest validation error.
 
     Attributes
     ----------
     errors : ndarray of shape (n_candidates, L)
-        Of each candidate along the grid; NaN for those that were not compared by error.
+        Validation errors of each candidate along the grid; NaN if not compared by error.
     candidate, position : int
-        Of the lowest one, see `best_on_grid`.
+        Positions of the selected candidate and of C on the grid, see `best_on_grid`.
     C : float
-        C at that position.
+        The selected C.
     sigmoid : ndarray of shape (2,)
-        Slope and offset of the sigmoid that turns scores there into probabilities; NaN where none is needed.
+        Slope and offset of the sigmoid for probabilities; NaN if the metric needs none.
     """
 
     errors: np.ndarray
@@ -229,40 +222,41 @@ class Selection:
     def of(
         cls, errors: np.ndarray, grid: Sequence[float], sigmoids: np.ndarray | None = None, smooth: bool = False
     ) -> Selection:
-        """Return the selection of least error, with its sigmoid."""
+        """Return the selection with the lowest error, and its sigmoid."""
         candidate, position = best_on_grid(errors, smooth)
-        sigmoid = np.full(2, np.nan) if sigmoids is None else sigmoids[candidate, position]
+        sigmoid = np.full(2, np.nan)
+        if sigmoids is not None:
+            sigmoid = sigmoids[candidate, position]
         return cls(errors, candidate, position, float(grid[position]), sigmoid)
 
     @property
     def edge(self) -> bool:
-        """Whether it lies on the grid's edge and the error was still falling there."""
-        errors, at = self.errors[self.candidate], self.position
-        if len(errors) < 2 or 0 < at < len(errors) - 1:
+        """Whether C is at the edge of the grid and the error was still falling there, by more than 0.1 %."""
+        errors = self.errors[self.candidate]
+        if len(errors) < 2 or 0 < self.position < len(errors) - 1:
             return False
-        neighbor = errors[1 if at == 0 else -2]
-        return bool(neighbor - errors[at] > EDGE_GAIN * neighbor)
+        neighbor = errors[1 if self.position == 0 else -2]
+        return bool(neighbor - errors[self.position] > 1e-3 * neighbor)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Rows with their folds, and how errors on them are measured.
+    """Data set with folds and a metric, which selects and tests predictors.
 
-    Probabilities come from scores by one sigmoid, which is fitted on the rows that choose: these train no predictor.
+    Probabilities come from scores by one sigmoid, fitted on the validation rows.
 
     Attributes
     ----------
     X : ndarray or CSR matrix of shape (n, d)
         All rows. Not modified.
     target : Target
-        Of all rows.
+        Target of all rows.
     folds : ndarray of shape (n,)
         Fold of each row.
     metric : Metric or None
-        What errors are measured by; the task's own by default.
+        Metric of all errors; None for the default of the task.
     sample_weight : ndarray of shape (n,) or None
-        Positive weights of all rows, for errors and for the choice by alignment, of which only the ratios count; each
-        counts once by default.
+        Positive weights of all rows, for errors and validation alignments. Only ratios matter.
 
     References
     ----------
@@ -282,12 +276,12 @@ class Evaluation:
         trial: Trial,
         by: Literal["error", "alignment"] = "error",
     ) -> FoldResult:
-        """Return the test error in one trial, with candidate and regularization chosen on the validation fold.
+        """Return the test error in one trial, with candidate and C selected on the validation fold.
 
         Parameters
         ----------
         candidates, trial, by
-            As for `select`.
+            Parameters of `select`.
         training : ndarray of int
             Positions of the training rows.
         """
@@ -297,30 +291,28 @@ class Evaluation:
     def select(
         self, candidates: Sequence[PredictorPath], trial: Trial, by: Literal["error", "alignment"] = "error"
     ) -> Selection:
-        """Return candidate and regularization of the lowest error on a trial's validation fold.
+        """Return candidate and C with the lowest error on the validation fold of a trial.
 
         Parameters
         ----------
         candidates : sequence of PredictorPath
-            Fitted on the trial's training folds; one for each setting of the learner's parameters that is tried.
+            Predictors fitted on the training folds, one per combination of the learner's parameters.
         trial : Trial
-            Which folds train, validate and test; one with a validation fold.
+            Trial with a validation fold.
         by : {"error", "alignment"}, default "error"
-            What chooses the candidate on the validation fold: its error, together with the regularization, or
-            its `validation_alignment`, and the regularization then by the error. The latter needs candidates with
-            kernels.
+            Criterion for the candidate: its lowest validation error, or its `validation_alignment`, which needs
+            candidates with kernels. C is always selected by error.
 
         Returns
         -------
         selection : Selection
-            Smoothed where what is chosen is fitted again, see `best_on_grid`: elsewhere ties go to the smallest C,
-            the strongest regularization, and among those to the first candidate. Ties of the alignment go to the first
-            one.
+            Ties go to the smallest C, then to the first candidate. If the selected predictor is refitted, errors are
+            smoothed along the grid, see `best_on_grid`.
 
         Raises
         ------
         ValueError
-            `by` needs the alignment of candidates that have none.
+            `by` is "alignment", and a candidate has no kernel.
 
         References
         ----------
@@ -328,67 +320,80 @@ class Evaluation:
         """
         with blas_threads_for(count_rows(self.folds, trial.training)):
             rows = np.flatnonzero(self.folds == trial.validation)
-            considered = list(range(len(candidates)))
+            compared = list(range(len(candidates)))
             if by == "alignment":
-                considered = [self._most_aligned(candidates, rows)]
+                compared = [self._most_aligned(candidates, rows)]
             errors = np.full((len(candidates), len(candidates[0].grid)), np.nan)
             sigmoids = np.full((*errors.shape, 2), np.nan)
-            for c in considered:
-                errors[c], sigmoids[c] = self._errors([self._responses(candidates[c], rows)], [rows])
+            for c in compared:
+                responses = [self._responses(candidates[c], rows)]
+                sigmoids[c] = self._fit_sigmoids(responses, [rows])
+                errors[c] = self._mean_errors(responses, [rows], sigmoids[c])
         return Selection.of(errors, candidates[0].grid, sigmoids, smooth=trial.refit)
 
     def select_by_cross_validation(self, fits: Iterable[tuple[Trial, Sequence[PredictorPath]]]) -> Selection:
-        """Return candidate and regularization of the lowest mean error over the folds that validate each other.
+        """Return candidate and C with the lowest cross-validation error over the training folds.
 
         Parameters
         ----------
         fits : iterable of (Trial, sequence of PredictorPath)
-            Each of `inner_trials` with the candidates that were fitted on its training folds, the same ones in the same
-            order. Consumed one at a time, so that no more than one set of predictors need be alive.
+            Each of `inner_trials`, with the same candidates fitted on its training folds. Consumed one by one, so that
+            only one set of predictors is in memory.
 
         Returns
         -------
         selection : Selection
-            Of the means over the folds.
+            Selection by the mean errors over the folds.
         """
-        responses, parts, grid = [], [], []
+        responses: list[list[np.ndarray]] = []
+        parts = []
+        grid: Sequence[float] = []
         for trial, candidates in fits:
-            parts.append(np.flatnonzero(self.folds == trial.validation))
-            grid = list(candidates[0].grid)
+            rows = np.flatnonzero(self.folds == trial.validation)
             with blas_threads_for(count_rows(self.folds, trial.training)):
-                responses.append([self._responses(of, parts[-1]) for of in candidates])
-        errors, sigmoids = zip(*(self._errors(of, parts) for of in zip(*responses, strict=True)), strict=True)
+                responses.append([self._responses(candidate, rows) for candidate in candidates])
+            parts.append(rows)
+            grid = list(candidates[0].grid)
+        errors, sigmoids = [], []
+        for responses_of_candidate in zip(*responses, strict=True):
+            sigmoids.append(self._fit_sigmoids(responses_of_candidate, parts))
+            errors.append(self._mean_errors(responses_of_candidate, parts, sigmoids[-1]))
         return Selection.of(np.array(errors), grid, np.array(sigmoids))
 
     def outcome(
         self, fitted: PredictorPath, position: int, selection: Selection, training: np.ndarray, trial: Trial
     ) -> FoldResult:
-        """Return the test error of what was chosen.
+        """Return the test error of the selected predictor.
 
         Parameters
         ----------
         fitted : PredictorPath
-            The chosen candidate, fitted on the training rows.
+            Selected candidate, fitted on the training rows.
         position : int
-            Of the chosen regularization on the grid of `fitted`.
+            Position of the selected C on the grid of `fitted`.
         selection : Selection
-            What was chosen, and by which errors.
+            Selection with its validation errors.
         training : ndarray of int
             Positions of the training rows.
         trial : Trial
-            Whose test fold is measured on.
+            Trial with the test fold.
         """
         rows = np.flatnonzero(self.folds == trial.test)
         if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
-            fitted, position = fitted.only(position), 0
+            fitted = fitted.only(position)
+            position = 0
         with blas_threads_for(len(training)):
-            responses = [self._responses(fitted, rows)[[position]]]
-        (error,), _ = self._errors(responses, [rows], selection.sigmoid[None])
+            responses = self._responses(fitted, rows)[[position]]
+        (error,) = self._mean_errors([responses], [rows], selection.sigmoid[None])
+        trivial_error = self._metric.trivial_error(
+            self.target.take(rows),
+            self.target.take(training),
+            weights_of_rows(self._weights, rows),
+            weights_of_rows(self._weights, training),
+        )
         return FoldResult(
             error=float(error),
-            trivial_error=self._metric.trivial_error(
-                self.target.take(rows), self.target.take(training), self._weights(rows), self._weights(training)
-            ),
+            trivial_error=trivial_error,
             candidate=selection.candidate,
             position=selection.position,
             validation_errors=selection.errors[selection.candidate],
@@ -404,48 +409,56 @@ class Evaluation:
         return self.metric or metric_for(None, self.target)
 
     @cached_property
-    def _relative_weights(self) -> np.ndarray | None:
-        return None if self.sample_weight is None else of_mean_one(self.sample_weight)
+    def _weights(self) -> np.ndarray | None:
+        """Sample weights of mean one."""
+        if self.sample_weight is None:
+            return None
+        return of_mean_one(self.sample_weight)
 
-    def _weights(self, rows: np.ndarray) -> np.ndarray | None:
-        return None if self._relative_weights is None else self._relative_weights[rows]
+    def _responses(self, predictors: PredictorPath, rows: np.ndarray) -> np.ndarray:
+        """Return the scores or predictions of some rows that the metric needs, one row per value of C."""
+        batch_size = 1 << 16
+        respond = predictors.predict if self._metric.response == "predictions" else predictors.scores
+        batches = np.split(rows, range(batch_size, len(rows), batch_size))
+        return np.concatenate([respond(self.X[batch]) for batch in batches], axis=1)
 
-    def _responses(self, of: PredictorPath, rows: np.ndarray) -> np.ndarray:
-        """Return scores or predictions of some rows, one row per value of C."""
-        respond = of.predict if self._metric.response == "predictions" else of.scores
-        runs = np.split(rows, range(RUN, len(rows), RUN))
-        return np.concatenate([respond(self.X[run]) for run in runs], axis=1)
+    def _fit_sigmoids(self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the sigmoid for each value of C, fitted on all parts of the rows, shape (L, 2); NaN if not needed."""
+        sigmoids = np.full((len(responses[0]), 2), np.nan)
+        if self._metric.response == "probabilities":
+            rows = np.concatenate(parts)
+            codes = self.target.values[rows]
+            weights = weights_of_rows(self._weights, rows)
+            for i, scores in enumerate(zip(*responses, strict=True)):
+                sigmoids[i] = fit_calibration(np.concatenate(scores), codes, weights)
+        return sigmoids
 
-    def _errors(
-        self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray], sigmoids: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean error over some parts of the rows, shape (L,), and the sigmoids of probabilities, (L, 2).
-
-        Sigmoids that are not given are fitted on these parts; NaN where none is used.
-        """
-        metric, likely = self._metric, self._metric.response == "probabilities"
-        if sigmoids is None:
-            sigmoids = np.full((len(responses[0]), 2), np.nan)
-            if likely:
-                rows = np.concatenate(parts)
-                codes, w = self.target.values[rows], self._weights(rows)
-                for i in range(len(sigmoids)):
-                    sigmoids[i] = fit_calibration(np.concatenate([one[i] for one in responses]), codes, w)
+    def _mean_errors(
+        self, responses: Sequence[np.ndarray], parts: Sequence[np.ndarray], sigmoids: np.ndarray
+    ) -> np.ndarray:
+        """Return the mean error over some parts of the rows for each value of C, shape (L,)."""
+        metric = self._metric
         errors = np.empty((len(parts), len(sigmoids)))
-        for i, (of_part, rows) in enumerate(zip(responses, parts, strict=True)):
-            held_out, w = self.target.take(rows), self._weights(rows)
-            for j, (one, sigmoid) in enumerate(zip(of_part, sigmoids, strict=True)):
-                errors[i, j] = metric.measure(held_out, probabilities(one, sigmoid) if likely else one, w)
-        return np.asarray(errors.mean(axis=0)), sigmoids
+        for i, rows in enumerate(parts):
+            target = self.target.take(rows)
+            weights = weights_of_rows(self._weights, rows)
+            for j, (response, sigmoid) in enumerate(zip(responses[i], sigmoids, strict=True)):
+                if metric.response == "probabilities":
+                    response = probabilities(response, sigmoid)
+                errors[i, j] = metric.measure(target, response, weights)
+        return np.asarray(errors.mean(axis=0))
 
     def _most_aligned(self, candidates: Sequence[PredictorPath], rows: np.ndarray) -> int:
-        """Return the position of the first candidate of highest alignment on the rows; one without a number is last."""
+        """Return the position of the first candidate with the highest alignment on some rows; NaN counts as lowest."""
+        X = self.X[rows]
+        target = self.target.take(rows)
+        weights = weights_of_rows(self._weights, rows)
         alignments = []
-        for position, of in enumerate(candidates):
-            if not hasattr(of, "validation_alignment"):
+        for position, candidate in enumerate(candidates):
+            if not hasattr(candidate, "validation_alignment"):
                 raise ValueError(
-                    f"a choice by alignment needs candidates with a kernel, got {type(of).__name__} at {position}; "
-                    "choose by error."
+                    f"a choice by alignment needs candidates with a kernel, got {type(candidate).__name__} at "
+                    f"{position}; choose by error."
                 )
-            alignments.append(of.validation_alignment(self.X[rows], self.target.take(rows), self._weights(rows)))
+            alignments.append(candidate.validation_alignment(X, target, weights))
         return int(np.nan_to_num(alignments, nan=-np.inf).argmax())
