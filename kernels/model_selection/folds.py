@@ -1,4 +1,4 @@
-"""Which rows train, validate and test, in which trial."""
+"""Folds and splits of rows, and the trials that use them for training, validation and test."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from ..targets import Target
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a cross-validation: which folds train, validate and test.
+    """One trial of a cross-validation: the folds for training, validation and test.
 
     Attributes
     ----------
     index : int
         Position among the trials.
     training : tuple of int
+        Training folds.
     validation : int or None
-        None where the training folds validate each other, see `inner_trials`.
+        Validation fold; None if the training folds are cross-validated, see `inner_trials`.
     test : int
-        Folds; disjoint, together all that are used.
+        Test fold.
     ordered : bool
-        Whether the training folds are blocks of time, so that only earlier ones train for one that validates.
+        Whether the training folds are blocks of time, so that only earlier ones train for a later validation fold.
     refit : bool
-        Whether what the validation fold has chosen is fitted again on that fold and those of training.
+        Whether the selected predictor is refitted on the training and validation folds.
     """
 
     index: int
@@ -39,37 +40,38 @@ class Trial:
 
     @property
     def final(self) -> tuple[int, ...]:
-        """Folds that train what is tested."""
-        return (*self.training, self.validation) if self.refit and self.validation is not None else self.training
+        """Folds on which the tested predictor is fitted."""
+        if self.refit and self.validation is not None:
+            return (*self.training, self.validation)
+        return self.training
 
 
-def rows_of(folds: np.ndarray, some: Sequence[int]) -> np.ndarray:
-    """Return the positions of the rows of some folds, without arrays of numbers of all rows."""
-    among = np.zeros(len(folds), dtype=bool)
-    for fold in some:
-        among |= folds == fold
-    return np.flatnonzero(among)
+def rows_of(folds: np.ndarray, selected: Sequence[int]) -> np.ndarray:
+    """Return the positions of the rows in some folds; cheaper than `numpy.isin` for millions of rows."""
+    is_selected = np.zeros(len(folds), dtype=bool)
+    for fold in selected:
+        is_selected |= folds == fold
+    return np.flatnonzero(is_selected)
 
 
-def count_rows(folds: np.ndarray, some: Sequence[int]) -> int:
-    """Return how many rows some folds have."""
-    return sum(int(np.count_nonzero(folds == fold)) for fold in some)
+def count_rows(folds: np.ndarray, selected: Sequence[int]) -> int:
+    """Return the number of rows in some folds."""
+    return sum(int(np.count_nonzero(folds == fold)) for fold in selected)
 
 
 def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return the fold of each row, drawn at random; for classification each class is spread evenly.
+    """Return a random fold for each row, stratified by class.
 
     Parameters
     ----------
     target : Target
-        Of all m rows.
+        Target of all m rows.
     n_folds : int
-        At least 3: one to test, one to validate, the others to train.
+        Number of folds; at least 3.
     seed : int
-        Of the shuffle.
+        Random seed.
     groups : ndarray of int of shape (m,), optional
-        Group of each row: no group is in two folds. Classes, or of a regression the number of groups, are then spread
-        as evenly as whole groups allow.
+        Group of each row. No group is split over folds; folds are then only as balanced as whole groups allow.
 
     Returns
     -------
@@ -78,9 +80,37 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     Raises
     ------
     ValueError
-        Fewer rows or groups than folds, no class of as many rows, or a class that is not in three
-        folds, which those of a trial that train, all but one to validate and one to test, could lack.
+        There are fewer rows or groups than folds, no class has a row per fold, or a class is in fewer than three folds,
+        so that it could be missing in training.
     """
+    unit = "row"
+    n_units = len(target)
+    if groups is not None:
+        unit = "group"
+        n_units = len(np.unique(groups))
+    if n_units < n_folds:
+        raise ValueError(f"there must be at least one {unit} a fold, got {n_units} {unit}s for {n_folds} folds.")
+    if target.task == "regression":
+        return _draw_folds(target, n_folds, seed, groups)
+    most_frequent = int(np.bincount(target.values).max())
+    if most_frequent < n_folds:
+        raise ValueError(f"a class must have as many rows as there are folds, got {most_frequent} for {n_folds}.")
+    folds = _draw_folds(target, n_folds, seed, groups)
+    is_in_fold = np.zeros((n_folds, len(target.classes)), dtype=bool)
+    is_in_fold[folds, target.values] = True
+    folds_of_class = is_in_fold.sum(axis=0)
+    rarest = int(folds_of_class.argmin())
+    if folds_of_class[rarest] < 3:
+        advice = "" if unit == "row" else "use fewer folds, another seed, or "
+        raise ValueError(
+            f"each class must have a {unit} in at least 3 folds, one to train, one to validate and one to test, "
+            f"got {folds_of_class[rarest]} for class {target.classes[rarest]!r}; {advice}leave that class out."
+        )
+    return folds
+
+
+def _draw_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None) -> np.ndarray:
+    """Return folds by the splitters of scikit-learn."""
     from sklearn.model_selection import (  # here, because it brings pandas along
         GroupKFold,
         KFold,
@@ -88,49 +118,31 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
         StratifiedKFold,
     )
 
-    units, unit = (len(target), "row") if groups is None else (len(np.unique(groups)), "group")
-    if units < n_folds:
-        raise ValueError(f"there must be at least one {unit} a fold, got {units} {unit}s for {n_folds} folds.")
-    by_class = target.task == "classification"
-    if by_class:
-        most = int(np.bincount(target.values).max())
-        if most < n_folds:
-            raise ValueError(f"a class must have as many rows as there are folds, got {most} for {n_folds}.")
-        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
-    else:
-        kind = KFold if groups is None else GroupKFold
+    labels = None
+    splitter_class = KFold if groups is None else GroupKFold
+    if target.task == "classification":
+        labels = target.values
+        splitter_class = StratifiedKFold if groups is None else StratifiedGroupKFold
+    splitter = splitter_class(n_folds, shuffle=True, random_state=seed)
     folds = np.empty(len(target), dtype=np.intp)
-    rows = np.zeros((len(target), 1))
-    with warnings.catch_warnings():  # of a class of fewer rows than folds: what it takes is looked at below
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
-        splitter = kind(n_folds, shuffle=True, random_state=seed)
-        for fold, (_, test) in enumerate(splitter.split(rows, target.values if by_class else None, groups)):
+        for fold, (_, test) in enumerate(splitter.split(np.zeros((len(target), 1)), labels, groups)):
             folds[test] = fold
-    if by_class:
-        held = np.zeros((n_folds, len(target.classes)), dtype=bool)
-        held[folds, target.values] = True
-        of_class = held.sum(axis=0)
-        rare = int(of_class.argmin())
-        if of_class[rare] < 3:  # those that train may lack it
-            ways = "" if unit == "row" else "use fewer folds, another seed, or "
-            raise ValueError(
-                f"each class must have a {unit} in at least 3 folds, one to train, one to validate and one to test, "
-                f"got {of_class[rare]} for class {target.classes[rare]!r}; {ways}leave that class out."
-            )
     return folds
 
 
 def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
-    """Return folds that a user has drawn, of which each tests once.
+    """Return folds given by a user, after checking them.
 
     Parameters
     ----------
     target : Target
-        Of all m rows.
+        Target of all m rows.
     folds : ndarray of int of shape (m,)
-        The fold of each row, numbered from 0.
+        Fold of each row, from 0.
     n_folds : int
-        At least 3.
+        Number of folds; at least 3.
 
     Returns
     -------
@@ -139,7 +151,7 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
     Raises
     ------
     ValueError
-        Fewer than 3 folds, a fold without rows, or a class without training rows in a trial.
+        There are fewer than 3 folds, a fold is empty, or a class has no training row in a trial.
     """
     if n_folds < 3:
         raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
@@ -152,84 +164,89 @@ def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
 
 
 def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
-    """Return the block of time of each row: consecutive blocks, the earliest first, of nearly equal numbers of rows.
+    """Return the block of time of each row: consecutive blocks with nearly equal numbers of rows.
 
     Parameters
     ----------
     target : Target
-        Of all m rows.
+        Target of all m rows.
     n_folds : int
-        Blocks; at least 3.
+        Number of blocks; at least 3.
     times : ndarray of int of shape (m,)
-        When each row was: rows of one time are in one block.
+        Time of each row. Rows of the same time are in the same block.
 
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        Not falling as times rise.
+        Blocks in chronological order.
 
     Raises
     ------
     ValueError
-        Fewer different times than blocks, or a class that the first block, which trains alone in
-        one trial, lacks.
+        There are fewer distinct times than blocks, or a class is missing in the first block, which is the only training
+        block of one trial.
     """
-    distinct, of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
+    distinct, time_of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
     if len(distinct) < n_folds:
         raise ValueError(
             f"rows of one time stay together, so there must be at least one time per fold, got {len(distinct)} for "
             f"{n_folds} folds."
         )
-    folds = _parts(counts, len(target) * np.arange(1, n_folds + 1) / n_folds)[of_row]
+    ends = len(target) * np.arange(1, n_folds + 1) / n_folds
+    folds = _cut(counts, ends)[time_of_row]
     _require_classes(target, np.flatnonzero(folds == 0), "row in the first block of time, which trains alone once")
     return folds
 
 
-def _parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return the part of each unit on a line of units, which are not divided.
+def _cut(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Cut a sequence of units, such as groups, into consecutive parts without dividing a unit.
 
     Parameters
     ----------
     sizes : ndarray of int of shape (u,)
-        Rows of each unit, at least as many units as parts.
+        Number of rows of each unit.
     ends : sequence of float
-        After how many rows each part is to end, ascending: each does so as near by as whole units allow, with one unit
-        at least.
+        Desired numbers of rows before the end of each part, ascending. Each part ends as close as whole units allow,
+        with at least one unit.
 
     Returns
     -------
     parts : ndarray of int of shape (u,)
-        -1 for units behind the last part.
+        Part of each unit; -1 for units after the last part.
     """
-    reached = np.cumsum(sizes)
-    parts, start = np.full(len(sizes), -1, dtype=np.intp), 0
+    rows_before_end = np.cumsum(sizes)
+    parts = np.full(len(sizes), -1, dtype=np.intp)
+    start = 0
     for part, end in enumerate(ends):
-        last = len(sizes) - (len(ends) - 1 - part)
-        stop = start + 1 + int(np.abs(reached[start:last] - end).argmin())
-        parts[start:stop], start = part, stop
+        n_later_parts = len(ends) - 1 - part
+        candidates = rows_before_end[start : len(sizes) - n_later_parts]
+        stop = start + 1 + int(np.abs(candidates - end).argmin())
+        parts[start:stop] = part
+        start = stop
     return parts
 
 
 def _require_classes(target: Target, training: np.ndarray, row: str = "training row") -> None:
-    """Raise ValueError if a class has none of the training rows."""
-    if target.task == "classification":
-        learned = np.bincount(target.values[training], minlength=len(target.classes))
-        if not learned.all():
-            rare = int(learned.argmin())
-            raise ValueError(
-                f"each class must have at least one {row}, got none of class {target.classes[rare]!r}, "
-                f"{np.sum(target.values == rare)} of {len(target)} rows, among {len(training)}; train on more rows or "
-                "leave that class out."
-            )
+    """Raise ValueError if a class has no training row."""
+    if target.task != "classification":
+        return
+    counts = np.bincount(target.values[training], minlength=len(target.classes))
+    if not counts.all():
+        missing = int(counts.argmin())
+        raise ValueError(
+            f"each class must have at least one {row}, got none of class {target.classes[missing]!r}, "
+            f"{np.sum(target.values == missing)} of {len(target)} rows, among {len(training)}; train on more rows or "
+            "leave that class out."
+        )
 
 
 def trials(n_folds: int) -> list[Trial]:
-    """Return one trial per fold: fold t tests, the next one validates, the others train.
+    """Return one trial per fold: test on fold t, validation on the next fold, training on the others.
 
     Parameters
     ----------
     n_folds : int
-        At least 3.
+        Number of folds; at least 3.
 
     Returns
     -------
@@ -239,31 +256,28 @@ def trials(n_folds: int) -> list[Trial]:
     ----------
     Cortes, Mohri, Rostamizadeh (2010), ICML, section 5; (2012), JMLR 13:795-828, section 5.
     """
-    return [
-        Trial(
-            index=t,
-            training=tuple(f for f in range(n_folds) if f not in (t, (t + 1) % n_folds)),
-            validation=(t + 1) % n_folds,
-            test=t,
-        )
-        for t in range(n_folds)
-    ]
+    plan = []
+    for test in range(n_folds):
+        validation = (test + 1) % n_folds
+        training = tuple(fold for fold in range(n_folds) if fold not in (test, validation))
+        plan.append(Trial(test, training, validation, test))
+    return plan
 
 
 def trials_in_time(n_folds: int) -> list[Trial]:
-    """Return the trials of blocks of time: block t + 2 tests, the one before it validates, all earlier ones train.
+    """Return the trials of blocks of time: test on block t + 2, validation on the previous block, training before.
 
     Parameters
     ----------
     n_folds : int
-        At least 3.
+        Number of blocks; at least 3.
 
     Returns
     -------
     trials : list of Trial
-        Two fewer than blocks.
+        Two trials fewer than blocks.
     """
-    return [Trial(index=t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2) for t in range(n_folds - 2)]
+    return [Trial(t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2) for t in range(n_folds - 2)]
 
 
 def assign_split(
@@ -276,129 +290,157 @@ def assign_split(
     groups: np.ndarray | None = None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return what each row is drawn for, at random without replacement; for classification with the classes' shares.
+    """Return a random split of the rows into training, validation and test, stratified by class.
 
     Parameters
     ----------
     target : Target
-        Of all m rows.
+        Target of all m rows.
     train, validation, test : int
-        Rows to draw, each at least 2; `test` may be None with `held_out`, for all of these, and `validation` for none.
+        Number of rows of each part, at least 2. `validation` None: no validation rows. `test` None: all rows that are
+        held out.
     seed : int
-        Of the draw. How many rows of each class are drawn does not depend on it, but among rows that are held out.
+        Random seed. The number of rows per class does not depend on it, except among held-out rows.
     held_out : ndarray of bool of shape (m,), optional
-        Rows that test and do nothing else, where the data set says which: those to test are drawn among them, the
-        others among the rest.
+        Rows that can only be test rows; the other parts are drawn from the remaining rows.
     groups : ndarray of int of shape (m,), optional
-        Group of each row: whole groups are drawn, and each part has as nearly the requested rows as they allow.
+        Group of each row. No group is split; parts have about the requested sizes.
     times : ndarray of int of shape (m,), optional
-        When each row was: nothing is drawn, the last rows test, those before them validate, those before these train,
-        and earlier ones are not used. Rows of one time stay together. Not with `held_out` or `groups`.
+        Time of each row. The last rows test, the rows before validate, those before train, and earlier rows are not
+        used. Rows of the same time are in the same part. Not supported with `held_out` or `groups`.
 
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        0 for training rows, 1 for validation, 2 for test rows (1 without validation), -1 for rows that are not used.
+        0 for training rows, 1 for validation rows, 2 for test rows (1 without validation), -1 for unused rows.
 
     Raises
     ------
     ValueError
-        More rows than there are, fewer groups or times than parts, a group with rows
-        that are held out and others, or a class that would have no training row.
+        There are too few rows, groups or times, a group has held-out rows and others, or a class has no training row.
 
     Notes
     -----
-    The rows of each class, in random order, are spread evenly over the line that the parts are cut from: row r of n at
-    ``(r + 1/2) / n``. A group is at the place of its middle row among the groups of its most frequent class.
+    The shuffled rows of each class are spread evenly over a line, row r of n at ``(r + 1/2) / n``, from which the parts
+    are cut. A group is at the place of its middle row, among the groups of its most frequent class.
     """
-    sizes = {"train": train} if validation is None else {"train": train, "validation": validation}
+    sizes = {"train": train}
+    if validation is not None:
+        sizes["validation"] = validation
     if times is not None and (held_out is not None or groups is not None):
         raise ValueError("times say which rows train and test, got held_out or groups next to them; leave those out.")
     if held_out is None:
         if test is None:
             raise ValueError("test must be a number of rows where the data set does not say which rows test.")
-        return _drawn(target, {**sizes, "test": test}, seed, groups, times)
-    free, held = np.flatnonzero(~held_out), np.flatnonzero(held_out)
-    wanted = len(held) if test is None else test
-    if not 2 <= wanted <= len(held):
-        raise ValueError(f"test must be 2 to {len(held)}, the rows that the data set holds out, got {wanted}.")
-    of_free = of_held = None
+        return _draw_parts(target, {**sizes, "test": test}, seed, groups, times)
+    free = np.flatnonzero(~held_out)
+    testable = np.flatnonzero(held_out)
+    if test is None:
+        test = len(testable)
+    if not 2 <= test <= len(testable):
+        raise ValueError(f"test must be 2 to {len(testable)}, the rows that the data set holds out, got {test}.")
+    groups_of_free = None
+    groups_of_testable = None
     if groups is not None:
-        of_free, of_held = groups[free], groups[held]
-        if both := len(np.intersect1d(of_free, of_held)):
+        groups_of_free = groups[free]
+        groups_of_testable = groups[testable]
+        n_divided = len(np.intersect1d(groups_of_free, groups_of_testable))
+        if n_divided:
             raise ValueError(
-                f"a group must be held out whole, got {both} with rows that test and others; hold out whole groups."
+                f"a group must be held out whole, got {n_divided} with rows that test and others; hold out whole "
+                "groups."
             )
     parts = np.full(len(target), -1, dtype=np.intp)
-    parts[free] = _drawn(target.take(free), sizes, seed, of_free)
-    units, rows = _units(len(held), of_held)
-    order = np.random.default_rng(seed).permutation(len(rows))
-    drawn = np.empty(len(rows), dtype=np.intp)
-    drawn[order] = _parts(rows[order], [wanted])
-    parts[held[drawn[units] == 0]] = len(sizes)
+    parts[free] = _draw_parts(target.take(free), sizes, seed, groups_of_free)
+    units, unit_sizes = _units(len(testable), groups_of_testable)
+    order = np.random.default_rng(seed).permutation(len(unit_sizes))
+    part_of_unit = _cut_in_order(order, unit_sizes, [test])
+    parts[testable[part_of_unit[units] == 0]] = len(sizes)
     return parts
 
 
 def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unit of each of m rows, itself or its group, shape (m,), and how many rows each unit has."""
+    """Return the unit (row or group) of each of m rows, and the number of rows of each unit."""
     if groups is None:
         return np.arange(m), np.ones(m, dtype=np.intp)
-    _, units, rows = np.unique(groups, return_inverse=True, return_counts=True)
-    return units, rows
+    _, units, unit_sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return units, unit_sizes
 
 
-def _drawn(
+def _cut_in_order(order: np.ndarray, unit_sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the part of each unit, where parts are cut from the units in an order, see `_cut`."""
+    parts = np.empty(len(unit_sizes), dtype=np.intp)
+    parts[order] = _cut(unit_sizes[order], ends)
+    return parts
+
+
+def _draw_parts(
     target: Target, sizes: Mapping[str, int], seed: int, groups: np.ndarray | None, times: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return which part each row is drawn for, training rows first, or -1 for rows that are not used.
-
-    Of times nothing is drawn: the last rows are of the last part.
-    """
-    if (wanted := sum(sizes.values())) > len(target):
+    """Return the part of each row, training rows first, or -1 for unused rows; by times, nothing is random."""
+    m = len(target)
+    n_rows = list(sizes.values())
+    if sum(n_rows) > m:
         raise ValueError(
-            f"{', '.join(sizes)} must together be at most the {len(target)} rows there are, got "
-            f"{' + '.join(map(str, sizes.values()))} = {wanted}; draw fewer."
+            f"{', '.join(sizes)} must together be at most the {m} rows there are, got "
+            f"{' + '.join(map(str, n_rows))} = {sum(n_rows)}; draw fewer."
         )
-    m, ends = len(target), np.cumsum(list(sizes.values()))
-    if groups is None and times is None and target.task == "regression":  # of which there may be tens of millions
-        order = np.random.default_rng(seed).permutation(np.arange(m, dtype=np.int32 if m < 1 << 31 else np.intp))
-        parts = np.full(m, -1, dtype=np.int8)
-        for part, some in enumerate(np.split(order, ends)[:-1]):
-            parts[some] = part
-        return parts
-    units, rows = _units(m, groups if times is None else times)
-    if len(rows) < len(sizes):
+    if groups is None and times is None and target.task == "regression":
+        return _draw_rows(m, n_rows, seed)
+    units, unit_sizes = _units(m, groups if times is None else times)
+    if len(unit_sizes) < len(sizes):
         unit = "group" if times is None else "time"
         raise ValueError(
-            f"rows of one {unit} stay together, so {' and '.join(sizes)} need a {unit} each, got {len(rows)} in all; "
-            f"draw rows of more {unit}s."
+            f"rows of one {unit} stay together, so {' and '.join(sizes)} need a {unit} each, got {len(unit_sizes)} in "
+            f"all; draw rows of more {unit}s."
         )
-    order = np.random.default_rng(seed).permutation(len(rows))
     if times is not None:
-        order, ends = np.arange(len(rows))[::-1], np.cumsum(list(sizes.values())[::-1])
-    elif target.task == "classification":
-        n_classes, classes = len(target.classes), target.values
-        if groups is not None:  # the most frequent class of each, the first of equally frequent ones
-            held = np.bincount(units * n_classes + classes, minlength=len(rows) * n_classes)
-            classes = held.reshape(len(rows), n_classes).argmax(axis=1)
-        classes = classes[order]
-        counts = np.bincount(classes, rows[order], minlength=n_classes)
-        place = np.empty(len(order))
-        for k in range(n_classes):
-            of_class = rows[order][classes == k]
-            place[classes == k] = np.cumsum(of_class) - of_class / 2
-        # Of classes at one place the rarest goes first, and not a random one: the counts are those of every seed.
-        order = order[np.lexsort((classes, counts[classes], place / counts[classes]))]
-    drawn = np.empty(len(rows), dtype=np.intp)
-    drawn[order] = _parts(rows[order], ends)
-    if times is not None:
-        drawn = np.where(drawn < 0, -1, len(sizes) - 1 - drawn)
-    _require_classes(target, np.flatnonzero(drawn[units] == 0))
-    return drawn[units]
+        latest_first = np.arange(len(unit_sizes))[::-1]
+        part_of_unit = _cut_in_order(latest_first, unit_sizes, np.cumsum(n_rows[::-1]))
+        part_of_unit = np.where(part_of_unit < 0, -1, len(sizes) - 1 - part_of_unit)
+    else:
+        order = np.random.default_rng(seed).permutation(len(unit_sizes))
+        if target.task == "classification":
+            classes = target.values
+            if groups is not None:
+                classes = _most_frequent_classes(units, classes, len(unit_sizes), len(target.classes))
+            order = order[_stratified_order(classes[order], unit_sizes[order])]
+        part_of_unit = _cut_in_order(order, unit_sizes, np.cumsum(n_rows))
+    parts = part_of_unit[units]
+    _require_classes(target, np.flatnonzero(parts == 0))
+    return parts
+
+
+def _draw_rows(m: int, n_rows: Sequence[int], seed: int) -> np.ndarray:
+    """Return the part of each of m rows, or -1, in little memory for tens of millions of rows."""
+    order = np.random.default_rng(seed).permutation(np.arange(m, dtype=np.int32 if m < 1 << 31 else np.intp))
+    parts = np.full(m, -1, dtype=np.int8)
+    for part, rows in enumerate(np.split(order, np.cumsum(n_rows))[:-1]):
+        parts[rows] = part
+    return parts
+
+
+def _most_frequent_classes(units: np.ndarray, classes: np.ndarray, n_units: int, n_classes: int) -> np.ndarray:
+    """Return the most frequent class of each unit, the first of equally frequent ones."""
+    counts = np.bincount(units * n_classes + classes, minlength=n_units * n_classes)
+    return counts.reshape(n_units, n_classes).argmax(axis=1)
+
+
+def _stratified_order(classes: np.ndarray, unit_sizes: np.ndarray) -> np.ndarray:
+    """Return the order of units in which each class is spread evenly, see `assign_split`.
+
+    Among classes at the same place the rarest goes first, so that the counts do not depend on the seed.
+    """
+    counts = np.bincount(classes, unit_sizes)
+    place = np.empty(len(classes))
+    for k in np.unique(classes):
+        sizes = unit_sizes[classes == k]
+        place[classes == k] = np.cumsum(sizes) - sizes / 2
+    return np.lexsort((classes, counts[classes], place / counts[classes]))
 
 
 def split_trial() -> Trial:
-    """Return the one trial of `assign_split`: rows of 0 train, of 1 validate, of 2 test.
+    """Return the single trial of `assign_split`.
 
     References
     ----------
@@ -417,53 +459,55 @@ def assign_nested_split(
     groups: np.ndarray | None = None,
     times: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return what each row is drawn for, where a cross-validation of the training rows chooses.
+    """Return a random split into training and test, with the training rows divided into folds.
 
     Parameters
     ----------
     target : Target
-        Of all m rows.
+        Target of all m rows.
     train, test : int
-        Rows to draw, each at least 2; `test` may be None with `held_out`.
+        Number of rows of each part, at least 2; `test` may be None with `held_out`.
     n_folds : int
-        Folds of the training rows, at least 3.
+        Number of folds of the training rows; at least 3.
     seed : int
-        Of the draw and of the folds.
+        Random seed of the split and of the folds.
     held_out, groups, times
-        As for `assign_split`. Of times the folds of the training rows are `assign_blocks`.
+        Parameters of `assign_split`. By times, the folds are those of `assign_blocks`.
 
     Returns
     -------
     folds : ndarray of int of shape (m,)
-        0 to ``n_folds - 1`` for training rows, `n_folds` for test rows, -1 for rows that are not used.
+        0 to ``n_folds - 1`` for training rows, `n_folds` for test rows, -1 for unused rows.
 
     Raises
     ------
     ValueError
-        As `assign_split`, and as `assign_folds` or `assign_blocks` for the training rows.
+        As in `assign_split`, and as in `assign_folds` or `assign_blocks` for the training rows.
     """
-    drawn = assign_split(target, train, None, test, seed, held_out, groups, times)
-    training = np.flatnonzero(drawn == 0)
-    of_training = target.take(training)
+    parts = assign_split(target, train, None, test, seed, held_out, groups, times)
+    training = np.flatnonzero(parts == 0)
+    target_of_training = target.take(training)
     try:
-        if times is None:
-            inner = assign_folds(of_training, n_folds, seed, None if groups is None else groups[training])
+        if times is not None:
+            inner_folds = assign_blocks(target_of_training, n_folds, times[training])
+        elif groups is not None:
+            inner_folds = assign_folds(target_of_training, n_folds, seed, groups[training])
         else:
-            inner = assign_blocks(of_training, n_folds, times[training])
+            inner_folds = assign_folds(target_of_training, n_folds, seed)
     except ValueError as error:
         raise ValueError(f"of the {len(training)} training rows, {error}") from None
-    folds = np.where(drawn == 1, n_folds, -1)
-    folds[training] = inner
+    folds = np.where(parts == 1, n_folds, -1)
+    folds[training] = inner_folds
     return folds
 
 
 def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
-    """Return the one trial of `assign_nested_split`: `n_folds` folds train and validate each other, the next one tests.
+    """Return the single trial of `assign_nested_split`.
 
     Parameters
     ----------
     n_folds : int
-        Of the training rows.
+        Number of folds of the training rows.
     ordered : bool, default False
         Whether the folds are blocks of time.
 
@@ -475,24 +519,25 @@ def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
 
 
 def inner_trials(trial: Trial) -> list[Trial]:
-    """Return the trials that choose for one without a validation fold: each training fold validates once.
+    """Return the trials that cross-validate the training folds of a trial without a validation fold.
 
-    Of blocks of time each but the first validates what was learned on those before it.
+    Blocks of time, except for the first, are validated after training on the earlier blocks.
 
     Parameters
     ----------
     trial : Trial
-        One without a validation fold.
+        Trial without a validation fold.
 
     Returns
     -------
     inner : list of Trial
-        The validation fold is the one to test, too.
+        The validation fold of each is also its test fold.
     """
+    folds = trial.training
     if trial.ordered:
-        later = enumerate(trial.training[1:])
-        return [Trial(index=i, training=trial.training[: i + 1], validation=fold, test=fold) for i, fold in later]
-    return [
-        Trial(index=i, training=tuple(f for f in trial.training if f != fold), validation=fold, test=fold)
-        for i, fold in enumerate(trial.training)
-    ]
+        return [Trial(i, folds[: i + 1], validation=fold, test=fold) for i, fold in enumerate(folds[1:])]
+    inner = []
+    for i, fold in enumerate(folds):
+        others = tuple(other for other in folds if other != fold)
+        inner.append(Trial(i, others, validation=fold, test=fold))
+    return inner
