@@ -12,8 +12,8 @@ from ..parameters import Value, warn_caller
 TOLERANCE = 1e-6
 """Relative residual that iterative learners reach by default."""
 
-LOOKED_AT, NEGATIVE = 1000, 1e-8
-"""Rows on which eigenvalues of base kernels are looked at, and the share of the largest that is not rounding."""
+CHECKED_ROWS = 1000
+"""Number of rows on which the eigenvalues of base kernels are checked."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,18 +23,17 @@ class Certificate(Value):
     Attributes
     ----------
     measure : str
-        What `residual` is: ``duality gap`` (an upper bound of what the objective can still fall), ``KKT residual`` (the
-        largest violation of the optimality conditions) or ``stationarity gap`` (of a problem that is not convex: how
-        far the objective's linear model can still fall); with ``on a sample`` where weights were learned, or base
-        kernels searched, on some of the rows.
+        Kind of `residual`: ``duality gap`` (an upper bound on the possible decrease of the objective), ``KKT residual``
+        (the largest violation of the optimality conditions) or ``stationarity gap`` (of a nonconvex problem: the
+        possible decrease of the linearized objective). With ``on a sample`` if only a sample of rows was used.
     residual : float
-        Zero at the optimum. Relative, so dimensionless: to the objective, or to the problem's own size.
+        Relative residual, zero at the optimum.
     tolerance : float
-        What the residual had to fall below.
+        Residual at which the learner stops.
     iterations : int
-        Number of solutions of the inner problem, or of passes.
+        Number of inner solutions, or of passes.
     objectives : tuple of float
-        Value of what is minimized after each iteration, in the units of its own problem.
+        Objective after each iteration.
     """
 
     measure: str
@@ -45,37 +44,40 @@ class Certificate(Value):
 
     @property
     def converged(self) -> bool:
-        """Whether the residual fell below the tolerance."""
+        """Whether the residual is within the tolerance."""
         return self.residual <= self.tolerance
 
     def warn_unless_converged(self, learner: str, advice: str, grams: GramOperator | None = None) -> Certificate:
-        """Return the certificate; with a `ConvergenceWarning` that says the residual reached if that is too large.
+        """Return the certificate; warn if it did not converge, and name indefinite base kernels as the cause."""
+        if self.converged:
+            return self
+        from sklearn.exceptions import ConvergenceWarning  # imports pandas
 
-        Of base kernels that are not positive semi-definite, on which problems are not convex, it says which.
-        """
-        if not self.converged:
-            from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
-
-            advice = (indefinite_kernels(grams) if grams is not None else "") or advice
-            warn_caller(
-                f"{learner} stopped after {self.iterations} iterations at a relative {self.measure} of "
-                f"{self.residual:.1e}, above the tolerance of {self.tolerance:.0e}; {advice}.",
-                ConvergenceWarning,
-            )
+        if grams is not None:
+            advice = indefinite_kernels(grams) or advice
+        warn_caller(
+            f"{learner} stopped after {self.iterations} iterations at a relative {self.measure} of "
+            f"{self.residual:.1e}, above the tolerance of {self.tolerance:.0e}; {advice}.",
+            ConvergenceWarning,
+        )
         return self
 
 
 def indefinite_kernels(grams: GramOperator) -> str:
-    """Return which base kernels have a negative eigenvalue on the first 1,000 rows, as a sentence, or nothing.
+    """Return a phrase that names the indefinite base kernels, judged by the first 1,000 rows; empty if there are none.
 
-    O(p n^3) for n such rows, and a matrix of all pairs a kernel; of more rows than that fits for, none are looked at.
+    Kernels whose full matrix does not fit into memory are not checked.
     """
-    found = []
-    for k, indicator in enumerate(np.eye(grams.n_kernels) if has_room(grams.n_rows) else ()):
-        values = np.linalg.eigvalsh(grams.combine(indicator)[:LOOKED_AT, :LOOKED_AT])
-        if values[0] < -NEGATIVE * np.abs(values).max():
-            found.append(k)
-    if not found:
+    if not has_room(grams.n_rows):
         return ""
-    others = f", nor are {len(found) - 1} others" if len(found) > 1 else ""
-    return f"base kernel {found[0] + 1} of {grams.n_kernels} is not positive semi-definite{others}; leave it out"
+    indefinite = []
+    for k, unit_weights in enumerate(np.eye(grams.n_kernels)):
+        eigenvalues = np.linalg.eigvalsh(grams.combine(unit_weights)[:CHECKED_ROWS, :CHECKED_ROWS])
+        if eigenvalues[0] < -1e-8 * np.abs(eigenvalues).max():
+            indefinite.append(k)
+    if not indefinite:
+        return ""
+    others = ""
+    if len(indefinite) > 1:
+        others = f", nor are {len(indefinite) - 1} others"
+    return f"base kernel {indefinite[0] + 1} of {grams.n_kernels} is not positive semi-definite{others}; leave it out"

@@ -1,11 +1,11 @@
-r"""Ridge regression on the monomials of a few features, in place of a power of their kernels.
+r"""Ridge regression on the monomials of a few features, instead of on a power of their kernels.
 
-A power of a weighted sum of rank-one kernels is a sum of rank-one kernels itself, one a monomial of the features,
+A power of a weighted sum of rank-one kernels is a sum of rank-one kernels itself, one per monomial of the features:
 
 .. math:: \Big( c + \sum_k \mu_k z_k z_k^\top \Big)^{\circ d} = \Phi \operatorname{diag}(s) \Phi^\top, \qquad
-          \Phi_{ia} = \prod_k z_{ik}^{a_k}, \quad s_a = \binom{d}{a} c^{a_0} \prod_k \mu_k^{a_k}, \quad |a| = d,
+          \Phi_{ia} = \prod_k z_{ik}^{a_k}, \quad s_a = \binom{d}{a} c^{a_0} \prod_k \mu_k^{a_k}, \quad |a| = d.
 
-so that with fewer monomials than rows matrices of their number do for those of the number of rows.
+With D monomials and m > D rows, D by D matrices therefore replace m by m matrices.
 """
 
 from __future__ import annotations
@@ -21,12 +21,9 @@ from ..engine.operators import FeatureGrams
 from .factor import factored_with_ridge
 from .projected_gradient import Iterate
 
-FEW = 0.5
-"""Monomials, as a share of the rows, up to which they take less time than the power."""
-
 
 def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
-    """Return the refusal of a power whose entries reach `largest`: plus lambda I it is not positive definite."""
+    """Return the error for a power plus lambda I that is not positive definite; `largest` is its largest entry."""
     return ValueError(
         f"the learned kernel of degree {degree} plus lambda = {ridge:.1e} is not positive definite up to rounding "
         f"(its entries reach {largest:.1e}); use a smaller C, radius, center or degree."
@@ -34,19 +31,23 @@ def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
 
 
 def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
-    """Return whether the features have few monomials, of lower degrees too with an offset, for their rows."""
-    return comb(grams.n_kernels + degree - (0 if offset else 1), degree) <= FEW * grams.n_rows
+    """Return whether there are at most half as many monomials as rows; with an offset lower degrees count too."""
+    n_variables = grams.n_kernels
+    if offset:
+        n_variables += 1
+    n_monomials = comb(n_variables + degree - 1, degree)
+    return n_monomials <= 0.5 * grams.n_rows
 
 
 def factor_of_power(grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float) -> np.ndarray | None:
-    r"""Return F with :math:`F F^\top = (c + \sum_k \mu_k K_k)^{\circ d}`, shape (m, D); None without few monomials.
+    r"""Return F with :math:`F F^\top = (c + \sum_k \mu_k K_k)^{\circ d}`, shape (m, D); None if D is large.
 
     Parameters
     ----------
     grams : FeatureGrams
         p rank-one kernels over m rows.
     mu : ndarray of shape (p,)
-        Their weights, not negative.
+        Nonnegative weights.
     degree : int
         d.
     offset : float
@@ -59,38 +60,40 @@ def factor_of_power(grams: FeatureGrams, mu: np.ndarray, degree: int, offset: fl
 
 
 class Monomials:
-    """The monomials of some features over the training rows, and what does not depend on the features' weights.
+    """The D monomials of p features over m rows.
 
     Attributes
     ----------
     exponents : ndarray of int of shape (D, p + 1)
-        a; the first column is that of the offset.
+        a; the first column is the exponent of the offset.
     Phi : ndarray of shape (m, D)
         Products of the features, in Fortran order.
     """
 
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
-        """Take the features of an operator; O(m D)."""
         Z = grams.dense()
-        self._degree, self._offset = degree, offset
-        self._variables = np.hstack([np.ones((len(Z), 1)), Z])
-        first = 0 if offset else 1
-        choices = list(combinations_with_replacement(range(first, Z.shape[1] + 1), degree))
-        self.Phi = np.ones((len(Z), len(choices)), order="F")
+        m, p = Z.shape
+        self._degree = degree
+        self._offset = offset
+        self._variables = np.hstack([np.ones((m, 1)), Z])
+        if offset:
+            variables = range(p + 1)
+        else:
+            variables = range(1, p + 1)
+        choices = list(combinations_with_replacement(variables, degree))
+        self.Phi = np.ones((m, len(choices)), order="F")
         for factor in np.array(choices, dtype=np.intp).reshape(-1, degree).T:
             self.Phi *= self._variables[:, factor]
-        self.exponents, self._coefficients = _exponents(choices, Z.shape[1] + 1)
-        # Each monomial of one degree less, times each feature, is one of these.
+        self.exponents, self._coefficients = _exponents(choices, p + 1)
+        # Each monomial of degree d - 1 times each feature is a monomial of degree d.
         position = {choice: a for a, choice in enumerate(choices)}
-        lower = list(combinations_with_replacement(range(first, Z.shape[1] + 1), degree - 1))
-        self._lower_exponents, self._lower_coefficients = _exponents(lower, Z.shape[1] + 1)
-        self._raised = np.array(
-            [[position[tuple(sorted((*choice, k)))] for k in range(1, Z.shape[1] + 1)] for choice in lower],
-            dtype=np.intp,
-        )
+        lower = list(combinations_with_replacement(variables, degree - 1))
+        self._lower_exponents, self._lower_coefficients = _exponents(lower, p + 1)
+        raised = [[position[tuple(sorted((*choice, k)))] for k in range(1, p + 1)] for choice in lower]
+        self._raised = np.array(raised, dtype=np.intp)
 
     def scales(self, mu: np.ndarray) -> np.ndarray:
-        """Return s at the features' weights, shape (D,)."""
+        """Return s at the weights mu, shape (D,)."""
         return self._coefficients * _powers(self._with_offset(mu), self.exponents)
 
     def slopes(self, mu: np.ndarray, squares: np.ndarray) -> np.ndarray:
@@ -99,29 +102,29 @@ class Monomials:
         return np.asarray(self._degree * (lower @ squares[self._raised]))
 
     def largest_entry(self, mu: np.ndarray) -> float:
-        """Return the largest diagonal entry of the power, which no entry exceeds; O(m p)."""
+        """Return the largest entry of the power, which is on its diagonal; O(m p)."""
         return float(((self._variables**2) @ self._with_offset(mu)).max()) ** self._degree
 
     def _with_offset(self, mu: np.ndarray) -> np.ndarray:
         return np.concatenate([[self._offset], mu])
 
 
-def _exponents(choices: list[tuple[int, ...]], variables: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each variable is chosen, and the number of orders to choose them in."""
-    counts = np.array([np.bincount(np.array(choice, dtype=np.intp), minlength=variables) for choice in choices])
-    orders = [factorial(int(row.sum())) / np.prod([factorial(n) for n in row]) for row in counts]
-    return counts, np.array(orders)
+def _exponents(choices: list[tuple[int, ...]], n_variables: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the exponents and the multinomial coefficient of each monomial."""
+    exponents = np.array([np.bincount(np.array(choice, dtype=np.intp), minlength=n_variables) for choice in choices])
+    coefficients = [factorial(int(row.sum())) / np.prod([factorial(n) for n in row]) for row in exponents]
+    return exponents, np.array(coefficients)
 
 
 def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
-    """Return the products of powers; of zero the power zero is one."""
+    """Return the monomials of some values; 0^0 is one."""
     return np.asarray(np.prod(values[None, :] ** exponents, axis=1))
 
 
 def monomial_ridge(
     grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float
 ) -> Callable[[np.ndarray], Iterate]:
-    r"""Return the objective of `nkrr` on rank-one kernels of few monomials.
+    r"""Return the objective of `nkrr` on rank-one kernels with few monomials.
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top + \lambda I)^{-1} Y
               = \min_U \tfrac1\lambda \lVert Y - \Phi S^{1/2} U \rVert^2 + \lVert U \rVert^2, \qquad
@@ -136,17 +139,18 @@ def monomial_ridge(
     ridge : float
         lambda.
     degree, offset
-        As of `Monomials`.
+        As in `Monomials`.
 
     Notes
     -----
-    O(m D^2) once, then O(D^3 / 3 + m D q) an evaluation; memory O(m D + D^2). The value is that of the right side, with
-    an error of second order in that of U. An evaluation raises ValueError where the power of the weighted sum plus
-    lambda I is not positive definite up to rounding.
+    O(m D^2) once, then O(D^3 / 3 + m D q) per evaluation; memory O(m D + D^2). An evaluation raises ValueError if the
+    power plus lambda I is not positive definite up to rounding. The value is the right-hand side of the formula, so its
+    error is of second order in the error of U.
     """
     monomials = Monomials(grams, degree, offset)
     Phi = monomials.Phi
-    right, gram = Phi.T @ Y, Phi.T @ Phi
+    right = Phi.T @ Y
+    gram = Phi.T @ Phi
 
     def at(mu: np.ndarray) -> Iterate:
         roots = np.sqrt(monomials.scales(mu))
