@@ -1,23 +1,17 @@
-r"""Rank-one base kernels with an l1-norm constraint on the weights, solved as a lasso.
+r"""Weights of rank-one base kernels with an l1-norm constraint, solved as a lasso.
 
-For :math:`K_k = z_k z_k^\top` the function that a predictor learns is linear in the centered features,
-:math:`f = Z w`, and base kernel k charges :math:`w_k^2 / \mu_k` for it. By the inequality of Cauchy and Schwarz the
-weights can be eliminated,
+For :math:`K_k = z_k z_k^\top` the learned function :math:`f = Z w` is linear in the centered features, with the
+penalty :math:`\sum_k w_k^2 / \mu_k`. The inequality of Cauchy and Schwarz eliminates the weights,
 
 .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le \Lambda} \sum_k \frac{w_k^2}{\mu_k} = \frac{\lVert w \rVert_1^2}{\Lambda}
-          \quad \text{at} \quad \mu_k = \Lambda \frac{|w_k|}{\lVert w \rVert_1},
+          \quad \text{at} \quad \mu_k = \Lambda \frac{|w_k|}{\lVert w \rVert_1}.
 
-and a loss with the squared 1-norm as penalty is left, convex in p numbers:
+A convex problem in p numbers remains, a loss plus the squared 1-norm:
 
-.. math:: \min_\mu J(\mu) = \min_w P(w), \qquad J(\mu) \le P(w) \text{ for that } \mu.
+.. math:: \min_\mu J(\mu) = \min_w P(w), \qquad J(\mu) \le P(w) \text{ for these } \mu.
 
-Kernel ridge regression gives :math:`P(w) = \lVert y - Z w \rVert^2 / \lambda + \lVert w \rVert_1^2 / \Lambda`
-(`SquaredLasso`), the support vector machine :math:`P(w) = 2 C \sum_i \max(0, 1 - y_i (f_i + b)) + \lVert w \rVert_1^2 /
-\Lambda` (`svm_weights`). Their duals are those of the learners, so that any w and any dual point give the learner's
-duality gap, in O(nnz).
-
-Weights outside and the predictor inside (`kernels.solvers.minimax`) need a matrix a solution. With hundreds of features
-that carry weight, the value has kinks in thousands that do not, and Newton's method there creeps.
+The dual is the learner's own, so any w and any dual point give the learner's duality gap in O(nnz). The general method
+(`kernels.solvers.minimax`) needs a matrix per solution, and converges slowly with hundreds of active features.
 
 References
 ----------
@@ -40,39 +34,32 @@ from .interior_point import FeaturePath
 from .svm import best_intercept
 
 FEW_PASSES = 20
-"""Passes of active sets before the central path takes over; from a neighboring solution some ten are enough."""
+"""Number of active-set passes before the central path takes over; a nearby start needs about ten."""
 
 FEW_ACTIVE = 0.75
-"""Share of the rows; beyond it products of active features are near singular, and the central path takes over."""
+"""Largest number of active features per row; with more, their products are nearly singular."""
 
-MOST_ENTERING = 16
-"""Features that join the active ones in a pass; as many as are active already where that is more."""
+MIN_ENTERING = 16
+"""Number of features that may enter in each pass, or the number of active ones if that is larger."""
 
-EXACT = 1e-13
-"""Duality gap, relative to the objective, at which it is down to rounding."""
+EXACT_GAP = 1e-13
+"""Relative duality gap of the order of rounding."""
 
-NEARLY = 1e-10
-"""Duality gap at which active sets take over from the central path, or it ends, at the usual tolerance."""
+NEARBY_GAP = 1e-10
+"""Relative duality gap at which the central path ends, at the default tolerance."""
 
-PATIENCE, FAR = 8, 1e-3
-"""Steps of the central path without a smaller gap after which rounding has the rest, unless the gap is so far open."""
+PATIENCE = 8
+"""Number of path steps without a smaller gap after which the path ends, once the gap is below `PATIENT_GAP`."""
+
+PATIENT_GAP = 1e-3
 
 ROUNDING = 1e-13
-"""Of an objective, relative to its size."""
-
-RELATIVE_RIDGE = 1e-12
-"""Added to the Hessian's diagonal, relative to its largest entry, so that dependent features share their step."""
-
-SUFFICIENT = 1e-4
-"""Share of the decrease that the slope promises which a step must bring."""
-
-PROJECTED_STEPS = (1.0, 0.5, 0.25, 0.125)
-"""Lengths of steps that are projected on the signs; then one is taken that stays inside them."""
+"""Relative rounding error of an objective."""
 
 
 @dataclass(frozen=True)
 class LassoFit:
-    r"""Coefficients of the features, and what proves how good they are.
+    r"""Coefficients of the features, with a certificate of their quality.
 
     Attributes
     ----------
@@ -80,10 +67,10 @@ class LassoFit:
     descent : ndarray of shape (p,)
         :math:`Z^\top (y - Z w) / \lambda`: half the negative gradient of the loss.
     threshold : float
-        :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the penalty. At the solution no `descent` is larger, and
-        that of a feature with weight is the threshold times the sign of its coefficient.
+        :math:`\lVert w \rVert_1 / \Lambda`, half the slope of the penalty. At the solution no `descent` exceeds it in
+        size, and the `descent` of an active feature equals it times the sign of the coefficient.
     value, bound : float
-        P(w), and what the objective cannot fall below.
+        P(w), and a lower bound of the minimum.
     """
 
     w: np.ndarray
@@ -94,8 +81,10 @@ class LassoFit:
 
     @property
     def gap(self) -> float:
-        """How far the value may still fall, relative to it."""
-        return max(self.value - self.bound, 0.0) / self.value if self.value > 0 else 0.0
+        """Relative duality gap."""
+        if self.value <= 0:
+            return 0.0
+        return max(self.value - self.bound, 0.0) / self.value
 
 
 @dataclass(frozen=True)
@@ -113,25 +102,24 @@ class SquaredLasso:
     ridge : float
         lambda.
     radius : float
-        Lambda, what the weights sum to.
+        Lambda, the sum of the weights.
 
     Notes
     -----
-    The value of kernel ridge regression at given weights is that of its primal problem,
+    P follows from the primal of kernel ridge regression at given weights by elimination of the weights:
 
     .. math:: J(\mu) = y^\top \Big(\sum_k \mu_k z_k z_k^\top + \lambda I\Big)^{-1} y
-              = \min_w \frac1\lambda \lVert y - Z w \rVert^2 + \sum_k \frac{w_k^2}{\mu_k},
+              = \min_w \frac1\lambda \lVert y - Z w \rVert^2 + \sum_k \frac{w_k^2}{\mu_k}.
 
-    which gives P when the weights are eliminated. The solutions belong together by :math:`\alpha = (y - Z w) /
-    \lambda`: a lasso whose threshold :math:`\max_k |z_k^\top \alpha| = \lVert w \rVert_1 / \Lambda` is found along with
-    it. With coefficients split into signs and sizes it is a non-negative least squares problem.
+    The dual solution is :math:`\alpha = (y - Z w) / \lambda`. The problem is a lasso whose threshold
+    :math:`\max_k |z_k^\top \alpha| = \lVert w \rVert_1 / \Lambda` is part of the solution.
 
     References
     ----------
     Efron, Hastie, Johnstone, Tibshirani (2004), Annals of Statistics 32:407-499, and Friedman, Hastie, Tibshirani
     (2010), Journal of Statistical Software 33(1), for the conditions and the active features; Bertsekas (1982), SIAM
-    Journal on Control and Optimization 20:221-246, for Newton steps that are projected on the signs; Lawson, Hanson
-    (1974), Solving Least Squares Problems, chapter 23, for those that stay inside.
+    Journal on Control and Optimization 20:221-246, for projected Newton steps; Lawson, Hanson (1974), Solving Least
+    Squares Problems, chapter 23, for steps that stay inside the constraints.
     """
 
     grams: FeatureGrams
@@ -140,80 +128,98 @@ class SquaredLasso:
     radius: float
 
     def at(self, w: np.ndarray) -> LassoFit:
-        """Return value, gradient and bound at coefficients, shape (p,); O(nnz)."""
+        """Return value, gradient and bound at coefficients w, shape (p,); O(nnz)."""
         residual = self.y - self.grams.scores(w)
         descent = self.grams.projections(residual) / self.ridge
-        norm, squared = float(np.abs(w).sum()), float(residual @ residual) / self.ridge
-        # Along alpha = s (y - Z w) / lambda the dual is 2 s b - s^2 c, at most b^2 / c.
+        norm = float(np.abs(w).sum())
+        loss = float(residual @ residual) / self.ridge
+        # At alpha = s (y - Z w) / lambda the dual objective is 2 s b - s^2 c, with maximum b^2 / c.
         b = float(residual @ self.y) / self.ridge
-        c = squared + self.radius * float(np.abs(descent).max()) ** 2
-        bound = b * b / c if c > 0 and b > 0 else 0.0
-        return LassoFit(w, descent, norm / self.radius, squared + norm**2 / self.radius, bound)
+        c = loss + self.radius * float(np.abs(descent).max()) ** 2
+        bound = 0.0
+        if c > 0 and b > 0:
+            bound = b * b / c
+        return LassoFit(w, descent, norm / self.radius, loss + norm**2 / self.radius, bound)
 
     def from_weights(self, mu: np.ndarray) -> np.ndarray:
-        r"""Return the coefficients of the ridge regression at weights of a few features, shape (p,).
+        r"""Return the coefficients of the ridge regression at weights mu, of which a are not zero, shape (p,); O(a^3).
 
-        With :math:`w = \mu^{1/2} \circ u` and G the products of the a features that carry weight, the solution of
-        :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`; O(a^3). P(w) is at most
-        J(mu).
+        With :math:`w = \mu^{1/2} \circ u` and G the products of the active features, u solves
+        :math:`(\mu^{1/2} G \mu^{1/2} / \lambda + I) u = \mu^{1/2} \circ Z^\top y / \lambda`. P(w) is at most J(mu).
         """
-        carried = np.flatnonzero(mu)
-        roots = np.sqrt(mu[carried])
-        A = self.grams.feature_products(carried) * roots[:, None] * roots / self.ridge
+        active = np.flatnonzero(mu)
+        roots = np.sqrt(mu[active])
+        A = self.grams.feature_products(active) * roots[:, None] * roots / self.ridge
         A.flat[:: len(A) + 1] += 1.0
-        right = roots * self.grams.projections(self.y)[carried] / self.ridge
+        right = roots * self.grams.projections(self.y)[active] / self.ridge
         w = np.zeros(len(mu))
-        w[carried] = roots * cho_solve(cho_factor(A), right)
+        w[active] = roots * cho_solve(cho_factor(A), right)
         return w
 
     def step(self, fit: LassoFit) -> LassoFit | None:
-        """Return a fit of smaller value, or None where rounding leaves no descent; O(a^3 + nnz).
+        """Return a fit of smaller value, or None if rounding leaves no descent; O(a^3 + nnz).
 
-        Newton's step over the active features and those that enter, each on its own side of zero. Projected on the
-        sides it may free many features at once. Where it does not descend so, features that would enter on the wrong
-        side stay out; the step then ends where the first coefficient reaches zero, which always descends.
+        A Newton step over the active and the entering features, projected on the signs of the coefficients. If no
+        projected step descends, features that would enter with the wrong sign are removed, and the step ends where the
+        first coefficient becomes zero. Such a step always descends.
         """
-        carried = np.flatnonzero(fit.w)
-        excess = np.where(fit.w == 0, np.abs(fit.descent) - fit.threshold, -np.inf)
-        # More than m features depend on each other: towards that end ever fewer join.
-        most = max(1, min(max(MOST_ENTERING, len(carried)), (len(self.y) - len(carried)) // 2))
-        entering = np.argsort(-excess, kind="stable")[:most]
-        active = np.union1d(carried, entering[excess[entering] > 0])
+        active = self._candidates(fit)
         while len(active):
             before = fit.w[active]
             signs = np.sign(np.where(before != 0, before, fit.descent[active]))
             slope = fit.descent[active] - fit.threshold * signs
             H = self.grams.feature_products(active) / self.ridge + np.outer(signs, signs) / self.radius
-            change = np.asarray(cho_solve(factored(H, RELATIVE_RIDGE), slope, check_finite=False))
-            for length in PROJECTED_STEPS:
-                better = self._moved(fit, active, signs * np.maximum(signs * (before + length * change), 0.0))
+            # A small ridge lets dependent features share their step.
+            change = np.asarray(cho_solve(factored(H, 1e-12), slope, check_finite=False))
+            for length in (1.0, 0.5, 0.25, 0.125):
+                better = self._moved(fit, active, _projected(before + length * change, signs))
                 if better is not None:
                     return better
-            crossing = (before == 0) & (signs * change <= 0)
-            if not crossing.any():
+            has_wrong_sign = (before == 0) & (signs * change <= 0)
+            if not has_wrong_sign.any():
                 falling = signs * change < 0
                 length = float((-before[falling] / change[falling]).min(initial=1.0))
-                return self._moved(fit, active, signs * np.maximum(signs * (before + length * change), 0.0))
-            active = active[~crossing]
+                return self._moved(fit, active, _projected(before + length * change, signs))
+            active = active[~has_wrong_sign]
         return None
 
+    def _candidates(self, fit: LassoFit) -> np.ndarray:
+        """Return the active features and those that enter, the largest violations of the optimality conditions."""
+        active = np.flatnonzero(fit.w)
+        violation = np.where(fit.w == 0, np.abs(fit.descent) - fit.threshold, -np.inf)
+        # More than m features are linearly dependent: fewer enter the closer their number is to m.
+        n_entering = min(max(MIN_ENTERING, len(active)), (len(self.y) - len(active)) // 2)
+        largest = np.argsort(-violation, kind="stable")[: max(1, n_entering)]
+        return np.union1d(active, largest[violation[largest] > 0])
+
     def _moved(self, fit: LassoFit, active: np.ndarray, coefficients: np.ndarray) -> LassoFit | None:
-        """Return the fit with other coefficients of the active features, if it descends."""
+        """Return the fit with other coefficients of the active features, or None if it does not descend."""
         w = fit.w.copy()
         w[active] = coefficients
         slope = fit.descent[active] - fit.threshold * np.sign(np.where(fit.w != 0, fit.w, fit.descent)[active])
-        promised = 2 * float(slope @ (coefficients - fit.w[active]))
-        found = self.at(w)
-        # Once the value is down to its rounding, a step counts that halves what the bound leaves open.
-        settled = found.value <= fit.value * (1 + ROUNDING) and found.value - found.bound < (fit.value - fit.bound) / 2
-        return found if settled or (promised > 0 and found.value <= fit.value - SUFFICIENT * promised) else None
+        expected_decrease = 2 * float(slope @ (coefficients - fit.w[active]))
+        moved = self.at(w)
+        if expected_decrease > 0 and moved.value <= fit.value - 1e-4 * expected_decrease:
+            return moved
+        # If the value is constant up to rounding, a step counts that halves its own gap.
+        is_level = moved.value <= fit.value * (1 + ROUNDING)
+        if is_level and moved.value - moved.bound < (fit.value - fit.bound) / 2:
+            return moved
+        return None
 
 
-class _Record:
-    """The best fit so far, the best bound, and the values, which never rise, one an iteration."""
+def _projected(coefficients: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Return coefficients with those of the wrong sign set to zero."""
+    return signs * np.maximum(signs * coefficients, 0.0)
+
+
+class _BestFit:
+    """The best fit and the best bound so far, and the nonincreasing values of all iterations."""
 
     def __init__(self, fit: LassoFit) -> None:
-        self.fit, self.bound, self.objectives = fit, fit.bound, [fit.value]
+        self.fit = fit
+        self.bound = fit.bound
+        self.objectives = [fit.value]
 
     @property
     def iterations(self) -> int:
@@ -222,23 +228,28 @@ class _Record:
 
     @property
     def gap(self) -> float:
-        """How far the best value is above the best bound, relative to it."""
+        """Relative gap between the best value and the best bound."""
         return replace(self.fit, bound=self.bound).gap
 
     def add(self, fit: LassoFit) -> None:
-        """Count an iteration, and take its fit where it is better, also within the rounding of the value."""
+        """Count an iteration, and keep its fit if it is better, or level up to rounding with a smaller gap."""
         self.bound = max(self.bound, fit.bound)
-        settled = fit.value <= self.fit.value * (1 + ROUNDING) and fit.gap < self.fit.gap
-        if fit.value < self.fit.value or settled:
+        is_level = fit.value <= self.fit.value * (1 + ROUNDING)
+        if fit.value < self.fit.value or (is_level and fit.gap < self.fit.gap):
             self.fit = fit
         self.objectives.append(min(fit.value, self.objectives[-1]))
 
-    def solution(self, radius: float, otherwise: np.ndarray | None, tolerance: float) -> tuple[np.ndarray, Certificate]:
-        """Return ``Lambda |w| / |w|_1``, or without any coefficient weights as good as all others, and the evidence."""
-        w, equal = self.fit.w, np.full(len(self.fit.w), radius / len(self.fit.w))
-        total, certificate = float(np.abs(w).sum()), ("duality gap", self.gap, tolerance, self.iterations)
-        mu = np.abs(w) * (radius / total) if total > 0 else equal if otherwise is None else otherwise
-        return mu, Certificate(*certificate, tuple(self.objectives))
+    def solution(self, radius: float, default: np.ndarray | None, tolerance: float) -> tuple[np.ndarray, Certificate]:
+        """Return ``Lambda |w| / |w|_1`` and its certificate; if w is zero, default or equal weights."""
+        w = self.fit.w
+        total = float(np.abs(w).sum())
+        if total > 0:
+            mu = np.abs(w) * (radius / total)
+        elif default is not None:
+            mu = default
+        else:
+            mu = np.full(len(w), radius / len(w))
+        return mu, Certificate("duality gap", self.gap, tolerance, self.iterations, tuple(self.objectives))
 
 
 def ridge_weights(
@@ -250,7 +261,7 @@ def ridge_weights(
     tolerance: float,
     max_iterations: int,
 ) -> tuple[np.ndarray, Certificate]:
-    """Return the weights that kernel ridge regression on rank-one kernels fits best with, and their certificate.
+    """Return the optimal weights of rank-one kernels for kernel ridge regression, and their certificate.
 
     Parameters
     ----------
@@ -259,77 +270,127 @@ def ridge_weights(
     y : ndarray of shape (m,)
         Centered target.
     ridge, radius : float
-        lambda, and what the weights sum to.
+        lambda, and the sum of the weights.
     start : ndarray of shape (p,), optional
-        Weights to begin with; used where at most m of them are not zero.
+        Initial weights, used if at most m of them are not zero.
     tolerance : float
-        Relative duality gap to reach; where rounding allows, the gap returned is far below it.
+        Relative duality gap to reach; the gap returned is usually far smaller.
     max_iterations : int
-        Most passes of active sets and steps of the central path together.
+        Maximum number of active-set passes and path steps together.
 
     Returns
     -------
     mu : ndarray of shape (p,)
-        Exactly zero for features without weight. Equal weights, or those of `start`, where no feature is correlated
-        with the target: any are optimal then.
+        Exactly zero for inactive features. If no feature is correlated with the target, `start` or equal weights.
     certificate : Certificate
 
     Notes
     -----
-    Active sets, O(a^3) a pass for a features that carry weight, find few features in a few passes. Where they become
-    about as many as rows, or passes many, the central path (`FeaturePath`), O(m^3 / 3) a step, comes close to the
-    solution for any lambda, and active sets finish from there. Memory is O(nnz + m^2 + a^2), without the path
-    O(nnz + a^2).
+    Active sets, O(a^3) per pass for a active features, find few features in a few passes. With about as many features
+    as rows, or many passes, the central path (`FeaturePath`), O(m^3 / 3) per step, comes close to the solution for any
+    lambda, and active sets finish from there. Memory is O(nnz + m^2 + a^2), without the path O(nnz + a^2).
     """
     problem = SquaredLasso(grams, y, ridge, radius)
-    p = grams.n_kernels
-    carried = 0 if start is None else int(np.count_nonzero(start))
-    w = problem.from_weights(start) if start is not None and carried <= len(y) else np.zeros(p)
+    w = np.zeros(grams.n_kernels)
+    if start is not None and np.count_nonzero(start) <= len(y):
+        w = problem.from_weights(start)
     fit = problem.at(w)
-    record, aim = _Record(fit), min(tolerance, EXACT)
-    _active_sets(problem, fit, record, aim, min(FEW_PASSES, max_iterations - 1), FEW_ACTIVE * len(y))
-    if record.gap > aim and record.iterations < max_iterations:
-        fit = _along_path(problem, record, NEARLY * min(tolerance / TOLERANCE, 1.0), max_iterations)
-        _active_sets(problem, fit, record, aim, max_iterations - record.iterations, np.inf)
-    return record.solution(radius, start, tolerance)
+    best = _BestFit(fit)
+    target_gap = min(tolerance, EXACT_GAP)
+    _active_sets(problem, fit, best, target_gap, min(FEW_PASSES, max_iterations - 1), FEW_ACTIVE * len(y))
+    if best.gap > target_gap and best.iterations < max_iterations:
+        fit = _along_path(problem, best, NEARBY_GAP * min(tolerance / TOLERANCE, 1.0), max_iterations)
+        _active_sets(problem, fit, best, target_gap, max_iterations - best.iterations, np.inf)
+    return best.solution(radius, start, tolerance)
 
 
 def _active_sets(
-    problem: SquaredLasso, fit: LassoFit, record: _Record, aim: float, most_passes: int, most_active: float
+    problem: SquaredLasso, fit: LassoFit, best: _BestFit, target_gap: float, max_passes: int, max_active: float
 ) -> None:
-    """Take steps from a fit until the gap is down to `aim`, or rounding ends them."""
-    for _ in range(most_passes):
-        if record.gap <= aim or np.count_nonzero(fit.w) > most_active:
+    """Add steps from a fit to the best fit until the gap is reached, too many features are active, or none descends."""
+    for _ in range(max_passes):
+        if best.gap <= target_gap or np.count_nonzero(fit.w) > max_active:
             return
         better = problem.step(fit)
         if better is None:
             return
         fit = better
-        record.add(fit)
+        best.add(fit)
 
 
-def _along_path(problem: SquaredLasso, record: _Record, aim: float, max_iterations: int) -> LassoFit:
-    r"""Follow the central path of the dual, and return the fit of few features from which active sets finish.
+def _along_path(problem: SquaredLasso, best: _BestFit, target_gap: float, max_iterations: int) -> LassoFit:
+    r"""Follow the central path of the dual, and return the nearest sparse fit.
 
-    In units of the target's root mean square r and of lambda, :math:`\alpha = r x / \lambda`, the dual is
-    :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2` to be minimized, and w is r times its w.
+    With r the root mean square of y and :math:`\alpha = r x / \lambda`, the dual minimizes
+    :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2`; its w times r is the w of the lasso.
     """
     size = float(np.sqrt(np.mean(problem.y**2)))
     path = FeaturePath(problem.grams, problem.y / size, 1.0, problem.radius / problem.ridge)
-    nearest, best, waited = record.fit.w, np.inf, 0
-    while record.iterations < max_iterations and best > aim and waited < PATIENCE and path.step():
+    nearest = best.fit.w
+    smallest_gap = np.inf
+    n_failures = 0
+    while best.iterations < max_iterations and smallest_gap > target_gap and n_failures < PATIENCE and path.step():
         fit = problem.at(size * path.w)
-        record.add(fit)
-        waited = 0 if fit.gap < best or best > FAR else waited + 1
-        if fit.gap < best:
-            best, nearest = fit.gap, size * path.sparse_w()
+        best.add(fit)
+        n_failures = _failures(n_failures, fit.gap, smallest_gap)
+        if fit.gap < smallest_gap:
+            smallest_gap = fit.gap
+            nearest = size * path.sparse_w()
     return problem.at(nearest)
+
+
+def _failures(n_failures: int, gap: float, smallest_gap: float) -> int:
+    """Return the number of successive path steps that did not reduce a small gap."""
+    if gap < smallest_gap or smallest_gap > PATIENT_GAP:
+        return 0
+    return n_failures + 1
+
+
+class _SVMLasso:
+    """Primal and dual objectives of `svm_weights`."""
+
+    def __init__(self, grams: FeatureGrams, signs: np.ndarray, C: float, radius: float) -> None:
+        self._grams = grams
+        self._signs = signs
+        self._C = C
+        self._radius = radius
+        self._intercept = grams.centering.intercept
+
+    def bound(self, x: np.ndarray) -> float:
+        """Return the best dual objective at a multiple of x, shape (m,)."""
+        total = float(x.sum())
+        largest_product = float(np.abs(self._grams.projections(self._signs * x)).max())
+        quadratic = self._radius * self._C * largest_product**2
+        scale = 1 / float(x.max())
+        if quadratic * scale > total:
+            scale = total / quadratic
+        return self._C * scale * (2 * total - scale * quadratic)
+
+    def at(self, w: np.ndarray, bound: float) -> LassoFit:
+        """Return the fit with the best intercept; if w separates the classes, scaled to margin one if better."""
+        scores = self._grams.scores(w)
+        norm = float(np.abs(w).sum())
+        b = 0.0
+        if self._intercept:
+            b = best_intercept(scores, self._signs)
+        hinge = np.maximum(0.0, 1.0 - self._signs * (scores + b)).sum()
+        value = float(2 * self._C * hinge + norm**2 / self._radius)
+        # With a large C, the rounding of the margin would dominate the value.
+        margin_of_positive = float(scores[self._signs > 0].min())
+        margin_of_negative = float(-scores[self._signs < 0].max())
+        margin = min(margin_of_positive, margin_of_negative)
+        if self._intercept:
+            margin = (margin_of_positive + margin_of_negative) / 2
+        if margin > 0 and (norm / margin) ** 2 / self._radius < value:
+            w = w / margin
+            value = (norm / margin) ** 2 / self._radius
+        return LassoFit(w, np.zeros(0), norm / self._radius, value, bound)
 
 
 def svm_weights(
     grams: FeatureGrams, signs: np.ndarray, C: float, radius: float, tolerance: float, max_iterations: int
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return the weights that a binary SVM on rank-one kernels separates best with, and their certificate.
+    r"""Return the optimal weights of rank-one kernels for a binary SVM, and their certificate.
 
     .. math:: \min_{w, b} P(w, b) = 2 C \sum_i \max(0, 1 - y_i (z_i^\top w + b)) + \frac1\Lambda \lVert w \rVert_1^2
               = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - \Lambda \max_k \big(z_k^\top (y \circ
@@ -342,59 +403,44 @@ def svm_weights(
     signs : ndarray of shape (m,)
         y, plus and minus one, both present.
     C, radius : float
-        Bound of the coefficients a, and what the weights sum to.
+        Bound of the coefficients a, and the sum of the weights.
     tolerance : float
-        Relative duality gap to reach; where rounding allows, the gap returned is far below it.
+        Relative duality gap to reach; the gap returned is usually far smaller.
     max_iterations : int
-        Most steps.
+        Maximum number of steps.
 
     Returns
     -------
     mu : ndarray of shape (p,)
-        Exactly zero for features without weight.
+        Exactly zero for inactive features.
     certificate : Certificate
 
     Notes
     -----
-    At given weights the SVM's value is that of its primal problem, :math:`J(\mu) = \min_{w, b} 2 C \sum_i \max(0,
-    1 - y_i (z_i^\top w + b)) + \sum_k w_k^2 / \mu_k`, and the weights are eliminated. The central path (`FeaturePath`)
-    of the dual, with :math:`a = C x` and after division by C, minimizes :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x`
-    with :math:`|z_k^\top (y \circ x)| \le s`. Each step gives a w, for which the best b is found among the kinks of the
-    hinge, and an x, moved into its constraints and scaled to the best bound on its ray. Memory is O(nnz + m^2).
+    P follows from the primal of the SVM at given weights, :math:`J(\mu) = \min_{w, b} 2 C \sum_i \max(0, 1 - y_i
+    (z_i^\top w + b)) + \sum_k w_k^2 / \mu_k`, by elimination of the weights. With :math:`a = C x`, the central path
+    (`FeaturePath`) of the dual minimizes :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x` subject to :math:`|z_k^\top (y
+    \circ x)| \le s`. Each step gives a w with its best b, and a feasible x, scaled to the best bound. Memory is
+    O(nnz + m^2).
     """
-    intercept = grams.centering.intercept
+    problem = _SVMLasso(grams, signs, C, radius)
     path = FeaturePath(grams, np.ones(len(signs)), 0.0, C * radius, signs)
-
-    def bound() -> float:
-        x = path.x
-        total, squared = float(x.sum()), radius * C * float(np.abs(grams.projections(signs * x)).max()) ** 2
-        scale = 1 / float(x.max())
-        if squared * scale > total:
-            scale = total / squared
-        return C * scale * (2 * total - scale * squared)
-
-    def fit(w: np.ndarray) -> LassoFit:
-        scores, norm = grams.scores(w), float(np.abs(w).sum())
-        b = best_intercept(scores, signs) if intercept else 0.0
-        hinge = np.maximum(0.0, 1.0 - signs * (scores + b)).sum()
-        value = float(2 * C * hinge + norm**2 / radius)
-        # Where w separates the classes, it is made to do so with margin one: for large C its rounding costs much less.
-        sides = float(scores[signs > 0].min()), float(-scores[signs < 0].max())
-        margin = sum(sides) / 2 if intercept else min(sides)
-        if margin > 0 and (norm / margin) ** 2 / radius < value:
-            w, value = w / margin, (norm / margin) ** 2 / radius
-        return LassoFit(w, np.zeros(0), norm / radius, value, bound())
-
-    record, waited = _Record(fit(np.zeros(grams.n_kernels))), 0
-    aim, whole, best = NEARLY * min(tolerance / TOLERANCE, 1.0), record.fit, np.inf
-    while record.gap > aim and record.iterations < max_iterations and waited < PATIENCE and path.step():
-        found, few = fit(path.w), fit(path.sparse_w())
-        record.add(few)
-        whole = min(whole, found, key=lambda each: each.value)
-        # The path's own gap: at first it may be wider than that of no coefficients at all.
-        waited = 0 if found.gap < best or best > FAR else waited + 1
-        best = min(best, found.gap)
-    if record.gap > tolerance and whole.value < record.fit.value:
-        # Which features the bounds leave out is not settled: all keep what they have.
-        record.fit, record.objectives[-1] = whole, whole.value
-    return record.solution(radius, None, tolerance)
+    dense_fit = problem.at(np.zeros(grams.n_kernels), problem.bound(path.x))
+    best = _BestFit(dense_fit)
+    target_gap = NEARBY_GAP * min(tolerance / TOLERANCE, 1.0)
+    smallest_gap = np.inf
+    n_failures = 0
+    while best.gap > target_gap and best.iterations < max_iterations and n_failures < PATIENCE and path.step():
+        bound = problem.bound(path.x)
+        fit = problem.at(path.w, bound)
+        best.add(problem.at(path.sparse_w(), bound))
+        if fit.value < dense_fit.value:
+            dense_fit = fit
+        # The gap of the path's own coefficients may at first exceed that of zero coefficients.
+        n_failures = _failures(n_failures, fit.gap, smallest_gap)
+        smallest_gap = min(smallest_gap, fit.gap)
+    if best.gap > tolerance and dense_fit.value < best.fit.value:
+        # The active features are not settled, so none is removed.
+        best.fit = dense_fit
+        best.objectives[-1] = dense_fit.value
+    return best.solution(radius, None, tolerance)
