@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from learnkernels.conf.schema import CompareConfig, DatasetConfig, PrecomputedConfig
-    from learnkernels.tasks.data.infer_config import Start
+    from learnkernels.tasks.data.infer_config import InferredConfig
     from learnkernels.tasks.models.registry import PyFuncModel
     from learnkernels.tasks.operate.servers import Service
 
@@ -381,13 +381,13 @@ def require_table(
     caller.say(f"{joint_title(files)}: {len(columns)} columns, to predict {', '.join(targets)}")
 
 
-def infer(files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM) -> Start:
+def infer(files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM) -> InferredConfig:
     """Return the configuration that is inferred from data files."""
     from learnkernels.conf.schema.base import several
-    from learnkernels.tasks.data.infer_config import start
+    from learnkernels.tasks.data.infer_config import infer_config
 
     without = several(options.without)
-    return start(
+    return infer_config(
         files, options.target, options.sample_columns, options.metric, without, options.minutes, caller.by_command
     )
 

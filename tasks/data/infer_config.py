@@ -1,4 +1,4 @@
-"""From a table and a column to predict to the configuration that compares learners on it."""
+"""Inference of a configuration that compares learners from a table and the name of its target."""
 
 from __future__ import annotations
 
@@ -16,91 +16,66 @@ from scipy.stats import spearmanr
 from learnkernels.conf.errors import InputError, input_errors, listed, one_line, short
 from learnkernels.conf.loading import validated
 from learnkernels.conf.schema import DatasetConfig, ProtocolConfig, name_of_files
+from learnkernels.conf.schema.base import several
 from learnkernels.kernels.column_encoding.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
 from learnkernels.kernels.column_encoding.encoding import DROPPED_BY_USER, FEW_ROWS, TableEncoding
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
+from learnkernels.kernels.targets import Target
 
 from .dataset import Dataset, draw_folds, fold_seed, most_folds
 from .headers import joint_title, require_names
 from .ingest import load_source
 
 MOST_ROWS = 10_000
-"""Rows up to which all of them are folds; of more, some are drawn again in each of a few repeats."""
+"""Rows up to which cross-validation uses all of them; larger tables are sampled in a few repeats."""
 
-TRAIN = 5000
-"""Rows that train in each repeat of a larger table, so that the search over one Gaussian kernel takes minutes."""
+TRAINING_ROWS = 5000
+"""Training rows per repeat of a larger table; the grid search of the baseline then takes minutes."""
 
-TEST_PER_TRAIN = {"validation": 0.4, "test": 0.6}
-"""Rows of the other parts of a repeat, for each that trains."""
+VALIDATION_SHARE = 0.4
+TEST_SHARE = 0.6
+"""Validation and test rows of a repeat, per training row."""
 
 REPEATS = 3
-"""Repeats where rows are drawn."""
-
-PILOT_ROWS = 500
-"""Rows of the fit whose seconds say how many rows a comparison of some minutes can take."""
-
-FITS = 4.0
-"""Seconds of a trial of all learners and baselines on one core, in units of those of a fit of `PILOT_ROWS` rows."""
-
-POWER = 1.5
-"""Power of the rows by which they grow, at most, up to ten thousand rows."""
-
-STARTUP = 10.0
-"""Seconds of a comparison that no trial takes."""
+"""Repeats in which rows of a larger table are drawn."""
 
 FOLDS = 5
-"""Folds of a table of fewer rows."""
-
-LEAST = 3
-"""Rows of a class that is not left out: one to train, one to choose, one to test."""
+"""Folds of a smaller table."""
 
 LEAST_TRAIN = 50
-"""Least rows that train in a repeat."""
+"""Fewest training rows of a repeat."""
 
-NAMED = 12
-"""Most columns of a kind that are named."""
+PILOT_ROWS = 500
+"""Rows of the fit that is timed to choose the number of training rows."""
 
-LOOKED_AT = 10_000
-"""Rows in which it is looked for what is odd."""
+MOST_NAMED = 12
+"""Most columns that a remark names."""
 
-ALONE = 0.9995
-"""Rank correlation with a target, or share of its variance, from which on a column alone counts as leaking it."""
+CHECKED_ROWS = 10_000
+"""Rows that are searched for leaking columns and duplicates."""
 
-MANY = 10
-"""Different numbers that a column has at least to test whether it is a function of the target."""
-
-
-SAMPLE_COLUMNS = {
-    "groups": "grouped split: the rows of one {column} stay together",
-    "time": (
-        "split by time: earlier rows of {column} are for training, later ones for testing; {column} itself is no "
-        "feature: copy it to another column to learn trends and seasons from it"
-    ),
-}
-"""What is said of columns next to features and target."""
-
-SAMPLE_KEYS = {"groups": "groups", "time": "times"}
-"""What a data set calls these columns."""
+LEAKING_SHARE = 0.9995
+"""Rank correlation with a target, or share of its variance, from which on a column counts as leaking it."""
 
 
 @dataclass(frozen=True)
-class Start:
+class InferredConfig:
     """Inferred configuration of a table.
 
     Attributes
     ----------
     lines : tuple of str
-        Remarks, for users.
+        Remarks for users.
     text : str
-        The configuration of the comparison, as YAML with comments.
+        Configuration of the comparison, as YAML with comments.
     """
 
     lines: tuple[str, ...]
     text: str
 
 
-def start(
+def infer_config(
     path: str | Sequence[str],
     target: str | Sequence[str] | None,
     sample_columns: Mapping[str, str | None] | None = None,
@@ -108,76 +83,62 @@ def start(
     without: Sequence[str] = (),
     minutes: float | None = None,
     by_command: bool = True,
-) -> Start:
-    """Infer the column types of a table, and return the configuration that compares learners on it.
+) -> InferredConfig:
+    """Infer the column types of a table, and a configuration that compares learners on it.
 
     Parameters
     ----------
     path : str or sequence of str
-        Parquet, CSV, Arrow or Feather; a file, or several of the same columns, a folder or a pattern for such.
+        Parquet, CSV, Arrow or Feather file; or several files of the same columns, a folder or a pattern.
     target : str, sequence of str or None
-        The column to predict, or several, of which each is compared by itself.
+        Column to predict, or several columns that are compared separately.
     sample_columns : mapping of str to str, optional
-        The columns of `groups` and `time`, where there are some.
+        Columns of `groups` and `time`.
     metric : str, optional
-        Of the protocol; the task's own by default.
+        Metric of the protocol; by default that of the task.
     without : sequence of str, optional
         Baselines to leave out.
     minutes : float, optional
-        Minutes that the comparison may take, about: it draws as many rows as that allows on this machine.
+        Approximate duration of the comparison on this machine, which limits the number of rows.
     by_command : bool
-        Whether messages name the options of a command, or the arguments of a Python function.
+        Whether messages name options of a command instead of arguments of a Python function.
 
     Raises
     ------
     InputError
-        The file cannot be read, the target is not given or no column of it, nothing is left to learn from, or there is
-        no such baseline.
-
-    Notes
-    -----
-    The table is read as a whole.
+        The file cannot be read, the target is missing or not a column, no row or column is left, or a baseline does
+        not exist.
     """
-    paths = [path] if isinstance(path, str) else list(path)
-    targets = [target] if isinstance(target, str) else list(target or ())
+    paths = several(path)
+    targets = several(target or ())
     require_names(paths, targets, sample_columns or {}, without, by_command)
-    keys = {key: column for key, column in (sample_columns or {}).items() if column is not None}
-    request = _TableRequest(paths, targets, keys, metric, without)
+    named_columns = {key: column for key, column in (sample_columns or {}).items() if column is not None}
+    request = _TableRequest(list(paths), list(targets), named_columns, metric, without)
     messages: list[str] = []
     datasets = [request.read(name, {}, messages) for name in targets]
-    drawn = _fewest_drawn_rows(datasets, minutes, "time" in keys)
+    n_training = _fewest_training_rows(datasets, minutes, request.in_time)
     selection: dict[str, list[str]] = {}
-    rare = _rare_classes(datasets[0], drawn) if len(datasets) == 1 else {}
-    if rare:
-        selection = {targets[0]: [name for name in datasets[0].target.classes if name not in rare]}
-        messages = []
+    rare_classes: dict[str, int] = {}
+    if len(datasets) == 1:
+        rare_classes = _rare_classes(datasets[0], n_training)
+    if rare_classes:
+        frequent_classes = [name for name in datasets[0].target.classes if name not in rare_classes]
+        selection = {targets[0]: frequent_classes}
+        messages.clear()
         datasets = [request.read(targets[0], selection, messages)]
-    if drawn is None:
-        folds, reason = _folds(datasets, keys, request.title)
-        protocol = f"  folds: {folds}\n  refit: true  # what one fold has chosen is fitted on it too"
+    if n_training is None:
+        protocol, reason = _cross_validation(datasets, request)
     else:
-        protocol, reason = _split(drawn, "time" in keys)
-        _require_split(datasets, protocol, keys, request.title)
-    lines = [*_remarks(request, datasets, messages, rare), reason]
+        protocol, reason = _repeated_splits(n_training, datasets, request)
     if metric is not None:
-        protocol += f"\n  metric: {_yaml(metric)}"
-    return Start(tuple(filter(None, lines)), _text(request, datasets, selection, protocol))
+        protocol.append(f"metric: {_yaml_value(metric)}")
+    lines = [*_remarks(request, datasets, messages, rare_classes), reason]
+    return InferredConfig(tuple(filter(None, lines)), _config_text(request, datasets, selection, protocol))
 
 
 @dataclass(frozen=True)
 class _TableRequest:
-    """The table and the columns that a user names.
-
-    Attributes
-    ----------
-    paths : list of str
-    targets : list of str
-    sample_columns : dict of str to str
-        Columns of `groups` and `time`.
-    metric : str or None
-    without : sequence of str
-        Baselines to leave out.
-    """
+    """Files, columns, metric and baselines that a user names."""
 
     paths: list[str]
     targets: list[str]
@@ -195,11 +156,16 @@ class _TableRequest:
         """Name of the data set."""
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(self.paths)).strip("-.") or "table"
 
+    @property
+    def in_time(self) -> bool:
+        """Whether rows are split by time."""
+        return "time" in self.sample_columns
+
     def read(self, target: str, selection: Mapping[str, Sequence[str]], messages: list[str]) -> Dataset:
-        """Return the data set of a target, of rows with some values in some columns; messages are appended."""
+        """Return the data set of a target, of rows with the selected values in some columns; append messages."""
         config = {
             "source": "file",
-            "path": self.paths[0] if len(self.paths) == 1 else self.paths,
+            "path": _single(self.paths),
             "label": self.label,
             "target": target,
             "drop": [other for other in self.targets if other != target],
@@ -211,283 +177,393 @@ class _TableRequest:
         return load_source(validated(DatasetConfig.of, config, self.title), ".", 0, messages.append)
 
 
-def _remarks(
-    request: _TableRequest, datasets: Sequence[Dataset], messages: Sequence[str], rare: Mapping[str, int]
-) -> Iterator[str]:
-    """Give the remarks about columns, targets and rows."""
-    table = datasets[0].table
-    assert table is not None
-    n_rows, n_features = datasets[0].X.shape
-    yield f"{n_rows:,} rows, {len(table.columns)} columns that become {n_features} features"
-    yield from _kinds(table, np.asarray(datasets[0].X[:LOOKED_AT]))
-    for dataset, target in zip(datasets, request.targets, strict=True):
-        yield _task(dataset, target, request.metric)
-    for message in messages:
-        if " is left out, as " not in message:
-            yield message.removeprefix(f"data set {request.label}: ")
-    if rare:
-        of_group = f" of {request.sample_columns['groups']}" if "groups" in request.sample_columns else ""
-        rows = listed([f"{name!r} ({count}{of_group})" for name, count in rare.items()], show=str)
-        yield f"dropped: rows of {request.targets[0]} {rows}, too few for training, validation and test"
-    for dataset, target in zip(datasets, request.targets, strict=True):
-        yield from _oddities(dataset, target)
-    for key, column in request.sample_columns.items():
-        yield SAMPLE_COLUMNS[key].format(column=column)
+def _single(values: list[str]) -> str | list[str]:
+    """Return the only item of a list, or a list of several."""
+    if len(values) == 1:
+        return values[0]
+    return values
 
 
-def _fewest_drawn_rows(datasets: Sequence[Dataset], minutes: float | None, in_time: bool) -> int | None:
-    """Return the least number of rows that data sets draw for training; None if folds take all rows of each."""
-    counts = [_drawn_rows(dataset, minutes, in_time) for dataset in datasets]
+# Protocol ------------------------------------------------------------------------------------------------------------
+
+
+def _fewest_training_rows(datasets: Sequence[Dataset], minutes: float | None, in_time: bool) -> int | None:
+    """Return the fewest training rows that data sets draw; None if cross-validation takes all rows of each."""
+    counts = [_n_training_rows(dataset, minutes, in_time) for dataset in datasets]
     return min((count for count in counts if count is not None), default=None)
 
 
-def _drawn_rows(dataset: Dataset, minutes: float | None, in_time: bool) -> int | None:
-    """Return how many rows train in each repeat; None where folds take all rows.
-
-    With `minutes` by the seconds that a fit of `PILOT_ROWS` rows takes here. In time, repeats test different rows.
-    """
-    n = len(dataset.target)
-    tests = REPEATS if in_time else 1
-    most = int(n / (1.0 + TEST_PER_TRAIN["validation"] + tests * TEST_PER_TRAIN["test"]))
+def _n_training_rows(dataset: Dataset, minutes: float | None, in_time: bool) -> int | None:
+    """Return the number of training rows per repeat; None if cross-validation takes all rows."""
+    n_rows = len(dataset.target)
+    test_sets = 1
+    if in_time:  # each repeat tests other rows
+        test_sets = REPEATS
+    most = int(n_rows / (1.0 + VALIDATION_SHARE + test_sets * TEST_SHARE))
     if minutes is None:
-        return min(TRAIN, most) if n > MOST_ROWS else None
-    rows = np.sort(nested_samples(dataset.target, seed=0)[:PILOT_ROWS])
-    of = KernelLearningRegressor if dataset.target.task == "regression" else KernelLearningClassifier
-    for _ in range(2):  # the first compiles
-        begun = time.perf_counter()
-        of(random_state=0).fit(dataset.X[rows], dataset.target.values[rows])
-    took = time.perf_counter() - begun
-
-    def affordable(trials: int) -> int:
-        seconds = max(0.0, 60.0 * minutes - STARTUP) * cpu_count() / (trials * FITS)
-        return int(len(rows) * (seconds / took) ** (1 / POWER))
-
-    if affordable(FOLDS) >= n * (FOLDS - 1) // FOLDS:
+        return min(TRAINING_ROWS, most) if n_rows > MOST_ROWS else None
+    pilot_rows = np.sort(nested_samples(dataset.target, seed=0)[:PILOT_ROWS])
+    seconds = _seconds_to_fit(dataset, pilot_rows)
+    if _affordable_rows(minutes, FOLDS, len(pilot_rows), seconds) >= n_rows * (FOLDS - 1) // FOLDS:
         return None
-    return max(LEAST_TRAIN, min(affordable(REPEATS), most))
+    affordable = _affordable_rows(minutes, REPEATS, len(pilot_rows), seconds)
+    return max(LEAST_TRAIN, min(affordable, most))
 
 
-def _rare_classes(dataset: Dataset, drawn: int | None) -> dict[str, int]:
-    """Return the classes, and their rows, or groups, of too few for each to be in every part of the protocol."""
-    of = dataset.target
-    if of.task == "regression":
+def _seconds_to_fit(dataset: Dataset, rows: np.ndarray) -> float:
+    """Return the seconds of a fit of the default estimator on some rows."""
+    estimator_class = KernelLearningRegressor if dataset.target.task == "regression" else KernelLearningClassifier
+    for _ in range(2):  # the first fit compiles
+        start = time.perf_counter()
+        estimator_class(random_state=0).fit(dataset.X[rows], dataset.target.values[rows])
+    return time.perf_counter() - start
+
+
+def _affordable_rows(minutes: float, n_trials: int, n_pilot_rows: int, pilot_seconds: float) -> int:
+    """Return the number of training rows of which a comparison takes some minutes."""
+    startup_seconds = 10.0
+    fits_per_trial = 4.0  # seconds of all learners and baselines on one core, in units of one fit
+    growth = 1.5  # seconds grow at most with this power of the rows, up to ten thousand rows
+    seconds = max(0.0, 60.0 * minutes - startup_seconds) * cpu_count() / (n_trials * fits_per_trial)
+    return int(n_pilot_rows * (seconds / pilot_seconds) ** (1 / growth))
+
+
+def _rare_classes(dataset: Dataset, n_training: int | None) -> dict[str, int]:
+    """Return classes that are too rare for every part of the protocol, with their numbers of rows or groups."""
+    target = dataset.target
+    if target.task == "regression":
         return {}
-    counts = np.bincount(of.values, minlength=len(of.classes))
-    if dataset.groups is not None:  # which each part takes whole
-        pairs = np.unique(np.column_stack([of.values, dataset.groups]), axis=0)
-        counts = np.minimum(counts, np.bincount(pairs[:, 0], minlength=len(of.classes)))
-    least = LEAST if drawn is None else max(LEAST, len(of) // (2 * drawn) + 1)
-    rare = {name: int(count) for name, count in zip(of.classes, counts, strict=True) if count < least}
-    return rare if len(rare) < len(of.classes) - 1 else {}
+    counts = np.bincount(target.values, minlength=len(target.classes))
+    if dataset.groups is not None:  # groups are not divided
+        pairs = np.unique(np.column_stack([target.values, dataset.groups]), axis=0)
+        counts = np.minimum(counts, np.bincount(pairs[:, 0], minlength=len(target.classes)))
+    fewest_rows = 3  # one each for training, validation and test
+    if n_training is not None:
+        fewest_rows = max(fewest_rows, len(target) // (2 * n_training) + 1)
+    rare = {name: int(count) for name, count in zip(target.classes, counts, strict=True) if count < fewest_rows}
+    if len(rare) >= len(target.classes) - 1:
+        return {}
+    return rare
 
 
-def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
-    """Return one line a kind of columns, with a value of each, one about gaps, and one per column that is left out."""
-    gaps = [place for place, name in enumerate(table.features) if name.endswith((" missing", "=missing"))]
-    row = X[(X[:, gaps] != 0).sum(axis=1).argmin()][None]
-    values = {name: one[0] for name, one in table.decode(row).items()}
-    kinds: dict[str, list[str]] = {}
-    for column in table.columns:
-        value = values[column.name]
-        shown = f"{value:.6g}" if isinstance(value, float) else short(str(value), str)
-        kinds.setdefault(_taken_for(column)[0], []).append(
-            column.name if column.is_coded else f"{column.name} ({shown})"
-        )
-    lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
-    if lacking := [column.name for column in table.columns if column.has_gaps]:
-        lines.append(f"missing values, imputed, with an indicator feature: {_some(lacking)}")
-    drop = {name or "the column without a name": why for name, why in table.left_out.items() if why != DROPPED_BY_USER}
-    return [*lines, *(f"dropped: {name}, as {why}" for name, why in drop.items())]
-
-
-def _taken_for(column: ColumnEncoding) -> tuple[str, str | tuple[str, ...]]:
-    """Return what such columns are called where several are named, and what is said of one in `columns`."""
-    if isinstance(column, NumberColumn):
-        return ("ordered levels", column.levels) if column.levels else ("numbers", "number")
-    if isinstance(column, CategoryColumn):
-        many = "categories of many levels" if column.many else "categories"
-        return many, "categorical" if column.levels else "code"
-    return "times of day" if isinstance(column, DateColumn) and column.first == "time" else "dates", "date"
-
-
-def _oddities(dataset: Dataset, target: str) -> list[str]:
-    """Return what looks odd: columns that leak the target, and rows that repeat others."""
-    assert dataset.table is not None
-    X, y = np.asarray(dataset.X[:LOOKED_AT]), dataset.target.values[:LOOKED_AT]
-    lines = []
-    if leaks := leaking_columns(dataset):
-        tell = "determines" if len(leaks) == 1 else "each determine"
-        lines = [f"check: {_some(leaks)} alone {tell} {target}; drop columns that are unknown at prediction time"]
-    if copies := len(y) - len(np.unique(np.column_stack([X, y]), axis=0)):
-        rows = "1 row repeats another" if copies == 1 else f"{copies:,} rows repeat others"
-        lines.append(f"check: {rows}, with the same {target}; 'distinct: true' keeps one of each")
-    return lines
-
-
-def leaking_columns(dataset: Dataset) -> list[str]:
-    """Return the columns of which each alone determines the target of nearly all rows; none for a few rows."""
-    y = dataset.target.values[:LOOKED_AT]
-    if dataset.table is None or len(y) < FEW_ROWS:
-        return []
-    X, owners = np.asarray(dataset.X[:LOOKED_AT]), np.array(dataset.table.features.owners)
-    leaks = []
-    for column in dataset.table.columns:
-        features = X[:, owners == column.name]
-        ordered = isinstance(column, NumberColumn) or column.kind == "date"
-        values = features[:, 0]
-        if not ordered:
-            values = np.unique(features, axis=0, return_inverse=True)[1].ravel()
-        if _tells(values, y, ordered, dataset):
-            leaks.append(column.name)
-    return leaks
-
-
-def _tells(values: np.ndarray, y: np.ndarray, ordered: bool, dataset: Dataset) -> bool:
-    """Return whether the values of a column, in their order or as levels, determine the target of nearly all rows."""
-    different = len(np.unique(values))
-    if dataset.target.task == "regression" and ordered:
-        return different > MANY and bool(abs(spearmanr(values, y).statistic) > ALONE)
-    if different > (len(y) / 5 if not ordered else len(y)) or different < 2:
-        return False
-    if dataset.target.task == "regression":
-        counts = np.bincount(values)
-        within = y - (np.bincount(values, y) / counts)[values]
-        return bool((within**2).sum() < (1 - ALONE) * ((y - y.mean()) ** 2).sum())
-    order = np.lexsort((y, values))
-    runs = 1 + int((np.diff(y[order]) != 0).sum())  # of a class, in the order of the values
-    levels = np.unique(np.column_stack([values, y]), axis=0)
-    return runs == len(dataset.target.classes) if ordered else len(levels) == different
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-
-
-def _task(dataset: Dataset, target: str, metric: str | None) -> str:
-    of = dataset.target
-    by = metric or ("root mean squared error" if of.task == "regression" else "misclassification rate")
-    if of.task == "regression":
-        values = of.values
-        return f"regression of {target}, from {values.min():g} to {values.max():g}, metric: {by}"
-    shares = np.bincount(of.values) / len(of)
-    named = [f"{label} ({100 * share:.0f} %)" for label, share in zip(of.classes, shares, strict=True)]
-    return f"classification of {target}, {listed(named, show=str)}, metric: {by}"
-
-
-def _folds(datasets: Sequence[Dataset], sample_columns: Mapping[str, str], shown_as: str) -> tuple[int, str]:
-    """Return how many folds all data sets allow, at most `FOLDS`, and why they are fewer.
+def _cross_validation(datasets: Sequence[Dataset], request: _TableRequest) -> tuple[list[str], str]:
+    """Return a protocol of the folds that all data sets allow, as lines of YAML, and why they are fewer than `FOLDS`.
 
     Raises
     ------
     InputError
-        Some allows not even three.
+        A data set does not allow three folds.
     """
-    _require_different(datasets, sample_columns, shown_as)
-    n_folds, why = FOLDS, ""
+    _require_three_values(datasets, request)
+    n_folds = FOLDS
+    reason = ""
     for dataset in datasets:
-        allowed, reason = most_folds(dataset, n_folds, fold_seed(0, 0))
+        allowed, limit = most_folds(dataset, n_folds, fold_seed(0, 0))
         if not allowed:
-            raise InputError(f"{shown_as}: {reason}")
+            raise InputError(f"{request.title}: {limit}")
         if allowed < n_folds:
-            n_folds, why = allowed, reason
-    for column, different in _different_values(datasets, sample_columns):
-        if different == n_folds < FOLDS:
-            why = f"{column} has {different} different values"
-    return n_folds, f"{n_folds} folds, as {why.rstrip('.')}" if why else ""
+            n_folds = allowed
+            reason = limit.rstrip(".")
+    for column, n_values in _n_sample_values(datasets, request.sample_columns).items():
+        if n_values == n_folds < FOLDS:
+            reason = f"{column} has {n_values} different values"
+    if reason:
+        reason = f"{n_folds} folds, as {reason}"
+    return [f"folds: {n_folds}", "refit: true  # refit the selected model on training and validation rows"], reason
 
 
-def _different_values(datasets: Sequence[Dataset], sample_columns: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Return the columns of groups or time, and how many different values each has, in the data set of fewest."""
-    return [
-        (column, min(len(np.unique(dataset.sample_columns[SAMPLE_KEYS[key]])) for dataset in datasets))
-        for key, column in sample_columns.items()
+def _repeated_splits(n_training: int, datasets: Sequence[Dataset], request: _TableRequest) -> tuple[list[str], str]:
+    """Return a protocol that draws rows in repeats, as lines of YAML, and a remark about it.
+
+    Raises
+    ------
+    InputError
+        A data set does not allow it.
+    """
+    n_validation = int(VALIDATION_SHARE * n_training)
+    n_test = int(TEST_SHARE * n_training)
+    protocol = [
+        f"split: {{train: {n_training}, validation: {n_validation}, test: {n_test}}}",
+        f"repeats: {REPEATS}",
     ]
+    if request.in_time:
+        protocol[-1] += "  # each ends before the test rows of the one before"
+        protocol.append("refit: true")  # otherwise the newest rows before the test rows would only validate
+    _require_three_values(datasets, request)
+    config = ProtocolConfig.model_validate(yaml.safe_load("\n".join(protocol)))
+    with input_errors(request.title):
+        for dataset in datasets:
+            draw_folds(dataset, config, REPEATS - 1)
+    remark = f"in each of {REPEATS} repeats {n_training:,} rows train; 'init' writes the file in which to take more"
+    return protocol, remark
 
 
-def _require_different(datasets: Sequence[Dataset], sample_columns: Mapping[str, str], shown_as: str) -> None:
-    """Raise InputError if the rows that train, validate and test cannot have values of their own."""
-    for column, different in _different_values(datasets, sample_columns):
-        if different < LEAST:
-            values = "value" if different == 1 else "different values"
+def _n_sample_values(datasets: Sequence[Dataset], sample_columns: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of different values of groups or time, by column, in the data set that has fewest."""
+    counts = {}
+    for key, column in sample_columns.items():
+        attribute = "times" if key == "time" else key
+        counts[column] = min(len(np.unique(getattr(dataset, attribute))) for dataset in datasets)
+    return counts
+
+
+def _require_three_values(datasets: Sequence[Dataset], request: _TableRequest) -> None:
+    """Raise InputError if groups or time have too few values for training, validation and test."""
+    for column, n_values in _n_sample_values(datasets, request.sample_columns).items():
+        if n_values < 3:
+            values = "value" if n_values == 1 else "different values"
             raise InputError(
-                f"{shown_as}: {column} has {different} {values}, and rows of one value stay together: at least {LEAST} "
-                "are needed, to train, to validate and to test; name another column, or none."
+                f"{request.title}: {column} has {n_values} {values}, and rows of one value stay together: at least "
+                "3 are needed, to train, to validate and to test; name another column, or none."
             )
 
 
-def _require_split(
-    datasets: Sequence[Dataset], protocol: str, sample_columns: Mapping[str, str], shown_as: str
-) -> None:
-    """Raise InputError if a data set does not allow the split of a protocol, as YAML."""
-    _require_different(datasets, sample_columns, shown_as)
-    split = ProtocolConfig.model_validate(yaml.safe_load(protocol))
-    with input_errors(shown_as):
-        for dataset in datasets:
-            draw_folds(dataset, split, split.repeats - 1)
+# Remarks -------------------------------------------------------------------------------------------------------------
 
 
-def _split(drawn: int, in_time: bool) -> tuple[str, str]:
-    """Return the protocol that draws rows, as YAML, and what is to be said of it."""
-    rows = {"train": drawn, **{part: int(share * drawn) for part, share in TEST_PER_TRAIN.items()}}
-    parts = ", ".join(f"{part}: {n}" for part, n in rows.items())
-    why = f"in each of {REPEATS} repeats {drawn:,} rows train; 'init' writes the file in which to take more"
-    protocol = f"  split: {{{parts}}}\n  repeats: {REPEATS}"
-    if in_time:  # else the newest rows before the test would only validate
-        protocol += "  # each ends before the test rows of the one before\n  refit: true"
-    return protocol, why
+def _remarks(
+    request: _TableRequest, datasets: Sequence[Dataset], messages: Sequence[str], rare_classes: Mapping[str, int]
+) -> Iterator[str]:
+    """Give remarks about columns, targets and rows."""
+    table = datasets[0].table
+    assert table is not None
+    n_rows, n_features = datasets[0].X.shape
+    yield f"{n_rows:,} rows, {len(table.columns)} columns that become {n_features} features"
+    yield from _column_remarks(table, np.asarray(datasets[0].X[:CHECKED_ROWS]))
+    for dataset, target in zip(datasets, request.targets, strict=True):
+        yield _target_remark(dataset.target, target, request.metric)
+    for message in messages:
+        if " is left out, as " not in message:
+            yield message.removeprefix(f"data set {request.label}: ")
+    if rare_classes:
+        unit = f" of {request.sample_columns['groups']}" if "groups" in request.sample_columns else ""
+        rows = listed([f"{name!r} ({count}{unit})" for name, count in rare_classes.items()], show=str)
+        yield f"dropped: rows of {request.targets[0]} {rows}, too few for training, validation and test"
+    for dataset, target in zip(datasets, request.targets, strict=True):
+        yield from _warnings(dataset, target)
+    for key, column in request.sample_columns.items():
+        if key == "groups":
+            yield f"grouped split: the rows of one {column} stay together"
+        else:
+            yield (
+                f"split by time: earlier rows of {column} are for training, later ones for testing; {column} itself "
+                "is no feature: copy it to another column to learn trends and seasons from it"
+            )
 
 
-def _text(
-    request: _TableRequest, datasets: Sequence[Dataset], selection: Mapping[str, Sequence[str]], protocol: str
+def _column_remarks(table: TableEncoding, X: np.ndarray) -> Iterator[str]:
+    """Give one remark per kind of column, with an example of each, one about missing values, and one per drop."""
+    example = table.decode(_most_complete_row(table, X))
+    names_by_kind: dict[str, list[str]] = {}
+    for column in table.columns:
+        name = column.name
+        if not column.is_coded:
+            name += f" ({_shown(example[name][0])})"
+        names_by_kind.setdefault(_kind_of(column), []).append(name)
+    for kind, names in names_by_kind.items():
+        yield f"{kind}: {_joined(names)}"
+    with_gaps = [column.name for column in table.columns if column.has_gaps]
+    if with_gaps:
+        yield f"missing values, imputed, with an indicator feature: {_joined(with_gaps)}"
+    for name, reason in table.left_out.items():
+        if reason != DROPPED_BY_USER:
+            yield f"dropped: {name or 'the column without a name'}, as {reason}"
+
+
+def _most_complete_row(table: TableEncoding, X: np.ndarray) -> np.ndarray:
+    """Return the row with the fewest missing values, shape (1, d)."""
+    is_indicator = [name.endswith((" missing", "=missing")) for name in table.features]
+    n_missing = (X[:, is_indicator] != 0).sum(axis=1)
+    return np.asarray(X[[n_missing.argmin()]])
+
+
+def _shown(value: object) -> str:
+    """Return a value of a column as a remark shows it."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return short(str(value), str)
+
+
+def _kind_of(column: ColumnEncoding) -> str:
+    """Return the kind of a column in remarks, in the plural."""
+    if isinstance(column, NumberColumn):
+        return "ordered levels" if column.levels else "numbers"
+    if isinstance(column, CategoryColumn):
+        return "categories of many levels" if column.many else "categories"
+    if isinstance(column, DateColumn) and column.first == "time":
+        return "times of day"
+    return "dates"
+
+
+def _type_of(column: ColumnEncoding) -> str | tuple[str, ...]:
+    """Return the type of a column as `columns` of a configuration states it."""
+    if isinstance(column, NumberColumn):
+        return column.levels or "number"
+    if isinstance(column, CategoryColumn):
+        return "categorical" if column.levels else "code"
+    return "date"
+
+
+def _target_remark(target: Target, name: str, metric: str | None) -> str:
+    """Return a remark about the task, the values of the target and the metric."""
+    if target.task == "regression":
+        metric = metric or "root mean squared error"
+        return f"regression of {name}, from {target.values.min():g} to {target.values.max():g}, metric: {metric}"
+    shares = np.bincount(target.values) / len(target)
+    classes = [f"{label} ({100 * share:.0f} %)" for label, share in zip(target.classes, shares, strict=True)]
+    return f"classification of {name}, {listed(classes, show=str)}, metric: {metric or 'misclassification rate'}"
+
+
+def _warnings(dataset: Dataset, target: str) -> Iterator[str]:
+    """Give warnings about columns that leak the target, and about duplicate rows."""
+    leaks = leaking_columns(dataset)
+    if leaks:
+        verb = "determines" if len(leaks) == 1 else "each determine"
+        yield f"check: {_joined(leaks)} alone {verb} {target}; drop columns that are unknown at prediction time"
+    rows = np.column_stack([dataset.X[:CHECKED_ROWS], dataset.target.values[:CHECKED_ROWS]])
+    n_copies = len(rows) - len(np.unique(rows, axis=0))
+    if n_copies:
+        copies = "1 row repeats another" if n_copies == 1 else f"{n_copies:,} rows repeat others"
+        yield f"check: {copies}, with the same {target}; 'distinct: true' keeps one of each"
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
+    text = ", ".join(names[:MOST_NAMED])
+    if len(names) > MOST_NAMED:
+        text += f" and {len(names) - MOST_NAMED} more"
+    return text
+
+
+# Leakage -------------------------------------------------------------------------------------------------------------
+
+
+def leaking_columns(dataset: Dataset) -> list[str]:
+    """Return the columns that each determine the target of nearly all rows; nothing for a few rows."""
+    y = dataset.target.values[:CHECKED_ROWS]
+    if dataset.table is None or len(y) < FEW_ROWS:
+        return []
+    X = np.asarray(dataset.X[:CHECKED_ROWS])
+    owners = np.array(dataset.table.features.owners)
+    leaks = []
+    for column in dataset.table.columns:
+        features = X[:, owners == column.name]
+        is_ordered = isinstance(column, NumberColumn) or column.kind == "date"
+        values = features[:, 0]
+        if not is_ordered:
+            values = np.unique(features, axis=0, return_inverse=True)[1].ravel()
+        if _determines_target(values, is_ordered, y, dataset.target):
+            leaks.append(column.name)
+    return leaks
+
+
+def _determines_target(values: np.ndarray, is_ordered: bool, y: np.ndarray, target: Target) -> bool:
+    """Return whether numbers or numbered levels determine the target of nearly all rows."""
+    n_values = len(np.unique(values))
+    if target.task == "regression" and is_ordered:
+        return n_values > 10 and bool(abs(spearmanr(values, y).statistic) > LEAKING_SHARE)
+    most_values = len(y) if is_ordered else len(y) / 5  # levels of a few rows determine every target
+    if not 2 <= n_values <= most_values:
+        return False
+    if target.task == "regression":
+        level_means = np.bincount(values, y) / np.bincount(values)
+        residual_variance = ((y - level_means[values]) ** 2).sum()
+        return bool(residual_variance < (1 - LEAKING_SHARE) * ((y - y.mean()) ** 2).sum())
+    if is_ordered:
+        labels = y[np.lexsort((y, values))]
+        n_intervals = 1 + int(np.count_nonzero(np.diff(labels)))
+        return n_intervals == len(target.classes)
+    return len(np.unique(np.column_stack([values, y]), axis=0)) == n_values
+
+
+# YAML ----------------------------------------------------------------------------------------------------------------
+
+
+def _config_text(
+    request: _TableRequest,
+    datasets: Sequence[Dataset],
+    selection: Mapping[str, Sequence[str]],
+    protocol: Sequence[str],
 ) -> str:
     """Return the configuration as YAML with comments."""
-    (dataset, *_) = datasets
+    dataset = datasets[0]
     table = dataset.table
     assert table is not None
-    tasks = {of.target.task for of in datasets}
-    task = f"    task: {dataset.target.task}\n" if len(tasks) == 1 else ""
+    without = f", without: {_yaml_value(request.without)}" if request.without else ""
     lines = [
-        f"      {_yaml(column.name)}: {_yaml(said)}"
-        for column in table.columns
-        if (said := _taken_for(column)[1]) != "number"
+        f"# Comparison of methods for predicting {one_line(', '.join(request.targets))}",
+        f"name: {_yaml_value(request.label)}",
+        "",
+        "datasets:",
+        "  - source: file",
+        f"    path: {_yaml_value(_single(request.paths))}",
+        f"    label: {_yaml_value(request.label)}",
+        f"    target: {_yaml_value(_single(request.targets))}",
+        *_row_lines(request, datasets, selection),
+        "    missing: impute  # or drop rows with missing values, or refuse them",
+        "    scale: standard  # or quantile, against outliers",
+        "    # scale_on: training  # fit scaling and imputation on the training rows of each trial",
+        *_column_lines(table),
+        "",
+        "kernels:  # base kernels of alignf; rfm ignores them",
+        "  - family: gaussian",
+        f"    gammas: {_gamma_range(dataset)}  # around the median distance",
     ]
-    lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
-    columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
-    exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)
-    divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in request.sample_columns.items())
+    for column in table.columns:
+        if column.is_coded:
+            lines.append(f"  - {{family: categorical, gammas: 64, columns: {_yaml_value(column.name)}}}")
+    lines += [
+        "",
+        "learners: [rfm, alignf]",
+        f"baseline: {{boosting: true{without}}}  # constant, linear model, one tuned Gaussian kernel, boosted trees",
+        "",
+        "protocol:",
+        *(f"  {line}" for line in protocol),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row_lines(
+    request: _TableRequest, datasets: Sequence[Dataset], selection: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Give the lines of a data set about its task and its rows."""
+    tasks = {dataset.target.task for dataset in datasets}
+    if len(tasks) == 1:
+        yield f"    task: {datasets[0].target.task}"
+    for key, column in request.sample_columns.items():
+        yield f"    {key}: {_yaml_value(column)}"
     for name, values in selection.items():
-        divided += f"    where: {{{_yaml(name)}: {_yaml(values)}}}  # the rows to take\n"
-    left_out = f", without: {_yaml(request.without)}" if request.without else ""
-    coded = [column.name for column in table.columns if column.is_coded]
-    return f"""\
-# Which way of learning the kernel predicts {one_line(", ".join(request.targets))} best, and is it worth it?
-name: {_yaml(request.label)}
-
-datasets:
-  - source: file
-    path: {_yaml(request.paths if len(request.paths) > 1 else request.paths[0])}
-    label: {_yaml(request.label)}
-    target: {_yaml(request.targets if len(request.targets) > 1 else request.targets[0])}
-{task}{divided}    missing: impute  # or drop rows with gaps, or refuse them
-    scale: standard  # or quantile, against outliers
-    # scale_on: training  # units and fillings by the training rows of each trial alone
-{columns}
-
-kernels:  # that alignf weighs; rfm finds its own
-  - family: gaussian
-    gammas: {{base: 2, from: {exponents[0]}, to: {exponents[-1]}}}  # around the median distance
-{"".join(f"  - {{family: categorical, gammas: 64, columns: {_yaml(name)}}}{chr(10)}" for name in coded)}
-learners: [rfm, alignf]
-baseline: {{boosting: true{left_out}}}  # a constant, a linear model, one tuned Gaussian kernel, boosted trees
-
-protocol:
-{protocol}
-"""
+        yield f"    where: {{{_yaml_value(name)}: {_yaml_value(values)}}}  # rows to use"
 
 
-def _yaml(value: str | Sequence[str]) -> str:
-    """Return a text, or a list of texts, as YAML takes it for these."""
-    texts = [value] if isinstance(value, str) else list(value)
-    style = None if all(map(str.isprintable, texts)) else '"'  # others would go over several lines
-    shown = str(yaml.safe_dump(texts, default_flow_style=True, default_style=style, allow_unicode=True, width=math.inf))
-    return shown.strip()[1:-1] if isinstance(value, str) else shown.strip()
+def _column_lines(table: TableEncoding) -> list[str]:
+    """Return the lines of a data set about the types of its columns."""
+    lines = []
+    for column in table.columns:
+        column_type = _type_of(column)
+        if column_type != "number":
+            lines.append(f"      {_yaml_value(column.name)}: {_yaml_value(column_type)}")
+    for name, reason in table.left_out.items():
+        lines.append(f"      {_yaml_value(name)}: drop  # {reason}")
+    if not lines:
+        return ["    columns: {}"]
+    return ["    columns:  # all others are numbers", *lines]
+
+
+def _gamma_range(dataset: Dataset) -> str:
+    """Return the bandwidths of the default Gaussian kernels as YAML."""
+    exponents = [round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas]
+    return f"{{base: 2, from: {min(exponents)}, to: {max(exponents)}}}"
+
+
+def _yaml_value(value: str | Sequence[str]) -> str:
+    """Return a text or a list of texts as YAML in one line."""
+    texts = several(value)
+    style = None if all(map(str.isprintable, texts)) else '"'  # other styles would take several lines
+    shown = yaml.safe_dump(
+        list(texts), default_flow_style=True, default_style=style, allow_unicode=True, width=math.inf
+    )
+    text = str(shown).strip()
+    if isinstance(value, str):
+        return text[1:-1]
+    return text

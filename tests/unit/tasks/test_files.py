@@ -32,7 +32,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.model import Model
 from learnkernels.tasks.data import tables as table_files
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest
-from learnkernels.tasks.data.infer_config import start
+from learnkernels.tasks.data.infer_config import infer_config
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.tables import Table, columns_remembered, locations_of, telling
@@ -218,17 +218,17 @@ def test_libsvm_texts_of_different_widths_are_one(tmp_path: Path):
 def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     divided(tmp_path / "parts", ".csv", rows())
-    found = start("parts", ["y", "c"], metric=None)
+    found = infer_config("parts", ["y", "c"], metric=None)
     of = config_of_text(found.text, Path("parts.yaml"))
     labels = [(data.label, data.target, data.drop) for data in of.datasets]
     assert labels == [("parts y", "y", ("c",)), ("parts c", "c", ("y",))]
     assert [load_source(data, tell=str).target.task for data in of.datasets] == ["regression", "classification"]
     tasks = [line for line in found.lines if line.startswith(("regression of y", "classification of c"))]
     assert [line for line in found.lines if " of " in line][:2] == tasks
-    several = start(["parts/a.csv", "parts/c.csv"], "y").text
+    several = infer_config(["parts/a.csv", "parts/c.csv"], "y").text
     assert config_of_text(several, Path("n.yaml")).datasets[0].path == ("parts/a.csv", "parts/c.csv")
     with pytest.raises(InputError, match="parts: it has no column 'z'; its columns are a, n, c, y"):
-        start("parts", ["y", "z"])
+        infer_config("parts", ["y", "z"])
 
 
 # Kinds of files and columns that other programs write ----------------------------------------------------------------

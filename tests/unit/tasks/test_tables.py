@@ -20,7 +20,7 @@ from learnkernels.kernels.learners import learn_kernel
 from learnkernels.kernels.model import Model
 from learnkernels.kernels.model_selection.folds import assign_folds, assign_split
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, draw_folds, load_dataset, store_dataset
-from learnkernels.tasks.data.infer_config import LEAST_TRAIN, MOST_ROWS, start
+from learnkernels.tasks.data.infer_config import LEAST_TRAIN, MOST_ROWS, infer_config
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.tables import columns_remembered
 from learnkernels.tasks.measure.families import build_family
@@ -151,7 +151,7 @@ def test_trials_on_a_table_tell_how_much_its_columns_count(table: Path):
 
 
 def test_a_table_and_a_target_are_enough(table: Path):
-    found = start("data.csv", "churn")
+    found = infer_config("data.csv", "churn")
     said = "\n".join(found.lines)
     for part in (
         "200 rows, 4 columns", "numbers: age", "categories: city", "categories of many levels: shop", "dates: joined",
@@ -186,7 +186,7 @@ def test_inferring_a_configuration_and_ingesting_read_the_table_once(folder: Pat
         path = write(frame, folder / f"t{n}{ending}", rows=n)
         before = bytes_read()
         with columns_remembered():
-            config = config_of_text(start(path, "kind").text, Path(path))
+            config = config_of_text(infer_config(path, "kind").text, Path(path))
             load_source(config.datasets[0], tell=str)
             load_source(config.datasets[0], tell=str)
         return (bytes_read() - before) / Path(path).stat().st_size
@@ -202,27 +202,27 @@ def test_what_looks_odd_is_said(folder: Path):
     bands = pd.qcut(table["wage"], 4, labels=list("abcd")).astype(str)
     table = table.assign(band=bands, code=bands.replace({"a": "p", "b": "q", "c": "r", "d": "s"}))
     pd.concat([table, table[:3]]).to_csv("data.csv", index=False)
-    lines = start("data.csv", "wage").lines
+    lines = infer_config("data.csv", "wage").lines
     assert [line for line in lines if line.startswith("check: ")] == [
         "check: logwage alone determines wage; drop columns that are unknown at prediction time",
         "check: 3 rows repeat others, with the same wage; 'distinct: true' keeps one of each",
     ]
     assert f"numbers: logwage ({np.log(wage[0]):.6g}), x ({x[0]:.6g}), noisy ({wage[0] + 300 * x[0]:.6g})" in lines
     assert f"categories: band ({bands[0]}), code (" in "\n".join(lines)
-    odd = [line for line in start("data.csv", "band").lines if line.startswith("check: ")]
+    odd = [line for line in infer_config("data.csv", "band").lines if line.startswith("check: ")]
     said = "logwage, wage, code alone each determine band; drop columns that are unknown at prediction time"
     assert odd[0] == f"check: {said}"
 
 
 def test_groups_time_and_metric_go_into_the_configuration(table: Path):
-    grouped = yaml.safe_load(start("data.csv", "churn", {"groups": "shop"}, "roc_auc").text)
+    grouped = yaml.safe_load(infer_config("data.csv", "churn", {"groups": "shop"}, "roc_auc").text)
     assert grouped["datasets"][0]["groups"] == "shop"
     assert grouped["protocol"] == {"folds": 5, "refit": True, "metric": "roc_auc"}
-    dropped = config_of_text(start("data.csv", "churn", without=["boosting", "linear"]).text, Path("data.csv"))
+    dropped = config_of_text(infer_config("data.csv", "churn", without=["boosting", "linear"]).text, Path("data.csv"))
     assert dropped.baseline.kinds == ["constant", "grid-search"]
     with pytest.raises(InputError, match=r"--without bosting: did you mean 'boosting'\? the baselines are constant"):
-        start("data.csv", "churn", without=["bosting"])
-    in_time = start("data.csv", "churn", {"time": "joined", "groups": None})
+        infer_config("data.csv", "churn", without=["bosting"])
+    in_time = infer_config("data.csv", "churn", {"time": "joined", "groups": None})
     assert yaml.safe_load(in_time.text)["datasets"][0]["time"] == "joined"
     assert "earlier rows of joined are for training" in "\n".join(in_time.lines)
     assert "joined itself is no feature: copy it to another column" in "\n".join(in_time.lines)
@@ -231,7 +231,7 @@ def test_groups_time_and_metric_go_into_the_configuration(table: Path):
         ((None,), "column to predict with --target; its columns are customer id, age, city"),
         (("chrun",), "it has no column 'chrun'; did you mean 'churn'"),
     ]
-    require_refusals(((partial(start, "data.csv", *given), said) for given, said in refused), error=InputError)
+    require_refusals(((partial(infer_config, "data.csv", *given), said) for given, said in refused), error=InputError)
 
 
 def test_many_rows_are_drawn_in_repeats_and_as_many_as_the_minutes_that_there_are_allow(folder: Path):
@@ -239,10 +239,10 @@ def test_many_rows_are_drawn_in_repeats_and_as_many_as_the_minutes_that_there_ar
     columns = {"a": np.random.default_rng(0).normal(size=n), "b": np.arange(n), "y": np.arange(n) / 7}
     pd.DataFrame(columns).to_parquet("many.parquet")
     many = {"split": {"train": 5000, "validation": 2000, "test": 3000}, "repeats": 3}
-    assert yaml.safe_load(start("many.parquet", "y").text)["protocol"] == many
+    assert yaml.safe_load(infer_config("many.parquet", "y").text)["protocol"] == many
 
     def protocol(minutes: float, **beside: str) -> dict[str, Any]:
-        found = start("many.parquet", "y", beside, minutes=minutes)
+        found = infer_config("many.parquet", "y", beside, minutes=minutes)
         drawn = yaml.safe_load(found.text)["protocol"]
         assert ("rows train" in "\n".join(found.lines)) == ("split" in drawn)
         return drawn
@@ -250,7 +250,7 @@ def test_many_rows_are_drawn_in_repeats_and_as_many_as_the_minutes_that_there_ar
     least = {"train": LEAST_TRAIN, "validation": 20, "test": 30}
     assert protocol(0.0) == {"split": least, "repeats": 3}
     assert protocol(0.0, time="b") == {"split": least, "repeats": 3, "refit": True}
-    rolling = yaml.safe_load(start("many.parquet", "y", {"time": "b"}).text)["protocol"]
+    rolling = yaml.safe_load(infer_config("many.parquet", "y", {"time": "b"}).text)["protocol"]
     assert 2 * rolling["split"]["train"] < n < 4 * rolling["split"]["train"]  # three tests after one training
     assert protocol(1e6) == {"folds": 5, "refit": True}  # of all rows
 
@@ -261,7 +261,7 @@ def test_classes_of_too_few_rows_are_left_out_and_said(folder: Path, n: int, row
     kind[: rows[0]], kind[-rows[1] :] = "odd", "rare"
     columns = {"id": np.arange(1000, 1000 + n), "a": np.random.default_rng(0).normal(size=n), "kind": kind}
     pd.DataFrame(columns).to_parquet("kinds.parquet")  # of which the first is left out, and no warning is for
-    found = start("kinds.parquet", "kind")
+    found = infer_config("kinds.parquet", "kind")
     assert f"dropped: rows of kind 'odd' ({rows[0]}), too few for" in "\n".join(found.lines)
     assert sum(line.startswith("dropped: id, as") for line in found.lines) == 1
     config = config_of_text(found.text, Path("kinds.parquet"))
@@ -301,7 +301,7 @@ FEW = {
 @pytest.mark.parametrize(("columns", "roles", "n_folds", "said"), FEW.values(), ids=FEW)
 def test_folds_are_as_many_as_the_table_allows(folder: Path, columns: Any, roles: Any, n_folds: int, said: str):
     few(**columns)
-    found = start("few.csv", "y", roles)
+    found = infer_config("few.csv", "y", roles)
     config = config_of_text(found.text, Path("few.csv"))
     assert config.protocol.folds == n_folds
     folds = [line for line in found.lines if " folds, as " in line]
@@ -330,12 +330,12 @@ def test_too_few_values_for_any_protocol_are_refused(folder: Path, columns: Any,
     few(**columns)
     if "n" not in columns or minutes is None:
         with pytest.raises(InputError, match=said):
-            start("few.csv", "y", roles, minutes=minutes)
+            infer_config("few.csv", "y", roles, minutes=minutes)
 
 
 def test_a_class_of_too_few_groups_is_left_out_and_said(folder: Path):
     few(y=np.where(PLACES < 10, "rare", np.where(PLACES % 2, "p", "q")), k=PLACES // 5)
-    found = start("few.csv", "y", {"groups": "k"})
+    found = infer_config("few.csv", "y", {"groups": "k"})
     assert "dropped: rows of y 'rare' (2 of k), too few for training, validation and test" in found.lines
 
 
@@ -361,7 +361,7 @@ def test_names_that_yaml_reads_otherwise_are_quoted(folder: Path):
     names = ["no", "#1: x", "two\nlines"]
     table = pd.DataFrame(dict.fromkeys(names, ["1", "x"] * 20) | {"y": np.arange(40) % 3})
     table.to_csv("a b.csv", index=False)
-    config = config_of_text(start("a b.csv", "y").text, Path("a b.csv"))
+    config = config_of_text(infer_config("a b.csv", "y").text, Path("a b.csv"))
     assert config.datasets[0].columns == dict.fromkeys(names, "categorical")
 
 
