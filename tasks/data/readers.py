@@ -1,4 +1,4 @@
-"""Readers of data sources, one function a format; each gives rows, the target and the names of the features."""
+"""Readers of data sources: rows, target, features and sample columns of tables, NumPy files, texts and LIBSVM files."""
 
 from __future__ import annotations
 
@@ -31,157 +31,182 @@ from learnkernels.kernels.column_encoding.reading import Column, as_texts, colum
 from learnkernels.kernels.column_encoding.summary import ColumnSummary
 
 from .locations import Location, transferring
-from .tables import Table, held_texts, joint_name, locations_of
+from .tables import Table, joint_name, locations_of, stripped_texts
 
 MOST_FEATURES = 1 << 24
-"""Features of a LIBSVM text: arrays of one number per feature stay small, and an index that was mistyped shows."""
+"""Largest index of a feature in a LIBSVM file; a larger one is probably a typing error."""
 
 JOIN = "_"
-"""What joins the words of a token."""
+"""Character between the words of a token."""
 
 CONSTANT_NGRAM = "constant"
-"""Name of the feature of n-grams that is one in every row."""
+"""Name of the constant feature of n-grams."""
 
 
 def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Return rows, target and names of the features of a data set that comes with scikit-learn."""
-    loader = getattr(bundled, f"load_{name}")
-    raw = loader()
-    labels = getattr(raw, "target_names", None)
-    y = raw.target
-    if labels is not None and y.ndim == 1 and y.dtype.kind in "iu" and len(labels) == len(np.unique(y)):
+    bunch = getattr(bundled, f"load_{name}")()
+    y = bunch.target
+    labels = getattr(bunch, "target_names", ())
+    if y.ndim == 1 and y.dtype.kind in "iu" and len(labels) == len(np.unique(y)):
         y = np.asarray([str(label) for label in labels])[y]
-    return np.asarray(raw.data, dtype=np.float64), y, tuple(str(feature) for feature in raw.feature_names)
+    return np.asarray(bunch.data, dtype=np.float64), y, tuple(map(str, bunch.feature_names))
 
 
 def sample_columns_of(
-    table: Table | pa.Table, kept: np.ndarray | None, config: DatasetConfig, where: str
+    table: Table | pa.Table, selected: np.ndarray | None, config: DatasetConfig, where: str
 ) -> dict[str, np.ndarray]:
-    """Return the sample columns of a table: groups, time, weights and held-out rows.
+    """Return the sample columns of the selected rows of a table.
 
     Returns
     -------
     sample_columns : dict of ndarray of shape (n,)
-        ``groups``, the number of each row's group, ``times``, that of its time, ascending, ``weights``, and
-        ``held_out``, whether a row tests: those that the configuration needs. -1, or NaN for a weight, where the
-        column is missing.
+        ``groups``, the number of each row's group; ``times``, the rank of its time; ``weights``; and ``held_out``,
+        whether it is a test row; as far as the configuration names them. Missing values are -1, or NaN for weights.
 
     Raises
     ------
     InputError
-        A column has a type that does not serve, or lacks values that are not to be dropped; or no row, or every row,
-        has the values of 'test'.
+        A column has an unsuitable type or missing values that are not to be dropped, or the values of 'test' select no
+        row or every row.
     """
     sample_columns = {}
     for key, name in config.sample_columns.items():
-        column = _decoded(_only(table.select([name]), kept)[name])
+        column = _decoded(_filtered(table.select([name]), selected)[name])
         if _is_text(column.type):
-            column = held_texts(column)
-        found = f"{where}: column {name!r} of {key!r}"
-        numbers = _PARSERS[key](column, found)
-        lacking = int((~(numbers >= 0)).sum())
-        if lacking and config.missing != "drop":
-            raise InputError(f"{found} is missing in {lacking} of {len(numbers)} rows; set 'missing: drop'.")
-        sample_columns["times" if key == "time" else key] = numbers
+            column = stripped_texts(column)
+        place = f"{where}: column {name!r} of {key!r}"
+        numbers = _PARSERS[key](column, place)
+        n_missing = int((~(numbers >= 0)).sum())
+        if n_missing and config.missing != "drop":
+            raise InputError(f"{place} is missing in {n_missing} of {len(numbers)} rows; set 'missing: drop'.")
+        attribute = "times" if key == "time" else key
+        sample_columns[attribute] = numbers
     if config.test:
-        held_out = rows_with(table, config.test, "test", where, kept)
+        held_out = rows_with(table, config.test, "test", where, selected)
         if held_out is None:
             raise InputError(f"{where}: every row has the values of 'test', so none is left to learn from; name fewer.")
         sample_columns["held_out"] = held_out
     return sample_columns
 
 
-def arrays_of(path: str, found: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a NumPy file by name; of an ``.npy`` file by that of the file. `found` begins a sentence."""
+def arrays_of(path: str, title: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a NumPy file by name; the array of an ``.npy`` file has the name of the file."""
     try:
         with open(path, "rb") as file:
-            read = np.load(file, allow_pickle=False)
-            return {name: read[name] for name in read} if isinstance(read, NpzFile) else {Path(path).stem: read}
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, NpzFile):
+                return dict(content)
+            return {Path(path).stem: content}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"{found} cannot be read ({one_line(str(error))}); write it by numpy.save, savez.") from None
+        raise InputError(f"{title} cannot be read ({one_line(str(error))}); write it by numpy.save, savez.") from None
 
 
 def folds_of(path: str, n_rows: int, where: str) -> np.ndarray:
-    """Return the fold of each row of a source in each repeat from a file, numbered from 0, shape (n, repeats).
+    """Return the fold of each row of a source in each repeat, numbered from 0, from a file; shape (n, repeats).
 
     Raises
     ------
     InputError
-        The file cannot be read, has other rows, lacks values, or its columns hold different numbers of folds.
+        The file cannot be read, has another number of rows or missing values, or its columns have different numbers
+        of folds.
     """
-    found = f"{where}: 'folds' {path}"
+    title = f"{where}: 'folds' {path}"
     try:
-        if path.lower().endswith(ARRAYS):
-            columns = [pa.array(one) for of in arrays_of(path, found).values() for one in np.atleast_2d(of.T)]
-        else:
-            with Table(locations_of(path), found) as table:
-                columns = table.in_memory().select(table.schema.names).columns
-        given = np.column_stack([to_numbers(column) for column in columns])
+        repeats = np.column_stack([to_numbers(column) for column in _columns_of_file(path, title)])
     except (LookupError, pa.ArrowInvalid) as error:
-        raise InputError(f"{found} must be a table or an array of numbers alone ({one_line(str(error))}).") from None
-    numbered = [np.unique(column, return_inverse=True) for column in given.T]
-    counts = sorted({len(numbers) for numbers, _ in numbered})
-    if len(given) != n_rows or len(counts) != 1 or counts[0] < 3 or not np.isfinite(given).all():
+        raise InputError(f"{title} must be a table or an array of numbers alone ({one_line(str(error))}).") from None
+    folds = np.empty(repeats.shape, dtype=np.int64)
+    fold_counts = set()
+    for column, values in enumerate(repeats.T):
+        different, folds[:, column] = np.unique(values, return_inverse=True)
+        fold_counts.add(len(different))
+    if len(repeats) != n_rows or len(fold_counts) != 1 or min(fold_counts) < 3 or not np.isfinite(repeats).all():
         raise InputError(
-            f"{found} must have the number of a fold in each row, {n_rows} as the data set, and equally many folds in "
-            f"each column, at least 3; got {len(given)} rows with {' and '.join(map(str, counts))} folds."
+            f"{title} must have the number of a fold in each row, {n_rows} as the data set, and equally many folds in "
+            f"each column, at least 3; got {len(repeats)} rows with {' and '.join(map(str, sorted(fold_counts)))} "
+            "folds."
         )
-    return np.stack([folds for _, folds in numbered], axis=1)
+    return folds
 
 
-def _groups(column: pa.Array, found: str) -> np.ndarray:
-    """Return the number of each value in the order in which they appear, -1 where it is missing."""
+def _columns_of_file(path: str, title: str) -> list[pa.Array | pa.ChunkedArray]:
+    """Return the columns of a NumPy file or of a table."""
+    if not path.lower().endswith(ARRAYS):
+        with Table(locations_of(path), title) as table:
+            return list(table.in_memory().select(table.schema.names).columns)
+    columns = []
+    for array in arrays_of(path, title).values():
+        columns += [pa.array(column) for column in np.atleast_2d(array.T)]
+    return columns
+
+
+def _groups(column: pa.Array, place: str) -> np.ndarray:
+    """Return the number of each value in the order in which they appear, -1 for missing values."""
     if pa.types.is_nested(column.type):
-        raise InputError(f"{found} is {column.type}; name one of text or numbers.")
-    return _numbered(column, lambda held: held.dictionary_encode().indices)
+        raise InputError(f"{place} is {column.type}; name one of text or numbers.")
+    return _numbered(column, lambda values: values.dictionary_encode().indices)
 
 
-def _times(column: pa.Array, found: str) -> np.ndarray:
-    """Return the place of each time among the different ones, -1 where it is missing."""
+def _times(column: pa.Array, place: str) -> np.ndarray:
+    """Return the rank of each time among the different ones, -1 for missing values."""
     if _is_text(column.type):
-        texts = Column("time", "text", as_texts(column.to_pylist()))
-        known = ColumnSummary.of(texts).as_dates()
-        if known is None:
-            wrong = next(text for text in texts.texts() if moment_of(text, "day") is None)
-            raise InputError(
-                f"{found} has text that is no date or time, such as {cut(one_line(wrong), 40)!r}; write 2026-01-31 or "
-                "2026-01-31T12:00."
-            )
-        if known[0] is None:
-            raise InputError(
-                f"{found} has dates that may begin with the day or with the month, such as {texts.texts()[0]!r}; write "
-                "2026-01-31."
-            )
-        column = pa.array(texts.read_dates(known[0]).instants)
-    if not (pa.types.is_temporal(column.type) or is_numeric(column.type)) or pa.types.is_boolean(column.type):
-        raise InputError(f"{found} is {column.type}; name one of numbers, or of dates.")
-    return _numbered(column, lambda held: pc.subtract(pc.rank(held, tiebreaker="dense"), 1))
+        column = _instants(column, place)
+    is_number = is_numeric(column.type) and not pa.types.is_boolean(column.type)
+    if not (pa.types.is_temporal(column.type) or is_number):
+        raise InputError(f"{place} is {column.type}; name one of numbers, or of dates.")
+    return _numbered(column, lambda values: pc.subtract(pc.rank(values, tiebreaker="dense"), 1))
 
 
-def _weights(column: pa.Array, found: str) -> np.ndarray:
-    """Return each weight, NaN where it is missing."""
+def _instants(column: pa.Array, place: str) -> pa.Array:
+    """Return dates and times of a text column as numbers."""
+    texts = Column("time", "text", as_texts(column.to_pylist()))
+    dates = ColumnSummary.of(texts).as_dates()
+    if dates is None:
+        wrong = next(text for text in texts.texts() if moment_of(text, "day") is None)
+        raise InputError(
+            f"{place} has text that is no date or time, such as {cut(one_line(wrong), 40)!r}; write 2026-01-31 or "
+            "2026-01-31T12:00."
+        )
+    order, _ = dates
+    if order is None:
+        raise InputError(
+            f"{place} has dates that may begin with the day or with the month, such as {texts.texts()[0]!r}; write "
+            "2026-01-31."
+        )
+    return pa.array(texts.read_dates(order).instants)
+
+
+def _weights(column: pa.Array, place: str) -> np.ndarray:
+    """Return each weight, NaN for missing values."""
     if _is_text(column.type):
-        read = column_of("", pa.chunked_array([column]))
-        weights = read.read_numbers(POINT).values
-        if (none := np.isnan(weights) & ~read.gaps).any():
-            row = int(none.argmax())
-            raise InputError(
-                f"{found} must hold numbers, got {read.values[row]!r:.40} in row {row} (from 0); correct it, or leave "
-                "it empty."
-            )
+        weights = _numbers_in_texts(column, place)
     elif is_numeric(column.type) and not pa.types.is_boolean(column.type):
         weights = to_numbers(column)
     else:
-        raise InputError(f"{found} is {column.type}; name one of numbers.")
-    wrong = np.flatnonzero((weights < 0) | np.isinf(weights))
+        raise InputError(f"{place} is {column.type}; name one of numbers.")
+    wrong = weights[(weights < 0) | np.isinf(weights)]
     if len(wrong):
         raise InputError(
-            f"{found} must be finite and not negative, got {weights[wrong[0]]:g} among {len(wrong)} such rows; correct "
+            f"{place} must be finite and not negative, got {wrong[0]:g} among {len(wrong)} such rows; correct "
             "them, or give them weight 0, which leaves them out."
         )
     if not (weights > 0).any():
-        raise InputError(f"{found} has no weight above zero, so that no row is left; name another column.")
+        raise InputError(f"{place} has no weight above zero, so that no row is left; name another column.")
     return weights
+
+
+def _numbers_in_texts(column: pa.Array, place: str) -> np.ndarray:
+    """Return the numbers of a text column, NaN for missing values."""
+    texts = column_of("", pa.chunked_array([column]))
+    numbers = texts.read_numbers(POINT).values
+    wrong = np.flatnonzero(np.isnan(numbers) & ~texts.gaps)
+    if len(wrong):
+        raise InputError(
+            f"{place} must hold numbers, got {texts.values[wrong[0]]!r:.40} in row {wrong[0]} (from 0); correct it, or "
+            "leave it empty."
+        )
+    return np.asarray(numbers)
 
 
 _PARSERS: dict[str, Callable[[pa.Array, str], np.ndarray]] = {"groups": _groups, "time": _times, "weights": _weights}
@@ -198,119 +223,140 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.ndarray:
-    """Return the numbers of values that are there, and -1 for those that are not."""
-    there = ~column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    """Return the numbers that a function gives to values, and -1 for missing values."""
+    is_there = ~column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     numbers = np.full(len(column), -1, dtype=np.int64)
-    numbers[there] = number(column.filter(pa.array(there))).to_numpy(zero_copy_only=False)
+    numbers[is_there] = number(column.filter(pa.array(is_there))).to_numpy(zero_copy_only=False)
     return numbers
 
 
 def matrix_of(
-    table: Table | pa.Table, columns: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
+    table: Table | pa.Table, columns: Sequence[str], selected: np.ndarray | None, config: DatasetConfig, where: str
 ) -> tuple[Any, Sequence[str]]:
-    """Return counts of n-grams, or the bytes of a column and the numbers next to them, of the rows that are kept.
+    """Return counts of n-grams, or bytes of a column and the numbers of others, of the selected rows.
 
     Returns
     -------
     X : CSR matrix or ndarray of shape (n, d)
     features : sequence of str
     """
-    read = _only(table.select(columns), kept)
+    rows = _filtered(table.select(columns), selected)
     if config.ngrams is not None:
-        return count_ngrams(read, config.ngrams, where)
-    parts, names = list[np.ndarray](), list[str]()
+        return count_ngrams(rows, config.ngrams, where)
+    parts: list[np.ndarray] = []
+    features: list[str] = []
     for name in columns:
-        kind = read[name].type
         if name == config.bytes:
-            parts.append(_bytes(read[name], name, where))
-            names += [f"{name}_{j}" for j in range(parts[-1].shape[1])]
-        elif is_numeric(kind):
-            parts.append(to_numbers(read[name])[:, None])
-            names.append(name)
+            parts.append(_bytes(rows[name], name, where))
+            features += [f"{name}_{position}" for position in range(parts[-1].shape[1])]
+        elif is_numeric(rows[name].type):
+            parts.append(to_numbers(rows[name])[:, None])
+            features.append(name)
         else:
-            held = read[name].drop_null().slice(0, 1).to_pylist()
-            example = f", such as {cut(one_line(str(held[0])), 40)!r}" if held else ""
-            way = f"take each byte as a feature with 'bytes: {name}'," if is_binary(kind) else "encode it as numbers"
-            raise InputError(
-                f"{where}: column {name!r} is not numeric ({kind}{example}); {way} or leave it out with "
-                f"'drop: [{', '.join([*config.drop, name])}]'."
-            )
+            raise _not_numeric(rows[name], name, config, where)
     refuse_repeated(
-        names,
+        features,
         f"{where}: column {{}} has the name of a feature that {config.bytes!r} becomes; rename it, or leave it out "
         "with 'drop'.",
     )
-    return np.hstack(parts, dtype=np.float64), tuple(names)
+    return np.hstack(parts, dtype=np.float64), tuple(features)
 
 
-def features_among(table: Table | pa.Table, config: DatasetConfig, target: str, name: str, where: str) -> list[str]:
+def _not_numeric(column: pa.ChunkedArray, name: str, config: DatasetConfig, where: str) -> InputError:
+    """Return the error for a column next to that of 'bytes' that is not numeric."""
+    example = ""
+    for value in column.drop_null().slice(0, 1).to_pylist():
+        example = f", such as {cut(one_line(str(value)), 40)!r}"
+    remedy = "encode it as numbers"
+    if is_binary(column.type):
+        remedy = f"take each byte as a feature with 'bytes: {name}',"
+    return InputError(
+        f"{where}: column {name!r} is not numeric ({column.type}{example}); {remedy} or leave it out with "
+        f"'drop: [{', '.join([*config.drop, name])}]'."
+    )
+
+
+def features_among(table: Table | pa.Table, config: DatasetConfig, target: str, title: str, where: str) -> list[str]:
     """Return the columns of a table that are features.
 
     Raises
     ------
     InputError
-        A column that is named is missing or there more than once.
+        A column that the configuration names is missing, or a column occurs more than once.
     """
     names = table.schema.names
-    refuse_repeated(names, f"{where}: {name} has column {{}} more than once; rename one.")
-    named = {
-        "target": [target],
-        "drop": config.drop,
-        "features": config.features,
-        "columns": config.columns or (),
-        "where": config.where,
-        "test": config.test,
-        **{key: [column] for key, column in config.sample_columns.items()},
-        "ngrams": config.ngrams.columns if config.ngrams else (),
-        "bytes": [config.bytes] if config.bytes else (),
-    }
-    for key, columns in named.items():
+    refuse_repeated(names, f"{where}: {title} has column {{}} more than once; rename one.")
+    for key, columns in _named_columns(config, target).items():
         for column in columns:
             if column not in names:
                 shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-                raise InputError(
-                    f"{where}: {key} {column!r} is not a column of {name}; {did_you_mean(column, names)}it has {shown}."
-                )
+                meant = did_you_mean(column, names)
+                raise InputError(f"{where}: {key} {column!r} is not a column of {title}; {meant}it has {shown}.")
+    if config.ngrams is not None:
+        return list(config.ngrams.columns)
     others = {target, *config.drop, *config.where, *config.test, *config.sample_columns.values()}
-    features = [column for column in config.features or names if column not in others]
-    return features if config.ngrams is None else list(config.ngrams.columns)
+    return [column for column in config.features or names if column not in others]
 
 
-def target_column(table: Table | pa.Table, target: str, kept: np.ndarray | None, where: str) -> pa.Array:
-    """Return the target of the rows that are kept.
+def _named_columns(config: DatasetConfig, target: str) -> dict[str, Sequence[str]]:
+    """Return the columns that each key of a data set names."""
+    named: dict[str, Sequence[str]] = {
+        "target": [target],
+        "drop": config.drop,
+        "features": config.features,
+        "columns": list(config.columns or ()),
+        "where": list(config.where),
+        "test": list(config.test),
+    }
+    for key, column in config.sample_columns.items():
+        named[key] = [column]
+    if config.ngrams is not None:
+        named["ngrams"] = config.ngrams.columns
+    if config.bytes is not None:
+        named["bytes"] = [config.bytes]
+    return named
+
+
+def target_column(table: Table | pa.Table, target: str, selected: np.ndarray | None, where: str) -> pa.Array:
+    """Return the target of the selected rows.
 
     Raises
     ------
     InputError
-        It is of a type that no target can be.
+        The column has a type that no target can have.
     """
-    y = _only(table.select([target]), kept)[target].combine_chunks()
-    kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
+    y = _filtered(table.select([target]), selected)[target].combine_chunks()
+    kind = y.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     if pa.types.is_nested(kind) or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
         raise InputError(f"{where}: target {target!r} is {kind}; name a column of text or numbers.")
     return y
 
 
-def require_room(rows: int, columns: int, name: str, where: str) -> None:
-    """Refuse what a file states to hold, before that memory is allocated, where there is not so much."""
-    needed, free = 8 * rows * (columns + 1), psutil.virtual_memory().available
+def require_room(rows: int, columns: int, title: str, where: str) -> None:
+    """Raise InputError, before memory is allocated, if the rows that a file states do not fit the free memory."""
+    needed = 8 * rows * (columns + 1)
+    free = psutil.virtual_memory().available
     if not 0 <= needed <= free:
         raise InputError(
-            f"{where}: {name} states {rows:,} rows of {columns:,} columns, {needed / 2**30:,.0f} GiB as numbers, and "
+            f"{where}: {title} states {rows:,} rows of {columns:,} columns, {needed / 2**30:,.0f} GiB as numbers, and "
             f"{free / 2**30:,.0f} GiB are free on this machine; take rows or columns out of the file."
         )
 
 
 def refuse_repeated(names: Sequence[str], sentence: str) -> None:
-    """Raise InputError, with those that repeat in the braces of a sentence, unless all names differ."""
+    """Raise InputError if names occur more than once; they replace the braces of the sentence."""
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(sentence.replace("{}", listed(repeated)))
 
 
-def _only(part: Any, kept: np.ndarray | None) -> Any:
-    """Return the rows of a table or batch that are kept; all of them where that is None."""
-    return part if kept is None else part.filter(pa.array(kept))
+def _filtered(rows: Any, selected: np.ndarray | None) -> Any:
+    """Return the selected rows of a table; None selects all."""
+    if selected is None:
+        return rows
+    return rows.filter(pa.array(selected))
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -319,66 +365,86 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Return whether a column of this type holds numbers, decimals among them."""
+    """Return whether a column of this type holds numbers or decimals."""
     return is_number(kind) or bool(pa.types.is_decimal(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:
     """Return whether a column of this type holds bytes."""
-    held = (pa.types.is_fixed_size_binary, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-    return any(one(kind) for one in held)
+    checks = (pa.types.is_fixed_size_binary, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return any(check(kind) for check in checks)
 
 
 def to_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """Return a column of numbers as float64, shape (m,); what is missing becomes NaN."""
+    """Return a column of numbers as float64, shape (m,); missing values become NaN."""
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def rows_with(
     table: Table | pa.Table,
-    wanted_of: Mapping[str, Sequence[str]],
+    selection: Mapping[str, Sequence[str]],
     key: str,
     where: str,
     among: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Return which rows, of all or `among` some, have one of the requested values in each column; None where all have.
+    """Return whether each row has one of the selected values in each column; None if all rows have.
 
-    Values are compared as text; `key` of the configuration needs them.
+    Parameters
+    ----------
+    table : Table or pyarrow.Table
+        Table with the columns of `selection`.
+    selection : mapping of str to sequence of str
+        Values by column, compared as text.
+    key : str
+        Key of the configuration that selects, for messages.
+    where : str
+        Beginning of messages.
+    among : ndarray of bool, optional
+        Rows to consider; by default all.
 
     Raises
     ------
     InputError
-        No row has, or a value is that of no row.
+        No row has the values, or a value occurs in no row.
     """
-    if not wanted_of:
+    if not selection:
         return None
-    held = _only(table.select(list(wanted_of)), among)
-    kept = np.ones(held.num_rows, dtype=bool)
-    for name, values in wanted_of.items():
-        kind = held[name].type
-        if pa.types.is_nested(kind):
-            raise InputError(f"{where}: column {name!r} of {key!r} is {kind}; name one of text or numbers.")
-        column = held[name].combine_chunks()
-        column = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
-        known = [_text(value) for value in column.dictionary.to_pylist()]
-        unknown = [value for value in values if value not in known]
-        if unknown:
-            raise InputError(
-                f"{where}: no row has {listed(unknown)} in column {name!r} of {key!r}; it holds "
-                f"{listed(sorted({value for value in known if value is not None}))}."
-            )
-        wanted = np.array([*(value in values for value in known), False])  # the last one is that of missing values
-        kept &= wanted[np.asarray(column.indices.cast(pa.int64()).fill_null(len(known)))]
-    if not kept.any() and held.num_rows:
+    rows = _filtered(table.select(list(selection)), among)
+    is_selected = np.ones(rows.num_rows, dtype=bool)
+    for name, values in selection.items():
+        is_selected &= _has_value(rows[name], values, f"column {name!r} of {key!r}", where)
+    if is_selected.all():
+        return None
+    if not is_selected.any():
         raise InputError(f"{where}: no row has the values of {key!r} in all its columns; take one of them out.")
-    return None if kept.all() else kept
+    return is_selected
+
+
+def _has_value(column: pa.ChunkedArray, values: Sequence[str], title: str, where: str) -> np.ndarray:
+    """Return whether each row of a column has one of some values; raise InputError for a value of no row."""
+    if pa.types.is_nested(column.type):
+        raise InputError(f"{where}: {title} is {column.type}; name one of text or numbers.")
+    column = column.combine_chunks()
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    known = [_text(value) for value in column.dictionary.to_pylist()]
+    unknown = [value for value in values if value not in known]
+    if unknown:
+        texts = sorted({value for value in known if value is not None})
+        raise InputError(f"{where}: no row has {listed(unknown)} in {title}; it holds {listed(texts)}.")
+    is_wanted = [value in values for value in known]
+    is_wanted.append(False)  # for missing values
+    positions = column.indices.cast(pa.int64()).fill_null(len(known))
+    return np.asarray(np.array(is_wanted)[np.asarray(positions)])
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as text; whole numbers without a point, as the target's are."""
+    """Return a value as text; whole numbers without a point, like labels of a target."""
+    if value is None:
+        return None
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return None if value is None else str(value).strip()
+    return str(value).strip()
 
 
 def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
@@ -410,16 +476,16 @@ def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[spa
     Parameters
     ----------
     table : pyarrow.Table
-        Holds the columns of `config`.
+        Table with the columns of `config`.
     config : NgramsConfig
-        Which columns, and what to count.
+        Columns, and sizes of n-grams.
     where : str
-        The data set, for sentences.
+        Beginning of messages.
 
     Returns
     -------
     counts : CSR matrix of float64 of shape (m, d)
-        All n-grams of the requested sizes, in the order of their text.
+        Counts of all n-grams of the requested sizes, in the order of their text.
     ngrams : tuple of str
 
     Raises
@@ -428,50 +494,53 @@ def count_ngrams(table: pa.Table, config: NgramsConfig, where: str) -> tuple[spa
         A column is neither text nor a list of tokens, `counts` does not fit it, or there is no such n-gram.
     """
     columns = [_decoded(table[name]) for name in config.column]
-    are_lists = [_is_list(column.type) for column in columns]
-    for name, column, is_list in zip(config.column, columns, are_lists, strict=True):
-        if not is_list and not (_is_text(column.type) or pa.types.is_null(column.type)):
+    has_lists = False
+    for name, column in zip(config.column, columns, strict=True):
+        if _is_list(column.type):
+            has_lists = True
+        elif not (_is_text(column.type) or pa.types.is_null(column.type)):
             raise InputError(
                 f"{where}: column {name!r} of 'ngrams' is neither text nor a list of tokens ({column.type}); name "
                 "another."
             )
-        if is_list and len(columns) > 1:
+        if _is_list(column.type) and len(columns) > 1:
             raise InputError(f"{where}: column {name!r} of 'ngrams' holds lists of tokens and must be the only one.")
-    if any(are_lists):
-        found = _count_tokens(columns[0], table, config, where)
+    if has_lists:
+        counts, ngrams = _count_tokens(columns[0], table, config, where)
     elif config.counts is not None:
         raise InputError(
             f"{where}: 'counts' of 'ngrams' goes with a column of lists of tokens, and {config.column[0]!r} is text; "
             "leave it out."
         )
     else:
-        found = _count_texts(columns, config)
-    if found is None or not found[1]:
-        words = f"{config.size[0]} words" if config.size[0] == config.size[1] else "{} to {} words".format(*config.size)
+        counts, ngrams = _count_texts(columns, config)
+    if not ngrams:
+        low, high = config.size
+        words = f"{low} words" if low == high else f"{low} to {high} words"
         raise InputError(f"{where}: column {', '.join(config.column)} holds no n-gram of {words}; change 'size'.")
-    return found
+    return counts, ngrams
 
 
 def select_ngrams(
     counts: sparse.csr_matrix, ngrams: tuple[str, ...], config: NgramsConfig
 ) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
-    """Return the most frequent n-grams, the most frequent first, and the constant feature where it is requested.
+    """Return the n-grams with the largest sums over the rows, the largest first, and the constant feature if requested.
 
-    Frequent is what has a large sum over the rows given; of equal sums the first n-gram in the order of the text goes
-    first, so a smaller `most_frequent` takes the first of the columns of a larger one.
+    Ties are in the order of their text, so that a smaller `most_frequent` selects the first columns of a larger one.
     """
     totals = np.asarray(counts.sum(axis=0)).ravel()
-    order = np.argsort(-totals, kind="stable")  # the n-grams come in the order of their text
+    order = np.argsort(-totals, kind="stable")  # the n-grams are in the order of their text
     order = order[totals[order] > 0][: config.most_frequent]
-    chosen, names = sparse.csr_matrix(counts[:, order]), tuple(ngrams[j] for j in order)
+    selected = sparse.csr_matrix(counts[:, order])
+    names = [ngrams[position] for position in order]
     if config.constant:
-        name = CONSTANT_NGRAM
-        while name in names:
-            name += JOIN
-        ones = sparse.csr_matrix(np.ones((chosen.shape[0], 1)))
-        chosen, names = sparse.csr_matrix(sparse.hstack([chosen, ones])), (*names, name)
-    chosen.sort_indices()
-    return chosen, names
+        constant = CONSTANT_NGRAM
+        while constant in names:
+            constant += JOIN
+        names.append(constant)
+        selected = sparse.csr_matrix(sparse.hstack([selected, np.ones((selected.shape[0], 1))]))
+    selected.sort_indices()
+    return selected, tuple(names)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -480,66 +549,86 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _count_tokens(
     tokens: pa.Array, table: pa.Table, config: NgramsConfig, where: str
-) -> tuple[sparse.csr_matrix, tuple[str, ...]] | None:
-    """Count tokens whose words, joined by an underscore, are as many as requested; nothing where there are none."""
-    name, kind = config.column[0], tokens.type.value_type
+) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
+    """Count the tokens that consist of a requested number of words, joined by an underscore."""
+    name = config.column[0]
+    kind = tokens.type.value_type
     if not (_is_text(kind) or pa.types.is_null(kind)):
         raise InputError(f"{where}: column {name!r} of 'ngrams' holds lists of {kind}, not of text.")
     lengths = _lengths(tokens)
     counts = np.ones(int(lengths.sum()))
     if config.counts is not None:
-        column = _decoded(table[config.counts])
-        kind = column.type.value_type if _is_list(column.type) else None
-        if kind is None or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            raise InputError(
-                f"{where}: 'counts' of 'ngrams', column {config.counts!r}, must hold lists of numbers, got "
-                f"{column.type}."
-            )
-        different = np.flatnonzero(_lengths(column) != lengths)
-        if len(different):
-            row = different[0]
-            raise InputError(
-                f"{where}: columns {name!r} and {config.counts!r} must be lists of one length in every row; row {row} "
-                f"of those that are read has {lengths[row]} and {_lengths(column)[row]}."
-            )
-        counts = np.asarray(column.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-        if not (counts >= 0).all():  # a missing count is NaN here
-            raise InputError(f"{where}: column {config.counts!r} has a count that is missing or negative; correct it.")
-    flat = tokens.flatten().dictionary_encode()
-    words = flat.dictionary
-    sizes = np.asarray(pc.count_substring_regex(words, f"[^{JOIN}]+").to_numpy(zero_copy_only=False))
-    used = np.flatnonzero((sizes >= config.size[0]) & (sizes <= config.size[1]))
-    if not len(used):
-        return None
-    used = used[np.asarray(pc.sort_indices(words.take(pa.array(used))))]
-    place = np.full(len(words) + 1, -1)  # the last one is that of missing tokens
-    place[used] = np.arange(len(used))
-    columns = place[np.asarray(pc.fill_null(flat.indices, len(words)))]
+        counts = _counts_of_tokens(_decoded(table[config.counts]), lengths, name, config.counts, where)
+    encoded = tokens.flatten().dictionary_encode()
+    vocabulary = encoded.dictionary
+    low, high = config.size
+    sizes = np.asarray(pc.count_substring_regex(vocabulary, f"[^{JOIN}]+").to_numpy(zero_copy_only=False))
+    used = np.flatnonzero((sizes >= low) & (sizes <= high))
+    used = used[np.asarray(pc.sort_indices(vocabulary.take(pa.array(used))))]
+    feature_of = np.full(len(vocabulary) + 1, -1)  # the last one is for missing tokens
+    feature_of[used] = np.arange(len(used))
+    features = feature_of[np.asarray(pc.fill_null(encoded.indices, len(vocabulary)))]
     rows = np.repeat(np.arange(len(tokens)), lengths)
-    kept = (columns >= 0) & (counts > 0)
-    found = sparse.coo_matrix((counts[kept], (rows[kept], columns[kept])), shape=(len(tokens), len(used))).tocsr()
-    return sparse.csr_matrix(found), tuple(words.take(pa.array(used)).to_pylist())
+    is_counted = (features >= 0) & (counts > 0)
+    entries = (counts[is_counted], (rows[is_counted], features[is_counted]))
+    matrix = sparse.csr_matrix(sparse.coo_matrix(entries, shape=(len(tokens), len(used))))
+    return matrix, tuple(vocabulary.take(pa.array(used)).to_pylist())
+
+
+def _counts_of_tokens(column: pa.Array, lengths: np.ndarray, tokens: str, name: str, where: str) -> np.ndarray:
+    """Return the count of each token from a column of lists.
+
+    Parameters
+    ----------
+    column : pyarrow.Array
+        Lists of counts.
+    lengths : ndarray of int of shape (m,)
+        Number of tokens of each row.
+    tokens, name : str
+        Names of the columns of tokens and counts, for messages.
+    where : str
+        Beginning of messages.
+    """
+    is_numeric_list = _is_list(column.type) and (
+        pa.types.is_integer(column.type.value_type) or pa.types.is_floating(column.type.value_type)
+    )
+    if not is_numeric_list:
+        raise InputError(
+            f"{where}: 'counts' of 'ngrams', column {name!r}, must hold lists of numbers, got {column.type}."
+        )
+    n_counts = _lengths(column)
+    different = np.flatnonzero(n_counts != lengths)
+    if len(different):
+        row = different[0]
+        raise InputError(
+            f"{where}: columns {tokens!r} and {name!r} must be lists of one length in every row; row {row} "
+            f"of those that are read has {lengths[row]} and {n_counts[row]}."
+        )
+    counts = to_numbers(column.flatten())
+    if not (counts >= 0).all():  # missing counts are NaN
+        raise InputError(f"{where}: column {name!r} has a count that is missing or negative; correct it.")
+    return counts
 
 
 def _lengths(lists: pa.Array) -> np.ndarray:
     return np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
 
 
-def _count_texts(columns: list[pa.Array], config: NgramsConfig) -> tuple[sparse.csr_matrix, tuple[str, ...]] | None:
-    """Count with scikit-learn's rules of what a word is; no n-gram reaches from one column into the next."""
+def _count_texts(columns: list[pa.Array], config: NgramsConfig) -> tuple[sparse.csr_matrix, tuple[str, ...]]:
+    """Count n-grams of the words that scikit-learn finds; no n-gram spans two columns."""
     ngrams_of = CountVectorizer(ngram_range=config.size).build_analyzer()
 
-    def analyze(parts: tuple[Any, ...]) -> list[str]:
-        return [ngram for part in parts if part is not None for ngram in ngrams_of(part)]
+    def analyze(texts: tuple[Any, ...]) -> list[str]:
+        return [ngram for text in texts if text is not None for ngram in ngrams_of(text)]
 
     vectorizer = CountVectorizer(analyzer=analyze, dtype=np.float64)
-    texts = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
     try:
-        counts = sparse.csr_matrix(vectorizer.fit_transform(texts))
+        counts = sparse.csr_matrix(vectorizer.fit_transform(rows))
     except ValueError as error:
         if "empty vocabulary" not in str(error):
             raise
-        return None
+        return sparse.csr_matrix((len(rows), 0)), ()
     counts.sort_indices()
     return counts, tuple(vectorizer.get_feature_names_out())
 
@@ -548,11 +637,12 @@ def _count_texts(columns: list[pa.Array], config: NgramsConfig) -> tuple[sparse.
 
 
 def read_libsvm(files: Sequence[Location], config: DatasetConfig, where: str) -> tuple[Any, np.ndarray, Sequence[str]]:
-    """Return the sparse rows, the target and the names of features of a LIBSVM / SVMlight text."""
+    """Return the sparse rows, the target and the names of features of LIBSVM files."""
     for key in ("drop", "features", "columns", "where", "test", *config.sample_columns, "ngrams", "bytes"):
         if getattr(config, key):
             raise InputError(f"{where}: {key!r} does not go with {joint_name(files)}, whose columns have no names.")
-    parts, targets = [], []
+    parts = []
+    targets = []
     for location in files:
         with (
             transferring(location, called=f"{where}: {location.name}"),
@@ -566,16 +656,16 @@ def read_libsvm(files: Sequence[Location], config: DatasetConfig, where: str) ->
             )
         parts.append(X)
         targets.append(y)
-    width = max(part.shape[1] for part in parts)
+    n_features = max(part.shape[1] for part in parts)
     for part in parts:
-        part.resize(part.shape[0], width)
+        part.resize(part.shape[0], n_features)
     X = parts[0] if len(parts) == 1 else sparse.vstack(parts, "csr")
-    return X, np.concatenate(targets), NumberedNames(width)
+    return X, np.concatenate(targets), NumberedNames(n_features)
 
 
 @dataclass(frozen=True)
 class NumberedNames(Sequence[str]):
-    """The names f0, f1, ... of features that have none; each is made when it is requested.
+    """Names f0, f1, ... of features without names, which are not kept in memory.
 
     Attributes
     ----------
@@ -587,16 +677,22 @@ class NumberedNames(Sequence[str]):
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, place: Any) -> Any:
-        found = range(self.size)[place]
-        return tuple(f"f{c}" for c in found) if isinstance(place, slice) else f"f{found}"
+    def __getitem__(self, position: Any) -> Any:
+        numbers = range(self.size)[position]
+        if isinstance(numbers, range):
+            return tuple(f"f{number}" for number in numbers)
+        return f"f{numbers}"
 
 
 def names_to_data(names: Sequence[str]) -> Any:
-    """Return the names of features as JSON holds them."""
-    return {"numbered": len(names)} if isinstance(names, NumberedNames) else list(names)
+    """Return the names of features as JSON values."""
+    if isinstance(names, NumberedNames):
+        return {"numbered": len(names)}
+    return list(names)
 
 
 def names_from_data(data: Any) -> Sequence[str]:
-    """Return the names that `names_to_data` was called on."""
-    return NumberedNames(data["numbered"]) if isinstance(data, dict) else tuple(data)
+    """Return the names from the result of `names_to_data`."""
+    if isinstance(data, dict):
+        return NumberedNames(data["numbered"])
+    return tuple(data)

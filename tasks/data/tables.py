@@ -385,7 +385,7 @@ class CsvFile(TableFile):
         empty = set(columns)
         for batch in self._batches(columns) if columns else ():
             for i, column in zip(columns, batch.columns, strict=True):
-                if held_texts(column).null_count < batch.num_rows:
+                if stripped_texts(column).null_count < batch.num_rows:
                     empty.discard(i)
             if not empty:
                 break
@@ -719,7 +719,7 @@ def _remembered(files: Sequence[TableFile]) -> _Remembered:
     return remembered
 
 
-def held_texts(column: Any) -> Any:
+def stripped_texts(column: Any) -> Any:
     """Return texts without spaces around them, None where one denotes a missing value."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)), None, text)
@@ -728,7 +728,7 @@ def held_texts(column: Any) -> Any:
 def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of text without spaces around it; as numbers or Booleans where it holds nothing else."""
     text = pc.utf8_trim_whitespace(column)
-    held = held_texts(column)
+    held = stripped_texts(column)
     if held.null_count == len(held):
         return text
     for pattern, kind in ARROW_TYPES:
