@@ -1,10 +1,8 @@
 """The rule of the house: flows -> tasks -> kernels, never upward, never flow to flow."""
 
 import ast
-import io
 import re
 import sys
-import tokenize
 import tomllib
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -12,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from dev.tools import readability
 from learnkernels.kernels import learners, predictors
 from learnkernels.tasks.environment import PIPELINE
-
-NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -183,52 +180,43 @@ def test_names_are_known_before_their_classes_are_imported():
     assert taken <= set(sys.stdlib_module_names)
 
 
-LIMITS = {
-    "kernels": (85, 109_100, 7.65),
-    "tasks": (59, 75_200, 6.65),
-    "flows": (8, 6_450, 5.46),
-    "conf": (10, 9_790, 5.77),
-    "reproduction": (8, 14_700, 7.25),
-    "learnkernels": (3, 1_650, 4.95),
-}
-"""Most files, syntax nodes, and nodes per line of code, of each package. A commit that raises one says why."""
+def test_figures_of_readability_lie_closely_below_their_limits():
+    assert readability.violations(readability.measure_packages(), readability.read_limits()) == []
 
 
-def lines_of_code(path: Path) -> int:
-    """Number of lines of a file that hold code: no blank ones, no comments, no docstrings."""
-    source = path.read_text(encoding="utf-8")
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in NO_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
-        if is_docstring(node):
-            lines.difference_update(range(node.lineno, node.end_lineno + 1))
-    return len(lines)
+def test_places_that_hamper_reading_are_found_with_their_lines(tmp_path: Path):
+    path = tmp_path / "module.py"
+    path.write_text('''"""A docstring.
+
+Those of two `lines of` words alone.
+"""
+
+one = 1 if __name__ else 2  # a comment
+first, second = 3, \\
+    4
+''')
+    counts, places = readability.measure(path)
+    assert counts["lines"] == 3
+    assert counts["nodes"] == 14
+    assert counts["words"] == 10
+    assert [line for line, _ in places] == [3, 3, 6, 6, 7]
+    assert [counts[kind] for kind in ("stilted", "conditionals", "fillers", "packed")] == [2, 1, 1, 1]
 
 
-def is_docstring(node: ast.AST) -> bool:
-    """Whether a node is a text that stands by itself."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def syntax_nodes(path: Path) -> int:
-    """Number of nodes of the syntax tree of a file, however its code is laid out; docstrings do not count."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    docstrings = sum(map(is_docstring, nodes))
-    contexts = sum(isinstance(node, ast.expr_context) for node in nodes)
-    return len(nodes) - contexts - 2 * docstrings
-
-
-def test_packages_grow_by_decision_alone():
-    grown = []
-    for package, (most_files, most_nodes, most_per_line) in LIMITS.items():
-        files = modules(package)
-        nodes = sum(map(syntax_nodes, files))
-        per_line = nodes / sum(map(lines_of_code, files))
-        if len(files) > most_files or nodes > most_nodes or per_line > most_per_line:
-            grown.append(f"{package}: {len(files)} files, {nodes:,} nodes, {per_line:.2f} per line")
-    assert not grown, "remove as much, write plainer lines, or raise the limit and say why"
+@pytest.mark.parametrize(
+    ("may_rise", "limits"), [(False, {"words": 100, "nodes": 200}), (True, {"words": 200, "nodes": 200})]
+)
+def test_limits_are_lowered_and_rise_only_by_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_rise: bool, limits: dict[str, float]
+):
+    monkeypatch.setattr(readability, "LIMITS", tmp_path / "limits.toml")
+    figures = {"kernels": {"words": 160, "nodes": 101}}
+    earlier = {"kernels": {"words": 100, "nodes": 900}}
+    above, below = readability.violations(figures, earlier)
+    assert above.endswith("--write --raise` and give the reason.")
+    assert below.endswith("Lower the limit: `python dev/tools/readability.py --write`.")
+    readability.write_limits(figures, earlier, may_rise)
+    assert readability.read_limits() == {"kernels": limits}
 
 
 PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
