@@ -54,7 +54,7 @@ met least most less later whole
 
 STILTED = {
     "clause as a noun": r"\b(?:of|by|for|from|with|to|as|is|are|returns?|takes?|adds?|makes?) (?:what|who)(?:ever)?\b",
-    "sentence without a noun": r"(?m)(?:^\s*|[.:] )(?:What|Who|Whoever|Whatever|Those|Of) [a-z]",
+    "sentence without a noun": r"(?m)(?:^ *|[.:] )(?:What|Who|Whoever|Whatever|Those|Of) [a-z]",
     "verb of speech": r"\b(?:says?|said|tells?|told|knows?)\b",
     "alone": r"\b\w+ alone\b",
     "none": r"\b(?:is|are|was|were|of) none\b|\bthat is no\b",
