@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .parameters import require_one_of
+from .validation import require_one_of
 from .weights import as_sample_weight, near_one
 
 MIRROR_BLOCK = 64

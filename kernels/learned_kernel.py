@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from .base import Value
 from .centering import Centering, alignment_of_matrix, mean_over, subtract_means
 from .engine.combination import STRIP, Combination, Expansion
 from .engine.operators import entrywise_power
 from .engine.workers import BlockResults, Threads
 from .families.base import KernelFamily, Rows, as_rows, move
 from .files import Savable
-from .parameters import Value, require_numbers, require_shape
 from .solvers.certificate import Certificate
 from .statistics.gram import Normalization
 from .statistics.sampled import Sampling
 from .targets import Target
+from .validation import require_numbers, require_shape
 from .weights import as_sample_weight, near_one
 
 TOGETHER = "all features"

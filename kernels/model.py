@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from .base import Value
 from .column_encoding import EncodingReport, TableEncoding
 from .column_encoding.quantities import POINT
 from .column_encoding.reading import read_columns
 from .families.base import Rows
 from .files import Savable, load
 from .hypothesis_tests.drift import Reference
-from .parameters import NAMED, Value, listed, require_numbers
+from .validation import NAMED, listed, require_numbers
 
 if TYPE_CHECKING:
     from .estimators import KernelLearningClassifier, KernelLearningRegressor

@@ -9,8 +9,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from .base import Value
 from .centering import mean_over
-from .parameters import Value, require_one_of
+from .validation import require_one_of
 from .weights import near_one
 
 Task = Literal["classification", "regression"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .parameters import warn_caller
+from .base import warn_caller
 
 LEAST_SHARE = float(np.finfo(np.float64).eps)
 """Share of the total weight up to which a row is left out: less than the rounding of any weighted sum over the rows."""

@@ -23,10 +23,10 @@ from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.schema import FamilyConfig, LearnerConfig, OwnConfig
 from learnkernels.conf.schema.base import several
 from learnkernels.kernels import learners
+from learnkernels.kernels.base import imported
 from learnkernels.kernels.column_encoding import TableFeatures
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.parameters import imported
 
 from .store import digest, keep, kept, store_path
 

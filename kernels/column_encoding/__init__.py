@@ -1,6 +1,6 @@
 """Tables with categories, dates and missing values, as rows of numbers.
 
-Imports: families, parameters, registry, targets.
+Imports: base, families, registry, targets, validation.
 """
 
 from .columns import EncodingReport

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from ..parameters import Value
+from ..base import Value
 from . import dates, reading
 from .quantities import MOST_DIGITS, POINT, Written
 from .summary import ColumnSummary, NumberSummary, Scale

@@ -10,10 +10,11 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
+from ..base import Value
 from ..families.base import distinct
-from ..parameters import Value, require_one_of
 from ..registry import did_you_mean
 from ..targets import FEW_VALUES
+from ..validation import require_one_of
 from . import summary
 from .columns import (
     MOST_LEVELS,

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from ..parameters import listed
+from ..validation import listed
 from .dates import NO_DATE, First, Moments, iso_dates, moment_of, without_placeholders
 from .quantities import Written, quantity_in
 from .units import convert

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from ..base import warn_caller
 from ..centering import Centering
 from ..column_encoding import EncodingReport, TableEncoding, is_table, shares_by_column
 from ..column_encoding.encoding import ColumnTypes
@@ -32,18 +33,11 @@ from ..learners import (
     learn_from_rows,
     learn_from_statistics,
 )
-from ..parameters import (
-    NAMED,
-    listed,
-    no_parameter,
-    require_one_of,
-    require_shape,
-    warn_caller,
-)
 from ..predictors import as_predictor
 from ..statistics.gram import Normalization, require_normalization
 from ..statistics.sampled import sample_statistics
 from ..targets import Target, Task
+from ..validation import NAMED, listed, no_parameter, require_one_of, require_shape
 from .sampling import BANDWIDTH_ROWS, FitSampling, kernel_rows
 
 Precision = Literal["float64", "float32"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from ..base import warn_caller
 from ..families import FeatureFamily
 from ..families.base import KernelFamily
 from ..learners import KernelSearchLearner, Learner
-from ..parameters import warn_caller
 from ..statistics.sampled import SAMPLE_ROWS, require_sample
 
 MOST_ROWS = 20_000

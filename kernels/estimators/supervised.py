@@ -16,11 +16,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from ..base import explain_unknown_arguments, warn_caller
 from ..engine.workers import Workers, blas_threads_for
 from ..families.base import KernelFamily, Rows, drawn_rows
 from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import as_learner, learn_kernel
-from ..parameters import explain_unknown_arguments, positive, require_numbers, require_one_of, warn_caller
 from ..predictors import PREDICTORS, Predictor, TrainingSet, as_predictor
 from ..predictors.calibration import (
     class_scores,
@@ -31,6 +31,7 @@ from ..predictors.calibration import (
 from ..predictors.choice import SELECTION_ROWS, PredictionProblem, as_regularization, best_C
 from ..solvers.conjugate_gradients import Progress
 from ..targets import Target, Task
+from ..validation import positive, require_numbers, require_one_of
 from ..weights import (
     as_sample_weight,
     counting_rows,

@@ -12,11 +12,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import column_or_1d
 
+from ..base import explain_unknown_arguments
 from ..engine.workers import blas_threads_for
 from ..learned_kernel import LearnedKernel, LinearScores
 from ..learners import Learner
-from ..parameters import explain_unknown_arguments, positive, require_numbers, require_one_of, whole_number
 from ..targets import Target, Task
+from ..validation import positive, require_numbers, require_one_of, whole_number
 from .base import KernelLearner, within_n_jobs
 
 Method = Literal["nystroem", "eigen"]

@@ -1,6 +1,6 @@
 """Families of base kernels: exponentials of distances, profiles of products, and what is composed of others.
 
-Imports: centering, compiled, parameters.
+Imports: base, centering, compiled, validation.
 """
 
 from .base import KernelFamily

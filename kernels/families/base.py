@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from ..base import Parameterized
 from ..compiled import Metric
-from ..parameters import Parameterized
 
 Rows: TypeAlias = Any
 """Rows of a data set: an ndarray or a CSR matrix of float64."""

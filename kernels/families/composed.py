@@ -13,10 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import ndtri
 
-from ..parameters import (
-    as_numbers,
-    entries_of,
-)
+from ..validation import as_numbers, entries_of
 from .base import (
     KernelFamily,
     Rows,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from ..compiled import Metric
-from ..parameters import positive_numbers
+from ..validation import positive_numbers
 from .base import ExpandedRows, KernelFamily, Rows, TilePlan, readable, seeded_tile
 
 DOUBLINGS = 4

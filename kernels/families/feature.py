@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from ..parameters import entries_of
+from ..validation import entries_of
 from .base import KernelFamily, Rows, distinct, subtract_shift
 
 CONSTANT = -1

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from ..parameters import as_numbers, numbers_of, positive, positive_numbers
+from ..validation import as_numbers, numbers_of, positive, positive_numbers
 from .base import (
     KernelFamily,
     Rows,

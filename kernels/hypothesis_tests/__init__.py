@@ -1,4 +1,4 @@
 """Hypothesis tests between the rows of two tables, and between features and targets.
 
-Imports: centering, engine, families, learned_kernel, parameters, statistics, targets.
+Imports: base, centering, engine, families, learned_kernel, statistics, targets.
 """

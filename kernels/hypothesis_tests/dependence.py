@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
+from ..base import Value
 from ..centering import as_gram_matrices, center_cross_gram, center_gram, centered_diagonals, require_gram_matrices
 from ..engine.operators import gram_operator
 from ..engine.workers import spans
 from ..families.base import KernelFamily, Rows, as_rows, move
-from ..parameters import Value
 from ..statistics.gram import AlignmentStatistics, gram_statistics
 from ..targets import Target, Task
 

@@ -15,9 +15,9 @@ from typing import Self
 import numpy as np
 from scipy import sparse
 
+from ..base import Value
 from ..families.base import Rows
 from ..learned_kernel import LearnedKernel
-from ..parameters import Value
 from .dependence import permutation_test
 
 REFERENCE_ROWS = 500

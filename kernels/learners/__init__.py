@@ -1,6 +1,7 @@
 """Learners of kernel weights, one file per algorithm, and functions that learn a kernel from data or statistics.
 
-Imports: centering, engine, families, learned_kernel, parameters, registry, solvers, statistics, targets, weights.
+Imports: base, centering, engine, families, learned_kernel, registry, solvers, statistics, targets, validation,
+weights.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any, cast
 import numpy as np
 
 from .. import registry
+from ..base import as_object, explain_unknown_arguments, imported
 from ..centering import Centering
 from ..engine.workers import blas_threads_for
 from ..families.base import KernelFamily, Rows, as_rows
 from ..learned_kernel import LearnedKernel
-from ..parameters import as_object, explain_unknown_arguments, imported, require_one_of
 from ..solvers.certificate import Certificate
 from ..statistics.gram import (
     AlignmentStatistics,
@@ -26,6 +27,7 @@ from ..statistics.gram import (
 )
 from ..statistics.sampled import SampledStatistics, Sampling
 from ..targets import Target, Task
+from ..validation import require_one_of
 from ..weights import as_sample_weight, counting_rows
 from .alignf import kkt_certificate
 from .base import (

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Protocol, cast
 import numpy as np
 from scipy import sparse
 
+from ..base import Parameterized, Value
 from ..centering import Centering, alignment_of_matrix, mean_over
 from ..engine.operators import GramOperator, gram_operator
 from ..engine.workers import blas_threads_for
 from ..families.base import KernelFamily, Rows, as_rows, move
 from ..learned_kernel import LearnedKernel
-from ..parameters import Parameterized, Value
 from ..registry import LEARNERS, UNCENTERED
 from ..solvers.certificate import Certificate, indefinite_kernels
 from ..statistics.gram import AlignmentStatistics, Normalization, NormalizedProducts, gram_statistics

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..centering import center_in_place
 from ..families.base import KernelFamily, Rows, drawn_rows
-from ..parameters import positive
 from ..statistics.gram import AlignmentStatistics, gram_statistics
 from ..targets import Target
+from ..validation import positive
 from .base import FoundKernels, KernelSearchLearner
 from .continuous import FeaturePairs, Kind, RadialPairs, radial_kernels, require_kind, scaled_gaussians
 

@@ -17,7 +17,7 @@ from ..families.base import KernelFamily, Rows, squared_distances
 from ..families.composed import ScaledFamily, readable_range
 from ..families.distances import GaussianFamily, LaplacianFamily
 from ..families.products import DirichletFamily
-from ..parameters import require_one_of
+from ..validation import require_one_of
 
 BINS = 1024
 """Number of bins of distances; the error of a kernel value on bins is below 1e-4."""

@@ -12,11 +12,11 @@ from scipy.optimize import brentq
 from ..centering import center_gram
 from ..engine.operators import GramOperator, StackedGrams, gram_operator, has_room
 from ..families.base import KernelFamily, Rows, drawn_rows, move
-from ..parameters import positive, whole_number
 from ..solvers.certificate import Certificate
 from ..solvers.factor import ridge_factor
 from ..solvers.ridge import ridge_problem
 from ..targets import Target
+from ..validation import positive, whole_number
 from .base import FoundKernels, KernelSearchLearner
 from .continuous import Kind, RadialPairs, radial_kernels, require_kind
 from .norm_ball import L1KRR

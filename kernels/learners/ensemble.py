@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from ..base import Value
 from ..engine.operators import TiledGrams
 from ..engine.passes import block_rows_for
 from ..engine.workers import BlockResults, over_tiles
 from ..families.base import KernelFamily, Rows, as_rows, move
 from ..families.feature import FeatureFamily
 from ..learned_kernel import checked_rows
-from ..parameters import Value
 from ..statistics.gram import AlignmentStatistics, Normalization, require_normalization
 from ..targets import Target
 from .base import Learner, LearningProblem

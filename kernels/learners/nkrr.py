@@ -10,12 +10,12 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from ..engine.operators import FeatureGrams, GramOperator, entrywise_power
-from ..parameters import positive, whole_number
 from ..solvers.certificate import TOLERANCE, indefinite_kernels
 from ..solvers.factor import factored_with_ridge
 from ..solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
 from ..solvers.projected_gradient import Iterate, ProjectedGradient, minimize_linear
 from ..targets import Target
+from ..validation import positive, whole_number
 from .base import JointLearner, Solution, center_weights
 
 HIGHEST_DEGREE = 4

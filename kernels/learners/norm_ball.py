@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from ..engine.operators import FeatureGrams, GramOperator, StackedGrams, has_room
-from ..parameters import positive
 from ..solvers.certificate import TOLERANCE, Certificate
 from ..solvers.interior_point import weights_by_interior_point
 from ..solvers.lasso import ridge_weights, svm_weights
@@ -25,6 +24,7 @@ from ..solvers.minimax import (
 from ..solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
 from ..solvers.svm import SupportVectorProblem
 from ..targets import Target
+from ..validation import positive
 from .alignf import Alignf
 from .base import JointLearner, Solution, center_weights
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..families.base import KernelFamily, Rows, distinct_examples, drawn_rows
 from ..families.composed import NormalScoresFamily, normal_scores, scores_beside
-from ..parameters import require_one_of, whole_number
 from ..statistics.gram import AlignmentStatistics, NormalizedProducts, gram_statistics
 from ..targets import Target
+from ..validation import require_one_of, whole_number
 from .alignf import Alignf
 from .base import AlignmentLearner, FoundKernels, KernelSearchLearner
 from .closed_form import Unif

@@ -1,4 +1,4 @@
 """The papers' protocol: folds to train on, one to choose the regularization, one to test.
 
-Imports: centering, engine, families, learned_kernel, parameters, predictors, registry, solvers, targets, weights.
+Imports: centering, engine, families, learned_kernel, predictors, registry, solvers, targets, validation, weights.
 """

@@ -11,9 +11,9 @@ import numpy as np
 
 from .. import registry
 from ..centering import mean_over
-from ..parameters import require_one_of
 from ..registry import Measured
 from ..targets import Target, Task
+from ..validation import require_one_of
 
 Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
 """The error of a response, from the target of the same rows and their weights, where they have some."""

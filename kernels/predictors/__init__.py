@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..parameters import as_object, require_one_of
+from ..base import as_object
+from ..validation import require_one_of
 from .base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
 from .choice import Auto
 from .krr import KRR, ridge_path

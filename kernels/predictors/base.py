@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..base import Parameterized
 from ..centering import Centering
 from ..engine.combination import CombinedGram
 from ..engine.workers import RowSource, Threads, Workers
 from ..families.base import Rows, move
 from ..learned_kernel import LearnedKernel, LinearScores, checked_rows
-from ..parameters import Parameterized, positive, whole_number
 from ..registry import CLASSIFIERS, PREDICTORS
 from ..solvers.conjugate_gradients import Progress, ShiftedSolutions
 from ..targets import Target, Task
+from ..validation import positive, whole_number
 from ..weights import weights_of_rows
 from .calibration import assign_calibration_folds, class_scores, pair_votes, votes_with_sums
 

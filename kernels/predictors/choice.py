@@ -10,9 +10,9 @@ import numpy as np
 
 from ..centering import Centering, mean_over, subtract_means
 from ..families.base import distinct_examples, drawn_rows, n_mapped
-from ..parameters import positive
 from ..solvers.factor import LeaveOneOut
 from ..targets import Target, Task
+from ..validation import positive
 from ..weights import weights_of_rows
 from .base import (
     DEFAULTS,

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..base import warn_caller
 from ..centering import mean_over, subtract_means
 from ..engine.combination import CombinedGram
 from ..families.base import distinct_rows
 from ..learned_kernel import LearnedKernel
-from ..parameters import warn_caller
 from ..solvers.conjugate_gradients import Preconditioner, Progress, ShiftedSolutions, solve_shifted
 from ..targets import Target
 from .base import Predictor, RegularizationPath, TrainingSet

@@ -14,10 +14,10 @@ from ..engine.combination import Combination, RightSide
 from ..engine.workers import BlockResults, RowSource, Threads
 from ..families.base import Rows
 from ..learned_kernel import LearnedKernel
-from ..parameters import require_one_of
 from ..solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
 from ..solvers.factor import eigenvectors
 from ..targets import Target, Task
+from ..validation import require_one_of
 from .base import Predictor, RegularizationPath, TrainingSet, held_out_scores
 from .krr_cg import convergence_note
 

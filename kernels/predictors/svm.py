@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base import warn_caller
 from ..centering import Centering
-from ..parameters import warn_caller
 from ..solvers.svm import AT_BOUND, solve_svm
 from ..targets import Target, class_pairs
 from ..weights import weights_of_rows

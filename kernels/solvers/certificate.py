@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base import Value, warn_caller
 from ..engine.operators import GramOperator, has_room
-from ..parameters import Value, warn_caller
 
 TOLERANCE = 1e-6
 """Relative residual that iterative learners reach by default."""

@@ -12,8 +12,8 @@ from ..centering import Centering
 from ..engine.operators import FeatureGrams, GramOperator, TiledGrams, gram_operator, has_room
 from ..engine.workers import one_blas_thread
 from ..families.base import drawn_rows
-from ..parameters import positive
 from ..targets import Target
+from ..validation import positive
 from .certificate import TOLERANCE, indefinite_kernels
 from .conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
 from .factor import ridge_factor

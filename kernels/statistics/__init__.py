@@ -1,4 +1,4 @@
 """Alignment statistics: products of base kernels with each other and with the target, for every union of folds.
 
-Imports: centering, engine, families, parameters, weights.
+Imports: base, centering, engine, families, validation, weights.
 """

@@ -11,13 +11,14 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from scipy import sparse
 
+from ..base import Value
 from ..centering import mean_over, subtract_means
 from ..engine.passes import RowBlocks, block_rows_of, choose_shift, pass_over_tiles, sample_rows
 from ..engine.workers import Threads, Workers
 from ..families.base import KernelFamily, Rows, as_rows
 from ..families.composed import DividedFamily, divisors_for
 from ..families.feature import FeatureFamily
-from ..parameters import Value, require_one_of
+from ..validation import require_one_of
 from ..weights import as_sample_weight
 
 Normalization = Literal["trace", "frobenius", "none"]

@@ -13,7 +13,7 @@ from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
 from learnkernels.kernels.model import Model
-from learnkernels.kernels.parameters import listed
+from learnkernels.kernels.validation import listed
 
 
 class ServedModel(PythonModel):

@@ -39,9 +39,9 @@ from scipy import sparse
 
 from learnkernels.conf.errors import InputError, cut
 from learnkernels.conf.schema import DaskConfig
+from learnkernels.kernels.base import warn_caller
 from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.parameters import warn_caller
 
 from ..data import row_files
 from ..data.row_files import RowFiles

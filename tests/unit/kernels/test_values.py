@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 
 from learnkernels import center_gram, centered_alignment
+from learnkernels.kernels.base import Parameterized
 from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.parameters import Parameterized
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.targets import Target, task_of
 from tests import reference
