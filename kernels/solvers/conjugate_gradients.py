@@ -11,22 +11,18 @@ from scipy.linalg import blas, cho_solve
 
 from .factor import Factor, factored
 
-RESTARTS = 4
-"""Times that the residual is computed again and the search begun again from the solution so far."""
+MAX_RESTARTS = 4
+"""Maximum number of searches, each from a newly computed residual."""
 
-STALLED = 40
-"""Steps in which no column's least residual may fail to fall by a tenth before the search ends."""
+STALLED_STEPS = 40
+"""Number of steps after which a search ends if no residual has decreased by a tenth."""
 
 Progress = Callable[[int, float], None]
-"""Told the number of steps and the largest relative residual so far."""
-
-
-JITTER = 1e-10
-"""Added to the diagonal of columns' own rows, relative to its largest entry."""
+"""Callback with the number of steps and the largest relative residual so far."""
 
 
 class Preconditioner:
-    r"""About :math:`(A + s I)^{-1}` for every shift s, from some columns C of A, and W of their own rows.
+    r"""Approximation of :math:`(A + s I)^{-1}` for every shift s, from r columns C of A and their rows W of C.
 
     .. math:: (F F^\top + s I)^{-1} = \frac 1 s \left( I - F (F^\top F + s I)^{-1} F^\top \right), \qquad
               F = C L^{-\top}, \qquad L L^\top = W
@@ -40,7 +36,7 @@ class Preconditioner:
 
     Notes
     -----
-    2 n r^2 flops, and r^3 / 3 for each shift when it is first met.
+    2 n r^2 flops, and r^3 / 3 at the first use of each shift.
 
     References
     ----------
@@ -49,26 +45,28 @@ class Preconditioner:
     """
 
     def __init__(self, C: np.ndarray, W: np.ndarray) -> None:
-        lower, _ = factored(W, JITTER)
+        lower, _ = factored(W, 1e-10)
         self._F = blas.dtrsm(1.0, lower, C.T, lower=1, overwrite_b=1).T
         self._products = self._F.T @ self._F
         self._factors: dict[float, Factor] = {}
 
     def without(self, rows: np.ndarray) -> Preconditioner:
-        """Return the same of A without some rows and columns, for vectors that are zero there."""
-        other, part = copy(self), self._F[rows]
-        other._products, other._factors = self._products - part.T @ part, {}
+        """Return the preconditioner of A without some rows and columns, for vectors that are zero there."""
+        other = copy(self)
+        omitted = self._F[rows]
+        other._products = self._products - omitted.T @ omitted
+        other._factors = {}
         return other
 
     def __call__(self, R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-        """Return the product with the columns of R, shape (n, c), each with its shift."""
-        inside = self._F.T @ R
+        """Apply the preconditioner to the columns of R, shape (n, c), each with its shift."""
+        projections = self._F.T @ R
         for shift in np.unique(shifts):
             if shift not in self._factors:
                 self._factors[shift] = factored(self._products, shift / float(self._products.diagonal().max()))
-            own = shifts == shift
-            inside[:, own] = cho_solve(self._factors[shift], inside[:, own], check_finite=False)
-        return np.asarray((R - self._F @ inside) / shifts)
+            columns = shifts == shift
+            projections[:, columns] = cho_solve(self._factors[shift], projections[:, columns], check_finite=False)
+        return np.asarray((R - self._F @ projections) / shifts)
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,11 @@ class ShiftedSolutions:
     remainders : ndarray of shape (n, c)
         ``b - (A + shift I) x``, computed from the solution.
     residuals : ndarray of shape (c,)
-        Their 2-norms over those of the right-hand sides; zero for a zero right-hand side.
+        2-norms of the remainders, relative to the right-hand sides; zero for a zero right-hand side.
     iterations : int
-        Products with A, without those for residuals.
+        Number of products with A, except those for residuals.
     tolerance : float
-        What was requested.
+        Requested residual.
     """
 
     solutions: np.ndarray
@@ -111,7 +109,7 @@ def solve_shifted(
     progress: Progress | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ShiftedSolutions:
-    r"""Return the solutions of :math:`(A + s_j I) x_j = b_j`, a column j each, for one product with A a step.
+    r"""Solve :math:`(A + s_j I) x_j = b_j` for all columns j, with one product with A per step.
 
     Parameters
     ----------
@@ -127,44 +125,57 @@ def solve_shifted(
     tolerance : float
         Largest relative residual; the 2-norm of ``b - (A + s I) x`` over that of b.
     most : int
-        Most steps.
+        Maximum number of steps.
     progress : callable, optional
-        Told the number of steps and the largest relative residual after each.
+        Called after each step with the number of steps and the largest relative residual.
     start : pair of ndarray of shape (n, c), optional
-        Where to begin, and the residuals there; by default at zero. Not modified.
+        Initial solutions and their residuals; by default zero. Not modified.
 
     Returns
     -------
     solutions : ShiftedSolutions
-        With the residuals that were reached, whether or not they are within the tolerance.
+        Solutions and their residuals, which may exceed the tolerance.
 
     Notes
     -----
-    A step costs one product with the columns that are not done; columns are those of separate solves. The residual of
-    the recurrence drifts from the true one by rounding: it is computed again at the end, and the search resumes from
-    there while it helps.
+    The columns are independent, and a step only multiplies those that have not converged. The residual of the
+    recurrence drifts from the true one by rounding: it is computed again at the end of a search, and the search
+    restarts from it while that helps.
 
     References
     ----------
     Hestenes, Stiefel (1952), Journal of Research of the National Bureau of Standards 49:409-436.
     """
-    X, R = (np.zeros_like(B), B.copy()) if start is None else (start[0].copy(), start[1].copy())
+    if start is None:
+        X = np.zeros_like(B)
+        R = B.copy()
+    else:
+        X = start[0].copy()
+        R = start[1].copy()
     norms = np.linalg.norm(B, axis=0)
     norms[norms == 0] = 1.0
-    residuals, steps = np.linalg.norm(R, axis=0) / norms, 0
-    for _ in range(RESTARTS):
-        open_ = np.flatnonzero(residuals > tolerance)
-        if not len(open_) or steps >= most:
+    residuals = np.linalg.norm(R, axis=0) / norms
+    steps = 0
+    for _ in range(MAX_RESTARTS):
+        columns = np.flatnonzero(residuals > tolerance)
+        if not len(columns) or steps >= most:
             break
-        before = residuals[open_]
-        done, X[:, open_] = _search(
-            apply, X[:, open_], R[:, open_], shifts[open_], precondition, norms[open_], tolerance, most - steps,
-            None if progress is None else lambda k, worst, steps=steps: progress(steps + k, worst),  # type: ignore[misc]
-        )  # fmt: skip
-        steps += done
-        R[:, open_] = B[:, open_] - apply(X[:, open_]) - X[:, open_] * shifts[open_]
-        residuals[open_] = np.linalg.norm(R[:, open_], axis=0) / norms[open_]
-        if (residuals[open_] > 0.5 * before).all():
+        previous = residuals[columns]
+        steps, X[:, columns] = _search(
+            apply,
+            X[:, columns],
+            R[:, columns],
+            shifts[columns],
+            precondition,
+            norms[columns],
+            tolerance,
+            steps,
+            most,
+            progress,
+        )
+        R[:, columns] = B[:, columns] - apply(X[:, columns]) - X[:, columns] * shifts[columns]
+        residuals[columns] = np.linalg.norm(R[:, columns], axis=0) / norms[columns]
+        if (residuals[columns] > 0.5 * previous).all():
             break
     return ShiftedSolutions(X, R, residuals, steps, tolerance)
 
@@ -177,32 +188,43 @@ def _search(
     precondition: Callable[[np.ndarray, np.ndarray], np.ndarray],
     norms: np.ndarray,
     tolerance: float,
-    most: int,
+    step: int,
+    max_steps: int,
     progress: Progress | None,
 ) -> tuple[int, np.ndarray]:
-    """Return the number of steps from solutions X with residuals R, and for each column the best solution met."""
-    best, least = X.copy(), np.linalg.norm(R, axis=0) / norms
-    held, since = np.arange(X.shape[1]), 0
+    """Continue from solutions X with residuals R; return the number of steps and the best solution of each column."""
+    best = X.copy()
+    best_residuals = np.linalg.norm(R, axis=0) / norms
+    columns = np.arange(X.shape[1])  # positions of the columns of X, R and P
+    stalled_steps = 0
     Z = precondition(R, shifts)
-    P, rho, step = Z.copy(), np.einsum("ij,ij->j", R, Z), 0
-    while step < most and len(held) and since < STALLED:
+    P = Z.copy()
+    rho = np.einsum("ij,ij->j", R, Z)
+    while step < max_steps and len(columns) and stalled_steps < STALLED_STEPS:
         step += 1
-        Q = apply(P) + P * shifts[held]
+        Q = apply(P) + P * shifts[columns]
         curvature = np.einsum("ij,ij->j", P, Q)
-        sound = (curvature > 0) & (rho > 0)
-        alpha = np.divide(rho, curvature, out=np.zeros_like(rho), where=sound)
-        X, R = X + alpha * P, R - alpha * Q
-        residuals = np.linalg.norm(R, axis=0) / norms[held]
-        better = residuals < least[held]
-        since = 0 if (residuals < 0.9 * least[held]).any() else since + 1
-        best[:, held[better]] = X[:, better]
-        least[held[better]] = residuals[better]
+        is_positive = (curvature > 0) & (rho > 0)
+        alpha = np.divide(rho, curvature, out=np.zeros_like(rho), where=is_positive)
+        X = X + alpha * P
+        R = R - alpha * Q
+        residuals = np.linalg.norm(R, axis=0) / norms[columns]
+        is_better = residuals < best_residuals[columns]
+        stalled_steps += 1
+        if (residuals < 0.9 * best_residuals[columns]).any():
+            stalled_steps = 0
+        best[:, columns[is_better]] = X[:, is_better]
+        best_residuals[columns[is_better]] = residuals[is_better]
         if progress is not None:
-            progress(step, float(least.max()))
-        going = sound & (residuals > 0.5 * tolerance)
-        held, X, R, P, rho = held[going], X[:, going], R[:, going], P[:, going], rho[going]
-        if len(held):
-            Z = precondition(R, shifts[held])
-            rho, before = np.einsum("ij,ij->j", R, Z), rho
-            P = Z + P * (rho / before)
+            progress(step, float(best_residuals.max()))
+        is_open = is_positive & (residuals > 0.5 * tolerance)
+        columns = columns[is_open]
+        X = X[:, is_open]
+        R = R[:, is_open]
+        P = P[:, is_open]
+        previous_rho = rho[is_open]
+        if len(columns):
+            Z = precondition(R, shifts[columns])
+            rho = np.einsum("ij,ij->j", R, Z)
+            P = Z + P * (rho / previous_rho)
     return step, best
