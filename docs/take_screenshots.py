@@ -47,7 +47,7 @@ SETTLE_LOOKS = 40
 LARGE_BYTES = 150_000
 """A larger picture is kept with 256 colors."""
 
-TRAIN = ("train", "conf/quickstart.yaml", "--register", "tumours", "--dataset", "breast_cancer", "--learner")
+TRAIN = ("train", "conf/quickstart.yaml", "--model", "tumours", "--dataset", "breast_cancer", "--learner")
 FIRST = ("compare", "conf/quickstart.yaml")
 COMMANDS = (
     ("compare", "conf/examples/all_learners.yaml", "--set", f"data_dir={ROOT.parent / 'shared' / 'data'}"),
@@ -60,7 +60,7 @@ COMMANDS = (
     (
         "deploy",
         "conf/quickstart.yaml",
-        "--register",
+        "--model",
         "tumours",
         "--dataset",
         "breast_cancer",
@@ -236,15 +236,15 @@ PAGES = (
         "text=challenger/test_error", ("promote tumours",), "A decision, with its evidence",
     ),
     Shot(
-        "prefect-runs", lambda at: f"{at.prefect}/runs", "text=compare-kernel-learners", ("quickstart-", "Completed"),
+        "prefect-runs", lambda at: f"{at.prefect}/runs", "text=compare", ("quickstart-", "Completed"),
         "Prefect's list of runs",
     ),
     Shot(
-        "prefect-run", lambda at: at.flow_run("compare-kernel-learners", "Artifacts"), "text=comparison-report",
+        "prefect-run", lambda at: at.flow_run("compare", "Artifacts"), "text=comparison-report",
         ("quickstart-", "mlflow-chart"), "A run: its steps in time, and its artifacts", height=1100,
     ),
     Shot(
-        "prefect-log", lambda at: at.flow_run("compare-kernel-learners"), "text=Beginning flow run",
+        "prefect-log", lambda at: at.flow_run("compare"), "text=Beginning flow run",
         ("statistics of 7 kernels",), "The log of a run tells who won",
     ),
     Shot(
@@ -268,11 +268,11 @@ PAGES = (
         "What was scored, with which version, and what came out",
     ),
     Shot(
-        "prefect-deployments", lambda at: f"{at.prefect}/deployments", "text=train-kernel-model",
-        ("score-rows", "promote-challenger"), "The deployments of a model",
+        "prefect-deployments", lambda at: f"{at.prefect}/deployments", "text=train",
+        ("predict", "promote"), "The deployments of a model",
     ),
     Shot(
-        "prefect-form", lambda at: at.form("compare-kernel-learners", "tumours"), "text=Parameters",
+        "prefect-form", lambda at: at.form("compare", "tumours"), "text=Parameters",
         ("Number of folds",), "A run by hand: the form of a deployment's parameters", height=1300,
     ),
 )  # fmt: skip

@@ -208,7 +208,7 @@ def init(
         *inferred.lines,
         "",
         f"next:    learnkernels compare {path}",
-        f"         learnkernels train {path} --register {name}",
+        f"         learnkernels train {path} --model {name}",
         f"written: {path}",
     )
 
@@ -307,7 +307,7 @@ def gram(
 def train(
     files: Files,
     target: Targets = None,
-    register: Annotated[
+    model: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Registered model to add a version to; named after FILE by default."),
     ] = None,
@@ -328,7 +328,7 @@ def train(
     caller = _caller(verbose)
     with user_errors(f"what was computed is kept, {GOES_ON}"):
         config = configuration(files, TableOptions(target, group, time, metric), changes or (), caller)
-        result = run_training(config, register, dataset, learner, caller)
+        result = run_training(config, model, dataset, learner, caller)
     name = result["model"]
     unchanged = "" if result["new"] else " (unchanged)"
     say(
@@ -579,7 +579,7 @@ def _rows_of_old_files(old_files: Iterable[Old]) -> list[dict[str, str]]:
 @app.command()
 def deploy(
     conf: Conf,
-    register: Annotated[str, typer.Option(metavar="NAME", help="Name of the registered model.")],
+    model: Annotated[str, typer.Option(metavar="NAME", help="Name of the registered model.")],
     cron: Annotated[
         str | None, typer.Option(help="Schedule, e.g. '0 3 * * *'; unchanged by default.", metavar="CRON")
     ] = None,
@@ -618,7 +618,7 @@ def deploy(
         from learnkernels.tasks.operate.deployments import deploy as deploy_plan
 
         plan = Plan(
-            model=register,
+            model=model,
             config=config,
             cron=cron,
             timezone=timezone,

@@ -28,7 +28,7 @@ from learnkernels.tasks.workers.cluster import DaskPool
 
 
 @flow(
-    name="compare-kernel-learners",
+    name="compare",
     flow_run_name=run_name("{config}"),
     task_runner=THREADS,
     persist_result=True,

@@ -145,7 +145,7 @@ def train(
     table: str | Path | Sequence[str | Path] | Mapping[str, Any],
     target: str | Sequence[str] | None = None,
     *,
-    register: str | None = None,
+    model: str | None = None,
     dataset: str | None = None,
     group: str | None = None,
     time: str | None = None,
@@ -160,7 +160,7 @@ def train(
         As of `compare`.
     target : str or sequence of str, optional
         Columns of a table to predict.
-    register : str, optional
+    model : str, optional
         Name of the registered model; by default that of the table or configuration.
     dataset : str, optional
         The data set to learn from, where a configuration has several.
@@ -181,7 +181,7 @@ def train(
     """
     with _own_environment():
         config = configuration(table, TableOptions(target, group, time, metric), changes)
-        result = run_training(config, register, dataset)
+        result = run_training(config, model, dataset)
         from learnkernels.tasks.models.registry import as_served, find_version
 
         return as_served(find_version(result["uri"]))

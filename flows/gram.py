@@ -19,7 +19,7 @@ from learnkernels.tasks.workers.cluster import DaskPool
 _write = step("matrices {index.dataset}")(matrices.write_matrices)
 
 
-@flow(name="materialize-base-kernels", flow_run_name=run_name("{config}-gram"))
+@flow(name="gram", flow_run_name=run_name("{config}-gram"))
 def gram(
     *,
     output: Annotated[str, form_field("Folder to write to, with a folder for each data set.")],

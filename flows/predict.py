@@ -33,7 +33,7 @@ def workers_at(scheduler: str) -> DaskConfig:
         raise InputError(describe(error, {"scheduler": scheduler})) from None
 
 
-@flow(name="score-rows", flow_run_name=run_name("predict-{model}"), persist_result=True, result_serializer="json")
+@flow(name="predict", flow_run_name=run_name("predict-{model}"), persist_result=True, result_serializer="json")
 def predict(
     model: Annotated[
         str, drawn_as("NAME (its champion), NAME@ALIAS, NAME/VERSION or a models:/ URI.", type="string", minLength=1)

@@ -30,7 +30,7 @@ from learnkernels.tasks.workers.cluster import DaskPool
 
 
 @flow(
-    name="promote-challenger",
+    name="promote",
     flow_run_name=run_name("promote-{model}"),
     task_runner=THREADS,
     persist_result=True,

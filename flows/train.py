@@ -19,7 +19,7 @@ from learnkernels.tasks.workers.cluster import DaskPool
 
 
 @flow(
-    name="train-kernel-model",
+    name="train",
     flow_run_name=run_name("train-{model}"),
     task_runner=THREADS,
     persist_result=True,

@@ -296,7 +296,9 @@ def features(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
     y = np.asarray(X[:, : p // 20].sum(axis=1)).ravel() + rng.normal(size=m)
     family = FeatureFamily(p)
     return [
-        row("features", name, m, p, p, timed(lambda name=name: learn_kernel(name, family, X, y), repeats))  # type: ignore[misc]
+        row(
+            "features", name, m, p, p, timed(lambda name=name: learn_kernel(X, y, learner=name, family=family), repeats)
+        )  # type: ignore[misc]
         for name in ("unif", "single", "align", "alignf")
     ]
 

@@ -58,11 +58,11 @@ def measure(way: str, levels: int) -> dict[str, float]:
     """Fit and predict some times in this process."""
     x, level, y = rows(levels)
     X, family = features(way, x, level, levels)
-    KernelLearningRegressor(GaussianFamily([1.0]), "alignf").fit(np.eye(20), np.arange(20.0))  # compiled
+    KernelLearningRegressor(family=GaussianFamily([1.0]), learner="alignf").fit(np.eye(20), np.arange(20.0))  # compiled
     seconds = []
     for _ in range(REPEATS):
         begun = time.process_time()
-        model = KernelLearningRegressor(family, "alignf").fit(X[:TRAINING], y[:TRAINING])
+        model = KernelLearningRegressor(family=family, learner="alignf").fit(X[:TRAINING], y[:TRAINING])
         predicted = model.predict(X[TRAINING:])
         seconds.append(time.process_time() - begun)
     error = float(np.sqrt(np.mean((predicted - y[TRAINING:]) ** 2)) / y[TRAINING:].std())

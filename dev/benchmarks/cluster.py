@@ -302,7 +302,7 @@ def main() -> None:
     scoring = ["predict", "--model", "cluster/1", "--input", "s3://rows/new/", "--output", "s3://rows/scored/"]
     commands = {
         "compare": ["compare", "cluster.yaml", "--verbose"],
-        "train": ["train", "cluster.yaml", "--learner", asked.learners[0], "--register", "cluster", "--verbose"],
+        "train": ["train", "cluster.yaml", "--learner", asked.learners[0], "--model", "cluster", "--verbose"],
         "predict": [*scoring, "--id", "y", "--scheduler", SCHEDULER],
     }
     with cluster(folder, data, asked.memory, asked.kill_every) as watch:

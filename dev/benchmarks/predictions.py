@@ -52,12 +52,14 @@ def cases(m: int, n: int, p: int, d: int, svm_C: float = 1.0) -> Cases:
     X, new = rng.normal(size=(m, d)), rng.normal(size=(n, d))
     two, five, numbers = targets(X)
     family, gamma = GaussianFamily([2.0**-e for e in range(p, 0, -1)]), 1.0 / d
-    svm = KernelLearningClassifier(family, "alignf", C=svm_C, predictor="svm").fit(X, two)
-    pairs = KernelLearningClassifier(family, "alignf", C=svm_C, predictor="svm").fit(X, five)
-    krr = KernelLearningRegressor(family, "alignf", alpha=0.1, predictor="krr").fit(X, numbers)
-    landmarks = KernelLearningRegressor(family, "alignf", alpha=0.1, predictor=Nystrom(landmarks=min(m, 1000)))
+    svm = KernelLearningClassifier(family=family, learner="alignf", C=svm_C, predictor="svm").fit(X, two)
+    pairs = KernelLearningClassifier(family=family, learner="alignf", C=svm_C, predictor="svm").fit(X, five)
+    krr = KernelLearningRegressor(family=family, learner="alignf", alpha=0.1, predictor="krr").fit(X, numbers)
+    landmarks = KernelLearningRegressor(
+        family=family, learner="alignf", alpha=0.1, predictor=Nystrom(landmarks=min(m, 1000))
+    )
     landmarks.fit(X, numbers)
-    features = Transformer(family, n_components=100).fit(X, numbers)
+    features = Transformer(family=family, n_components=100).fit(X, numbers)
     used = int(np.count_nonzero(svm.dual_coef_.any(axis=1)))
     found: Cases = {
         "svm": (lambda: svm.decision_function(new), f"{used} support vectors, {len(_file(svm))} bytes"),

@@ -73,7 +73,7 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
     X_new, y_new = rows_and_target(m // 5, 1)
     gamma, C, target = 0.25, 1024.0, Target.of(y)
     sample = np.arange(0, m, max(1, m // 2000))
-    learned = learn_kernel("unif", GaussianFamily([gamma]), X[sample], y[sample], normalize="none")
+    learned = learn_kernel(X[sample], y[sample], learner="unif", family=GaussianFamily([gamma]), normalize="none")
     kernel = replace(learned, rows=sample[learned.rows])
 
     def fit(seed: int = 0) -> KernelPredictors:
@@ -131,7 +131,7 @@ def pipeline(m: int, M: int, p: int, top: int) -> list[dict[str, Any]]:
     rows.append(row("pipeline", f"{grid}: all of the above", m, p, seconds=total, note=peak()))
     some = np.random.default_rng(0).choice(m, m // 10, replace=False)
     begun = time.perf_counter()
-    kernel = learn_kernel("alignf", family, X[some], y[some])
+    kernel = learn_kernel(X[some], y[some], learner="alignf", family=family)
     fitted = KernelPredictors((kernel,), target.take(some), "krr-cg", GRID)
     measured = {"error": _test_error(fitted, *held_out), "seconds": time.perf_counter() - begun}
     rows.append(row("pipeline", f"{grid}: alignf, krr-cg on a tenth", m // 10, p, **measured, note=peak()))
@@ -152,7 +152,7 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
     X, y = rows_and_target(m, 0)
     rows = []
     for case, gammas in (("gamma 2^-12", [2.0**-12]), ("grid", bandwidths(10))):
-        kernel, target = learn_kernel("unif", GaussianFamily(gammas), X, y), Target.of(y)
+        kernel, target = learn_kernel(X, y, learner="unif", family=GaussianFamily(gammas)), Target.of(y)
         for predictor, used in ((ConjugateGradients(), None), (Nystrom(landmarks=M), M)):
             for C in (1.0, 2.0**12, 2.0**24):
                 fitted, seconds = _fitted(kernel, target, predictor, C)

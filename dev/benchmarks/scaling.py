@@ -83,7 +83,7 @@ def measure(workers: int, m: int, M: int, pair_ns: float) -> dict[str, Any]:
 def compute(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
     """Return the seconds of a pass by one worker and by two, in turns, beside those that are foretold from one."""
     X, y = friedman(np.random.default_rng(0), m, 15)
-    kernel = learn_kernel("unif", GaussianFamily([2.0**-6, 2.0**-5, 2.0**-4]), X[:M], y[:M])
+    kernel = learn_kernel(X[:M], y[:M], learner="unif", family=GaussianFamily([2.0**-6, 2.0**-5, 2.0**-4]))
     beta, means = np.ones((M, 1)), np.zeros(1)
     seconds: dict[int, list[float]] = {1: [], 2: []}
     with ExitStack() as stack:

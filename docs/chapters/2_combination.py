@@ -56,7 +56,7 @@ fig.tight_layout()
 # alignment, and ``alignf`` solves for the mixture of highest alignment with weights
 # that are not negative, a quadratic program of p numbers.
 kernels = {
-    name: learn_kernel(name, family, X, y)
+    name: learn_kernel(X, y, learner=name, family=family)
     for name in ("unif", "single", "align", "alignf")
 }
 fig, ax = plt.subplots(figsize=(8, 3.2))
@@ -91,10 +91,10 @@ each = FamilyUnion(
 )
 ways = {
     "one grid over all columns": KernelLearningClassifier(
-        GaussianFamily([2.0**e for e in range(-9, -3)]), "alignf"
+        family=GaussianFamily([2.0**e for e in range(-9, -3)]), learner="alignf"
     ),
-    "ten views, equal weights": KernelLearningClassifier(each, "unif"),
-    "ten views, alignf": KernelLearningClassifier(each, "alignf"),
+    "ten views, equal weights": KernelLearningClassifier(family=each, learner="unif"),
+    "ten views, alignf": KernelLearningClassifier(family=each, learner="alignf"),
 }
 errors = {
     name: 1 - way.fit(Z[train], z[train]).score(Z[test], z[test])

@@ -64,7 +64,7 @@ others = {
     "as it comes (rfm)": model,
     "Gaussians, alignf": KernelLearningRegressor(learner="alignf"),
     "Gaussians, equal weights": KernelLearningRegressor(
-        GaussianFamily([2.0**e for e in range(-9, -3)]), "unif"
+        family=GaussianFamily([2.0**e for e in range(-9, -3)]), learner="unif"
     ),
     "gradient boosting": HistGradientBoostingRegressor(random_state=0),
 }

@@ -67,7 +67,7 @@ X, coin = rng.normal(size=(60, 500)), rng.integers(0, 2, 60)
 folds = KFold(5, shuffle=True, random_state=0)
 correlation = np.abs((X - X.mean(axis=0)).T @ (coin - coin.mean()))
 chosen_before = X[:, np.argsort(-correlation)[:10]]
-inside = KernelLearningClassifier(FeatureFamily(500), "alignf")
+inside = KernelLearningClassifier(family=FeatureFamily(500), learner="alignf")
 fooled = 1 - cross_val_score(
     make_pipeline(StandardScaler(), SVC(kernel="linear")), chosen_before, coin, cv=folds
 )

@@ -47,8 +47,8 @@ for size, second in zip(sizes, seconds, strict=True):
 # from all rows.
 models = [
     KernelLearningRegressor(
-        family,
-        "alignf",
+        family=family,
+        learner="alignf",
         sample=SAMPLE,
         predictor=Nystrom(landmarks=400),
         random_state=seed,
@@ -79,10 +79,13 @@ fig.tight_layout()
 landmarks, scores = [25, 100, 400], []
 for count in landmarks:
     one = KernelLearningRegressor(
-        family, "alignf", sample=2_000, predictor=Nystrom(landmarks=count)
+        family=family,
+        learner="alignf",
+        sample=2_000,
+        predictor=Nystrom(landmarks=count),
     ).fit(X, y)
     scores.append(one.score(X_test, y_test))
-exact = KernelLearningRegressor(family, "alignf", predictor="krr").fit(
+exact = KernelLearningRegressor(family=family, learner="alignf", predictor="krr").fit(
     X[: ROWS // 8], y[: ROWS // 8]
 )
 exact_score = exact.score(X_test, y_test)

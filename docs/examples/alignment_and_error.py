@@ -49,7 +49,9 @@ for name, family in families.items():
 
 # %%
 # The combination that ``alignf`` learns, at the same C.
-learned = KernelLearningClassifier(families["gaussian"], "alignf", C=1.0).fit(X, y)
+learned = KernelLearningClassifier(
+    family=families["gaussian"], learner="alignf", C=1.0
+).fit(X, y)
 learned_error = 1 - learned.score(X_test, y_test)
 for name, (alignments, errors) in points.items():
     plt.scatter(alignments, errors, label=name)

@@ -30,7 +30,7 @@ each = FamilyUnion(
 )
 models = {
     "metric": KernelLearningRegressor().fit(X, y),
-    "weights": KernelLearningRegressor(each, "alignf").fit(X, y),
+    "weights": KernelLearningRegressor(family=each, learner="alignf").fit(X, y),
     "bandwidths": KernelLearningRegressor(
         learner=CA(per_feature=True, threshold=1e-4)
     ).fit(X, y),

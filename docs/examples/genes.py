@@ -28,10 +28,14 @@ effects["200 genes act"][:200] = np.repeat(rng.choice([-1, 1], 10), 20) / 10
 # Learners that weigh all genes at once, beside the usual linear ones; R2 on 120 other
 # patients.
 ways = {
-    "l1-krr": KernelLearningRegressor(FeatureFamily(p), "l1-krr", alpha=0.1),
-    "l2-krr": KernelLearningRegressor(FeatureFamily(p), "l2-krr", alpha=0.1),
-    "align": KernelLearningRegressor(FeatureFamily(p), "align"),
-    "equal weights": KernelLearningRegressor(FeatureFamily(p), "unif"),
+    "l1-krr": KernelLearningRegressor(
+        family=FeatureFamily(p), learner="l1-krr", alpha=0.1
+    ),
+    "l2-krr": KernelLearningRegressor(
+        family=FeatureFamily(p), learner="l2-krr", alpha=0.1
+    ),
+    "align": KernelLearningRegressor(family=FeatureFamily(p), learner="align"),
+    "equal weights": KernelLearningRegressor(family=FeatureFamily(p), learner="unif"),
     "lasso": LassoCV(cv=3, alphas=15),
     "ridge": RidgeCV(np.logspace(0, 5, 11)),
 }

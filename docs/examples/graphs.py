@@ -75,7 +75,7 @@ for name, (kernels, learner) in {
     "equal weights": (family, "unif"),
     "alignf": (family, "alignf"),
 }.items():
-    model = KernelLearningClassifier(kernels, learner, C=10.0)
+    model = KernelLearningClassifier(family=kernels, learner=learner, C=10.0)
     errors[name] = 1 - np.array(
         [
             model.fit(X[train], is_near[train]).score(X[test], is_near[test])
@@ -87,7 +87,11 @@ for name, (kernels, learner) in {
 # %%
 # Deep rounds know every graph by heart and align with nothing: their matrices are
 # nearly the identity.
-learned = KernelLearningClassifier(family, "alignf", C=10.0).fit(X, is_near).kernel_
+learned = (
+    KernelLearningClassifier(family=family, learner="alignf", C=10.0)
+    .fit(X, is_near)
+    .kernel_
+)
 plt.barh(family.names[::-1], learned.shares[::-1])
 plt.xlabel("weight of the kernel, shares of one")
 plt.tight_layout()

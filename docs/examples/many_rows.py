@@ -30,9 +30,9 @@ SIZES, SAMPLE = [ROWS // 20, ROWS // 10], ROWS // 4
 found = {}
 for size in SIZES:
     began = time.perf_counter()
-    model = KernelLearningRegressor(family, "alignf", predictor="krr").fit(
-        X[:size], y[:size]
-    )
+    model = KernelLearningRegressor(
+        family=family, learner="alignf", predictor="krr"
+    ).fit(X[:size], y[:size])
     found[f"all pairs of {size:,} rows"] = (
         r2_score(y_test, model.predict(X_test)),
         time.perf_counter() - began,
@@ -40,7 +40,10 @@ for size in SIZES:
 for landmarks in (100, 300, 1000):
     began = time.perf_counter()
     model = KernelLearningRegressor(
-        family, "alignf", sample=SAMPLE, predictor=Nystrom(landmarks=landmarks)
+        family=family,
+        learner="alignf",
+        sample=SAMPLE,
+        predictor=Nystrom(landmarks=landmarks),
     ).fit(X, y)
     found[f"{landmarks} landmarks, {ROWS:,} rows"] = (
         r2_score(y_test, model.predict(X_test)),

@@ -32,7 +32,8 @@ families["three views"] = FamilyUnion(
 )
 models = {
     name: make_pipeline(
-        StandardScaler(), KernelLearningClassifier(family, "alignf", C=10.0)
+        StandardScaler(),
+        KernelLearningClassifier(family=family, learner="alignf", C=10.0),
     )
     for name, family in families.items()
 }

@@ -6,7 +6,7 @@ Rows come in every day, and a model is trained every night. Should tonight's rep
 one in use? Training on new rows always changes a few predictions; a model is promoted
 only where it wins on the same folds, by a test that knows that folds share rows.
 
-``learnkernels deploy table.yaml --register churn --cron "0 3 * * *"`` schedules this
+``learnkernels deploy table.yaml --model churn --cron "0 3 * * *"`` schedules this
 with Prefect, MLflow and files. Here it is in a few lines, to see what is decided.
 """
 

@@ -41,9 +41,9 @@ X, y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)
 family = GaussianFamily([2.0**exponent for exponent in range(-10, 0)])
 kernels = {
-    "unif": learn_kernel("unif", family, X, y),
-    "BestFew(3)": learn_kernel(BestFew(count=3), family, X, y),
-    "alignf": learn_kernel("alignf", family, X, y),
+    "unif": learn_kernel(X, y, learner="unif", family=family),
+    "BestFew(3)": learn_kernel(X, y, learner=BestFew(count=3), family=family),
+    "alignf": learn_kernel(X, y, learner="alignf", family=family),
 }
 for name, kernel in kernels.items():
     print(f"{name:<12} alignment {kernel.alignment:.4f}")
@@ -51,7 +51,7 @@ for name, kernel in kernels.items():
 # %%
 # A search reaches its parameter by name.
 search = GridSearchCV(
-    KernelLearningClassifier(family, BestFew(), C=10.0),
+    KernelLearningClassifier(family=family, learner=BestFew(), C=10.0),
     {"learner__count": [1, 2, 3, 5]},
     cv=3,
 )

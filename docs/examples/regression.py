@@ -29,7 +29,7 @@ OUTER, INNER = (
 # The learned combination needs no search at all: its weights come from alignments, its
 # ridge from leave-one-out residuals in closed form. One bandwidth wants 35
 # combinations. ``KernelRidge`` has no intercept and gets a centered target.
-learned = KernelLearningRegressor(GaussianFamily(GAMMAS), "alignf")
+learned = KernelLearningRegressor(family=GaussianFamily(GAMMAS), learner="alignf")
 ridge = TransformedTargetRegressor(
     KernelRidge(kernel="rbf"), transformer=StandardScaler()
 )

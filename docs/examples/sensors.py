@@ -56,10 +56,10 @@ gaussians = [
 each = FamilyUnion(gaussians, columns=columns, views=list(views))
 ways = {
     "all columns in one": KernelLearningClassifier(
-        GaussianFamily([2.0**e for e in (-11, -9, -7)]), "alignf"
+        family=GaussianFamily([2.0**e for e in (-11, -9, -7)]), learner="alignf"
     ),
-    "views, equal weights": KernelLearningClassifier(each, "unif"),
-    "views, learned weights": KernelLearningClassifier(each, "alignf"),
+    "views, equal weights": KernelLearningClassifier(family=each, learner="unif"),
+    "views, learned weights": KernelLearningClassifier(family=each, learner="alignf"),
 }
 errors = {name: 1 - cross_val_score(way, X, worn, cv=5) for name, way in ways.items()}
 for name, error in errors.items():

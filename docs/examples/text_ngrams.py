@@ -50,8 +50,8 @@ print(f"{len(texts)} texts, {X.shape[1]} phrases, {filled:.1%} of the entries fi
 # that of phrases that say the same one will do.
 family = FeatureFamily(vectorizer.get_feature_names_out())
 models = {
-    "align": KernelLearningClassifier(family, "align").fit(X, y),
-    "alignf": KernelLearningClassifier(family, "alignf").fit(X, y),
+    "align": KernelLearningClassifier(family=family, learner="align").fit(X, y),
+    "alignf": KernelLearningClassifier(family=family, learner="alignf").fit(X, y),
     "linear SVM": LinearSVC(C=0.1).fit(X, y),
 }
 errors = {name: 1 - model.score(X_test, y_test) for name, model in models.items()}

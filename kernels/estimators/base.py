@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from functools import wraps
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast, get_args
@@ -65,13 +65,12 @@ def within_n_jobs(method: Method) -> Method:
     return cast(Method, limited)
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelLearner(Savable, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns a kernel and applies it to new rows."""
 
-    family: KernelFamily | None = None
     learner: str | Learner = "auto"
-    _: KW_ONLY
+    family: KernelFamily | None = None
     columns: ColumnTypes | None = None
     normalize: Normalization = "trace"
     centering: str = "center"

@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
@@ -60,14 +60,13 @@ MOST_RESIDUALS = 999
 """Most residuals that are stored for intervals: at even steps of rank, they give levels to a thousandth."""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SupervisedLearner(KernelLearner):
     """Base of classifier and regressor: a predictor that is linear in the learned kernel.
 
     A subclass also has the parameters `predictor`, `precision`, `time_limit` and `verbose`.
     """
 
-    _: KW_ONLY
     predictor: str | Predictor = "auto"
     precision: Precision = "float64"
     time_limit: float | None = None
@@ -198,10 +197,10 @@ class SupervisedLearner(KernelLearner):
             return 1.0
         rows = drawn_rows(len(target), SELECTION_ROWS, seed)
         kernel = learn_kernel(
-            "unif",
-            self._family_or_default(X[rows]),
             X[rows],
             target.values[rows],
+            learner="unif",
+            family=self._family_or_default(X[rows]),
             task=target.task,
             normalize=self.normalize,
             centering=self.centering,
@@ -293,20 +292,20 @@ def _has_intervals(estimator: KernelLearningRegressor) -> bool:
 
 
 @explain_unknown_arguments
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
     """Classifier with a kernel that is learned from the training data.
 
     Parameters
     ----------
-    family : KernelFamily or None, default None
-        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other learners then use Gaussian
-        kernels with seven bandwidths around the inverse median squared distance, see `default_family`.
     learner : str or Learner, default "auto"
         Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
         of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. "auto": `rfm`, which
         needs no scaled features, or `alignf` if `family` is given or X is sparse. `ensemble` learns no kernel and is
         not accepted.
+    family : KernelFamily or None, default None
+        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other learners then use Gaussian
+        kernels with seven bandwidths around the inverse median squared distance, see `default_family`.
     C : float or "auto", default "auto"
         Inverse regularization strength, as in `sklearn.svm.SVC`, for a kernel with unit mean diagonal; positive.
         "auto" minimizes, on at most 1,500 rows, the five-fold cross-validation error (smoothed along the grid) or, for
@@ -428,13 +427,12 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     >>> X, y = load_iris(return_X_y=True)
     >>> print(f"{cross_val_score(KernelLearningClassifier(), X, y).mean():.2f}")
     0.97
-    >>> model = KernelLearningClassifier(GaussianFamily([0.01, 0.1, 1.0])).fit(X, y)
+    >>> model = KernelLearningClassifier(family=GaussianFamily([0.01, 0.1, 1.0])).fit(X, y)
     >>> model.learner_, model.weights_.round(2)
     ('alignf', array([0.  , 0.57, 0.82]))
     """
 
     C: float | Literal["auto"] = "auto"
-    _: KW_ONLY
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
     probability: bool = True
 
@@ -596,20 +594,20 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
 
 @explain_unknown_arguments
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
     """Kernel ridge regression with a kernel that is learned from the training data.
 
     Parameters
     ----------
-    family : KernelFamily or None, default None
-        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other learners then use Gaussian
-        kernels with seven bandwidths around the inverse median squared distance, see `default_family`.
     learner : str or Learner, default "auto"
         Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
         of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. "auto": `rfm`, which
         needs no scaled features, or `alignf` if `family` is given or X is sparse. `ensemble` learns no kernel and is
         not accepted.
+    family : KernelFamily or None, default None
+        Base kernels. None for learners that find their own (`rfm`, `ca`, `cr`); other learners then use Gaussian
+        kernels with seven bandwidths around the inverse median squared distance, see `default_family`.
     alpha : float or "auto", default "auto"
         Regularization strength (1 / C), as in `sklearn.kernel_ridge.KernelRidge`, for a kernel with unit mean diagonal;
         positive. "auto" minimizes the squared leave-one-out residuals on at most 1,500 rows, in closed form. A
@@ -723,7 +721,6 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     """
 
     alpha: float | Literal["auto"] = "auto"
-    _: KW_ONLY
     intervals: bool = True
 
     _vector: bool = field(init=False)
@@ -790,7 +787,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         """Predict the constant target, with zero coefficients on a few rows."""
         rows = drawn_rows(X.shape[0], 100, seed)
         any_target = np.arange(len(rows)) * 1.0
-        kernel = learn_kernel("unif", self._family_or_default(X[rows]), X[rows], any_target, task="regression")
+        kernel = learn_kernel(
+            X[rows], any_target, learner="unif", family=self._family_or_default(X[rows]), task="regression"
+        )
         constant = np.atleast_1d(y[0])
         self.learner_reason_ = ""
         self.predictor_ = "krr"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -24,7 +24,7 @@ Method = Literal["nystroem", "eigen"]
 
 
 @explain_unknown_arguments
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
     r"""Feature map of a kernel that is learned from the training data.
 
@@ -33,13 +33,13 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     Parameters
     ----------
-    family : KernelFamily or None, default None
-        Base kernels. None: Gaussian kernels with seven bandwidths around the inverse median squared distance, see
-        `default_family`; learners that find their own (`rfm`, `ca`, `cr`) take no family.
     learner : str or Learner, default "alignf"
         Method that learns the kernel: a name, see ``learnkernels learners``, or an object such as ``LpKRR(norm=1.5)``
         of `learnkernels.kernels.learners`. Grid searches set its parameters as ``learner__norm``. Start with "alignf",
         "unif" and "l2-krr". `ensemble` learns no kernel and is not accepted.
+    family : KernelFamily or None, default None
+        Base kernels. None: Gaussian kernels with seven bandwidths around the inverse median squared distance, see
+        `default_family`; learners that find their own (`rfm`, `ca`, `cr`) take no family.
     n_components : int, default 100
         Largest number of features.
     columns : mapping of str to str or sequence of str, or None, default None
@@ -126,7 +126,6 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     learner: str | Learner = "alignf"
     n_components: int = 100
-    _: KW_ONLY
     method: Method = "nystroem"
     task: Task | None = None
     C: float = 1.0

@@ -113,11 +113,11 @@ def table() -> list[list[str]]:
 
 @explain_unknown_arguments
 def learn_kernel(
-    learner: str | Learner,
-    family: KernelFamily | None,
     X: Rows,
     y: np.ndarray,
     *,
+    learner: str | Learner,
+    family: KernelFamily | None = None,
     sample_weight: np.ndarray | None = None,
     task: Task | None = None,
     C: float = 1.0,
@@ -128,14 +128,14 @@ def learn_kernel(
 
     Parameters
     ----------
-    learner : str or Learner
-        Kernel learner: a name in `LEARNERS`, or a learner with its parameters, such as ``LpKRR(norm=1.5)``.
-    family : KernelFamily or None
-        The p base kernels; None for learners that find their own (`ca`, `cr`, `rfm`).
     X : ndarray or CSR matrix of shape (m, d)
         Training rows, finite. Not modified.
     y : ndarray of shape (m,) or (m, q)
         Labels or numbers. Not modified.
+    learner : str or Learner
+        Kernel learner: a name in `LEARNERS`, or a learner with its parameters, such as ``LpKRR(norm=1.5)``.
+    family : KernelFamily, optional
+        The p base kernels; None for learners that find their own (`ca`, `cr`, `rfm`).
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows, not negative, for two-stage learners and `rfm`. They are divided by their mean. A weight
         has the effect of that number of copies of the row, also in the centering. Rows of weight zero are omitted, see
@@ -178,7 +178,7 @@ def learn_kernel(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 5))
     >>> y = np.sign(X[:, 0] * X[:, 1] + 0.5 * X[:, 2])
-    >>> learn_kernel("alignf", GaussianFamily([0.01, 0.1, 1.0]), X, y).shares.round(2)
+    >>> learn_kernel(X, y, learner="alignf", family=GaussianFamily([0.01, 0.1, 1.0])).shares.round(2)
     array([0.  , 0.28, 0.72])
     """
     X = as_rows(X)

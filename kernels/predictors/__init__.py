@@ -1,6 +1,6 @@
 """Predictors on a learned kernel, one file each, and their names.
 
-Imports: centering, engine, families, learned_kernel, parameters, registry, solvers, targets, weights.
+Imports: base, centering, engine, families, learned_kernel, registry, solvers, targets, validation, weights.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def shared_pools() -> Iterator[PoolOf]:
             _SHARED_POOLS.reset(token)
 
 
-@flow(name="reproduce-papers", flow_run_name=run_name("papers"), persist_result=True, result_serializer="json")
+@flow(name="papers", flow_run_name=run_name("papers"), persist_result=True, result_serializer="json")
 def papers(
     names: Annotated[list[str], form_field("The items; none for all.")],
     folder: Annotated[str, form_field("Folder of the items and of the catalogue of their data sets.")],

@@ -346,7 +346,7 @@ def _no_such_model(name: str) -> str:
     if names:
         there = f"{did_you_mean(name, names)}it has {listed(names)}"
     else:
-        there = f"the registry is empty. Train it: learnkernels train CONFIG --register {name}"
+        there = f"the registry is empty. Train it: learnkernels train CONFIG --model {name}"
     return f"model {name!r} not found in {mlflow_address()}; {there}."
 
 

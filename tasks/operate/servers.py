@@ -413,7 +413,7 @@ def serve(
         if schedules:
             call_apart("learnkernels.tasks.operate.recovery", "set_up", prefect_api, not prefect_is_remote)
             start(worker(prefect_api))
-            hint = "deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first."
+            hint = "deploy with 'learnkernels deploy CONF --model NAME'; Ctrl-C stops everything, the worker first."
         say(about_key)
         with _noted(addresses):
             say(hint)

@@ -351,7 +351,7 @@ def _result_note(
     command = ""
     if folds.learner in {learner.title for learner in config.learners}:
         settings = f"results/{config.name}/{comparison.name}/config.yaml"
-        options = ["--dataset", ref.name, "--learner", folds.learner, "--register", config.name]
+        options = ["--dataset", ref.name, "--learner", folds.learner, "--model", config.name]
         command = shlex.join(["learnkernels", "train", settings, *options])
     return result_note(f"{sentence}.", links, command)
 

@@ -26,7 +26,7 @@ async def cell():  # a notebook has a running event loop
     summary = compare("rows.csv", "y", without=["linear", "grid-search", "boosting"], changes=quick)
     print(*summary["algorithm"], os.path.exists(os.path.join(summary.attrs["results"], "report.md")))
     rows = pd.read_csv("rows.csv").drop(columns="y").head(3)
-    direct = train("rows.csv", "y", register="demo", changes=quick).predict(rows)
+    direct = train("rows.csv", "y", model="demo", changes=quick).predict(rows)
     scored = predict("demo", rows, id="z")
     print(*scored.columns[:2])
     print(direct["score"].equals(scored["score"]), *scored["prediction"])
@@ -197,7 +197,7 @@ def test_what_stops_a_command_is_one_sentence(user: User, prefect_server: None):
         assert sentence in said
         assert not (user.work / "results").exists()
 
-    deploy = ("deploy", CONF, "--register", "demo")
+    deploy = ("deploy", CONF, "--model", "demo")
     refused("error: there is no Prefect server to deploy to: start 'learnkernels up'", *deploy)
     for command in (deploy, ("compare", CONF)):
         refused(f"error: no Prefect server answers at {NOBODY} (", *command, PREFECT_API_URL=NOBODY)

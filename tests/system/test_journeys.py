@@ -170,7 +170,7 @@ def test_from_the_clock_to_the_predictions(used_home: Path, ports: tuple[int, in
         (work / name).write_text("raise SystemError('of the working folder')")
     with up(home, ports, PREFECT_WORKER_QUERY_SECONDS="1") as api:
         key = key_of(work)
-        options = ["--register", "demo", "--cron", "* * * * *"]
+        options = ["--model", "demo", "--cron", "* * * * *"]
         files = ["--input", "new.csv", "--output", "out/scores.parquet", "--id", "key"]
         shown = learnkernels(home, "deploy", "small.yaml", *options, *files)
         assert shown.returncode == 0, shown.stderr
@@ -186,11 +186,11 @@ def test_from_the_clock_to_the_predictions(used_home: Path, ports: tuple[int, in
                 its = f"{api}/deployments/{one['id']}/schedules/{schedule['id']}"
                 # Prefect answers 503 while its SQLite file is locked; its own clients ask again.
                 assert within(lambda its=its: httpx.patch(its, json={"active": False}, auth=key).is_success, 60)
-        assert learnkernels(home, "deploy", "small.yaml", "--register", "demo", *files).returncode == 0
+        assert learnkernels(home, "deploy", "small.yaml", "--model", "demo", *files).returncode == 0
         assert within(lambda: are_through(api, key), 300), "no prediction followed"
 
         # One that was asked for by hand runs the same way; without predictions, that deployment goes.
-        assert learnkernels(home, "deploy", "small.yaml", "--register", "demo").returncode == 0
+        assert learnkernels(home, "deploy", "small.yaml", "--model", "demo").returncode == 0
         env = environment(home) | {"PREFECT_API_URL": api, "PREFECT_API_AUTH_STRING": ":".join(key)}
         env["PREFECT_HOME"] = str(work / ".learnkernels/prefect")
         command = [sys.executable, "-m", "prefect", "deployment", "run", f"{compare.name}/demo"]

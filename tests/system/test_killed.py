@@ -31,7 +31,7 @@ def files(store: Path) -> dict[Path, int]:
 @pytest.mark.parametrize("command", ["compare", "train"])
 def test_a_run_killed_and_started_again(command, prefect_server, commands, working_folder, monkeypatch):
     (working_folder / "conf.yaml").write_text(json.dumps(CONFIG.model_dump(mode="json", by_alias=True)))
-    words = ["learnkernels", command, "conf.yaml", *(["--register", "wine"] if command == "train" else [])]
+    words = ["learnkernels", command, "conf.yaml", *(["--model", "wine"] if command == "train" else [])]
     kept = {key: os.environ[key] for key in ("LEARNKERNELS_HOME", "MLFLOW_TRACKING_URI")}
     env = environment(working_folder) | kept | {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
     store = Path(kept["LEARNKERNELS_HOME"]) / "store"

@@ -206,7 +206,7 @@ def tool(name: str) -> str:
 @pytest.mark.slow(90)
 def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect_server: None):
     tool("sqlite3")
-    assert "train-kernel-model/demo" in operator.follow("On one computer")
+    assert "train/demo" in operator.follow("On one computer")
     with receiving() as (host, received):
         operator.env["ADDRESS"] = f"json://{host}/hook"
         operator.follow("Notifications")
@@ -318,7 +318,7 @@ def test_authentication_keeps_strangers_out(operator: Operator):
     found = httpx.get(models, auth=("admin", "change-me-too"))
     assert found.json()["registered_model"]["name"] == "demo"
     assert httpx.get(f"{prefect}/api/health").status_code == 200
-    deploy = "learnkernels deploy small.yaml --register demo"
+    deploy = "learnkernels deploy small.yaml --model demo"
     unknown = {key: value for key, value in operator.env.items() if not key.endswith("API_AUTH_STRING")}
     refused = operator.forked.run(deploy, operator.folder, unknown)
     assert refused.returncode == 2, refused.stderr
@@ -340,10 +340,10 @@ def test_a_plain_prefect_server_takes_the_file_of_the_repository(operator: Opera
     operator.follow("Prefect", before="prefect work-pool")
     operator.env["PREFECT_API_URL"] = str(PREFECT_API_URL.value())
     said = operator.follow("Prefect", start="prefect work-pool", before="prefect worker")
-    for name in ("train-kernel-model/demo", "reproduce-papers/papers", "promote after", "predict after"):
+    for name in ("train/demo", "papers/papers", "promote after", "predict after"):
         assert name in said
     with get_client(sync_client=True) as client:
-        deployment = client.read_deployment_by_name("train-kernel-model/demo")
+        deployment = client.read_deployment_by_name("train/demo")
         assert deployment.job_variables["working_dir"] == str(operator.folder)
         operator.run(SECTIONS["Prefect"][-1])
         operator.env["S3_KEY"] = "not-to-be-shown"
@@ -358,7 +358,7 @@ def test_a_plain_prefect_server_takes_the_file_of_the_repository(operator: Opera
         )
         assert "not-to-be-shown" not in json.dumps([template, deployment.job_variables])
         operator.follow("Work pools")
-        churn = client.read_deployment_by_name("train-kernel-model/churn")
+        churn = client.read_deployment_by_name("train/churn")
     assert (churn.work_pool_name, churn.job_variables["image"]) == ("images", "registry/learnkernels:0.3.0")
     printed = yaml.safe_load(operator.run(next(one for one in SECTIONS["Prefect"] if one.endswith("--print-yaml"))))
     assert [one["entrypoint"].rpartition(".")[2] for one in printed["deployments"]] == ["compare", "train", "promote"]

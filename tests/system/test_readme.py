@@ -169,7 +169,7 @@ def test_up_takes_the_deployment(stranger: Path, ports: tuple[int, int]):
             assert within(lambda: "Ctrl-C" in (stranger / "up.log").read_text(), 180), (stranger / "up.log").read_text()
             run = shell(deploy, stranger)
             assert run.returncode == 0, run.stderr
-            for step in ("compare-kernel-learners", "train-kernel-model", "promote-challenger", "score-rows"):
+            for step in ("compare", "train", "promote", "predict"):
                 assert f"{step}/tumours" in run.stdout
             assert "0 3 * * *" in run.stdout
         finally:

@@ -18,7 +18,7 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
     """A browser on both dashboards of a folder in which the first example was run."""
     if shots.chromium() is None:
         pytest.skip("there is no Chromium on the PATH")
-    deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--register", "demo")
+    deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--model", "demo")
     results = tmp_path / "results" / "quickstart"
     with shots.dashboards(tmp_path, [shots.FIRST, deploy]) as places, shots.browser(places) as context:
         before = set(results.glob("*/folds.parquet"))
@@ -69,7 +69,7 @@ def go_from_prefect_to_mlflow_and_back(context: Any, places: shots.Places) -> No
 def submit_another_metric_folds_and_baseline(context: Any, places: shots.Places) -> None:
     """Fill in the form of a deployment."""
     page = context.new_page()
-    page.goto(places.form("compare-kernel-learners", "demo"))
+    page.goto(places.form("compare", "demo"))
     page.wait_for_selector("text=The whole configuration")
     assert "Property is type" not in page.inner_text("body")
     for label, text in {"folds": "3", "dataset": "diabetes"}.items():

@@ -127,7 +127,7 @@ def test_functions_name_their_arguments_and_commands_their_options(here: Path):
         (["compare", "table.csv", "--target", "churn", "--without", "bosting"], f"--without bosting: {baselines}"),
         (["compare", quick, "--target", "y"], f"{quick}: --target {data_files}--set datasets.0.target=VALUE."),
         (["compare", quick, "--minutes", "3"], f"{quick}: --minutes {data_files}--set protocol.split=VALUE."),
-        (["train", quick, "--register", "m"], f"{several} --dataset."),
+        (["train", quick, "--model", "m"], f"{several} --dataset."),
         (["train", "table.csv"], f"table.csv: name the column to predict with --target; {columns}"),
         (["train", quick, "--metric", "f1"], f"{quick}: --metric {data_files}--set protocol.metric=VALUE."),
         (
@@ -188,7 +188,7 @@ def test_credentials_in_an_address_are_refused_before_anything_is_told_of_them(h
     for command in (
         ["predict", "--model", "m", "--input", "s3://me:hidden@b/k.csv", "--output", "o.csv"],
         ["predict", "--model", "m", "--input", "i.csv", "--output", "s3://me:hid/den@b/k.csv"],
-        ["deploy", CONF, "--register", "m", "--input", "s3://me:hidden@b/k.csv"],
+        ["deploy", CONF, "--model", "m", "--input", "s3://me:hidden@b/k.csv"],
         ["compare", str(ROOT / "conf/examples/letters.yaml"), "--set", "data_dir=s3://me:hidden@b/k"],
     ):
         done = run(*command)

@@ -147,7 +147,7 @@ def test_a_notebook_shows_a_table_of_text_and_no_markup(rows: tuple[np.ndarray, 
     class Named(GaussianFamily):
         names = ("<b>one</b>", "two")
 
-    html = learn_kernel("unif", Named([0.1, 1.0]), *rows)._repr_html_()
+    html = learn_kernel(*rows, learner="unif", family=Named([0.1, 1.0]))._repr_html_()
     assert "&lt;b&gt;one" in html
     assert "<b>one" not in html
     assert html.count("<tr>") == 1 + 2

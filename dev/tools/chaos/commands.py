@@ -18,13 +18,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("compare", "conf.yaml"),
     "compare on Dask": ("compare", "dask.yaml"),
     "gram": ("gram", "conf.yaml", "--output", "grams"),
-    "train": ("train", "conf.yaml", "--register", "another"),
+    "train": ("train", "conf.yaml", "--model", "another"),
     "promote": ("promote", "model"),
     "predict": (
         *("predict", "--model", "model/1", "--input", "new.parquet", "--output", "scored.parquet", "--id", "key"),
     ),
     "papers": ("papers", "jmlr2012-small", "--quick", "--items", "items"),
-    "deploy": ("deploy", "conf.yaml", "--register", "model", "--cron", "0 3 * * *"),
+    "deploy": ("deploy", "conf.yaml", "--model", "model", "--cron", "0 3 * * *"),
     "clean": ("clean", "--yes", "--keep-days", "0.00001"),
     "ui": ("ui",),
     "up": ("up",),
@@ -36,9 +36,9 @@ FROM_NOTHING = ("compare", "compare on Dask", "gram", "train", "papers", "clean"
 """Commands that need no registered model and no server."""
 
 PREPARATION = (
-    ("train", "other.yaml", "--register", "model"),
+    ("train", "other.yaml", "--model", "model"),
     ("promote", "model"),
-    ("train", "conf.yaml", "--register", "model"),
+    ("train", "conf.yaml", "--model", "model"),
     ("gram", "conf.yaml", "--output", "earlier"),
 )
 """What is run before: a champion and its challenger, and matrices."""

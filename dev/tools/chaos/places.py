@@ -180,7 +180,7 @@ def cron(lane: Lane, attempt: Attempt, minutes: float) -> None:
         if not within(lambda: up.ended() or UP in up.printed(), 180) or up.ended():
             attempt.failed("does not come up", up.wait(0).said)
             return
-        every_minute = ("deploy", "conf.yaml", "--register", "model", "--cron", "* * * * *")
+        every_minute = ("deploy", "conf.yaml", "--model", "model", "--cron", "* * * * *")
         deployed = lane.start(every_minute, forked=False, shared=False).wait(120)
         if deployed.code != 0:
             attempt.failed("cannot be deployed", deployed.said)

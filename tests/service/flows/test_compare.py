@@ -152,7 +152,7 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
         assert run.data.metrics["test_error"] == pytest.approx(row.error_mean)
         assert run.data.metrics["alignment"] == pytest.approx(row.alignment_mean)
         assert run.data.metrics["percent_above_best"] == pytest.approx(row.percent_above_best)
-        assert f"--learner {row.name[1]} --register small" in run.data.tags["mlflow.note.content"]
+        assert f"--learner {row.name[1]} --model small" in run.data.tags["mlflow.note.content"]
         assert [point.step for point in client.get_metric_history(run.info.run_id, "fold/test_error")] == list(range(5))
         assert run.data.tags["mlflow.parentRunId"] == comparison.info.run_id
         assert run.inputs.dataset_inputs[0].dataset.digest == run.data.tags["dataset_digest"]

@@ -74,7 +74,7 @@ def test_deployments_run_the_flows_with_the_whole_plan(client, working_folder, m
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
     said = deploy(replace(WITH_FILES, model="whole", dataset="diabetes", refresh=False, cron=CRON))
     found = made(client, "whole")
-    assert set(found) == set(FLOWS) == set(deployments.FLOWS)
+    assert set(found) == set(FLOWS) == set(deployments.STEPS)
     assert [one["deployment"] for one in said] == [f"{flow.name}/whole" for flow in FLOWS.values()]
     assert [one["starts"] for one in said] == [f"{CRON} Etc/UTC", f"{CRON} Etc/UTC", "after train", "after promote"]
     for step, deployment in found.items():
@@ -127,7 +127,7 @@ def test_deploying_again_changes_in_place_and_leaves_paused_what_was_paused(clie
     assert not follows.enabled
     (starts,) = client.read_automations_by_name("again: promote after train")
     assert starts.enabled
-    assert starts.description.startswith("Starts promote-challenger when train has registered a version of again")
+    assert starts.description.startswith("Starts promote when train has registered a version of again")
     assert set(deployed(client, PLAN, model="again")) == {"compare", "train", "promote"}
     assert [queue.name for queue in client.read_work_queues(work_pool_name=servers.POOL)].count("again") == 1
 

@@ -122,7 +122,9 @@ def test_weights_certificates_and_tuning_are_in_the_results_mlflow_and_the_repor
     for trial in trials(5):
         row = softmax[softmax["fold"] == trial.index].iloc[0]
         rows = np.isin(groups, trial.training)
-        kernel = learn_kernel(as_learner(row.algorithm, json.loads(row.params)), family, X[rows], data.target[rows])
+        kernel = learn_kernel(
+            X[rows], data.target[rows], learner=as_learner(row.algorithm, json.loads(row.params)), family=family
+        )
         assert row.alignment == pytest.approx(kernel.alignment, rel=1e-9)
         np.testing.assert_allclose(row.weights, kernel.weights, rtol=0, atol=1e-9)
 
@@ -174,7 +176,7 @@ def test_a_model_of_ones_own_learner_is_trained_saved_and_applied(prefect_server
 
 
 def test_a_model_of_ones_own_family_is_refused_before_any_work(here: Path):
-    refused = CliRunner().invoke(app, ["train", "own.yaml", "--register", "mine"])
+    refused = CliRunner().invoke(app, ["train", "own.yaml", "--model", "mine"])
     assert refused.exit_code == 2
     sentence = "a model holds numbers and no code, so none with family rational_quadratic:RationalQuadratic.*be kept"
     assert re.search(sentence, " ".join(refused.output.split()))
@@ -184,7 +186,7 @@ def test_a_family_that_has_a_kind_is_saved_where_it_is_imported(here: Path, tmp_
     own = own_family(load_config(here / "own.yaml").kernels[0])
     X, y = load_wine(return_X_y=True)
     path = tmp_path / "kernel.safetensors"
-    kernel = learn_kernel("alignf", own, X, y)
+    kernel = learn_kernel(X, y, learner="alignf", family=own)
     with pytest.raises(ValueError, match="got RationalQuadratic, which no file can hold; a custom family needs a"):
         kernel.save(path)
 
@@ -194,7 +196,7 @@ def test_a_family_that_has_a_kind_is_saved_where_it_is_imported(here: Path, tmp_
         def subset(self, kernels: list[int]):
             return Kept([self.alphas[k] for k in kernels], self.length)
 
-    kernel = learn_kernel("alignf", Kept([0.5, 2.0], 3.0), X, y)
+    kernel = learn_kernel(X, y, learner="alignf", family=Kept([0.5, 2.0], 3.0))
     kernel.save(path)
     loaded = load(path)
     assert loaded.family == kernel.family
@@ -203,7 +205,7 @@ def test_a_family_that_has_a_kind_is_saved_where_it_is_imported(here: Path, tmp_
     with pytest.raises(ValueError, match=r"holds no sound model .*rational-quadratic"):
         load(path)
     learner = as_learner("softmax_learner:Softmax", {"temperature": 0.5})
-    machine = KernelLearningClassifier(GaussianFamily([1e-5, 1e-4]), learner).fit(X, y)
+    machine = KernelLearningClassifier(family=GaussianFamily([1e-5, 1e-4]), learner=learner).fit(X, y)
     machine.save(path)
     loaded = load(path)
     assert loaded.learner == "softmax_learner:Softmax"

@@ -47,7 +47,7 @@ def registered(prefect_server: None, module_folder: Path) -> registry.ModelVersi
     train = rows_of(60, 0)
     y = np.where(train["a"] * train["b"] > 0, "yes", "no")
     X = train[["a", "b"]]
-    estimator = KernelLearningClassifier(GaussianFamily([0.1, 1.0]), "align").fit(X, y)
+    estimator = KernelLearningClassifier(family=GaussianFamily([0.1, 1.0]), learner="align").fit(X, y)
     model = Model.of_table(estimator, {"target": "y", "drop": []})
     model.with_reference(X.to_numpy(), X.min().to_numpy(), X.max().to_numpy(), 0).save("model.safetensors")
     client = MlflowClient()

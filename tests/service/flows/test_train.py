@@ -85,7 +85,9 @@ def test_the_model_is_the_one_that_the_chosen_settings_give_on_all_rows(trained:
     X, y = load_wine(return_X_y=True)
     raw, names = X, load_wine().target_names
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    kernel = learn_kernel(trained["learner"], GaussianFamily([2.0**g for g in range(-6, -1)]), X, names[y])
+    kernel = learn_kernel(
+        X, names[y], learner=trained["learner"], family=GaussianFamily([2.0**g for g in range(-6, -1)])
+    )
     # Rows are added up fold by fold there, and in the order of the file here.
     np.testing.assert_allclose(model.estimator.weights_, kernel.weights, atol=1e-9)
     assert model.estimator.alignment_ == pytest.approx(kernel.alignment, rel=1e-10)
@@ -133,7 +135,9 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
     X, y = load_diabetes(return_X_y=True)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     fitted = estimators.KernelLearningRegressor(
-        GaussianFamily([2.0**g for g in range(-6, -1)]), learners.L2KRR(**recipe["params"]), 1 / done["C"]
+        family=GaussianFamily([2.0**g for g in range(-6, -1)]),
+        learner=learners.L2KRR(**recipe["params"]),
+        alpha=1 / done["C"],
     ).fit(Z, y)
     np.testing.assert_allclose(model.columns(X)["prediction"], fitted.predict(Z), rtol=1e-6)
 

@@ -44,7 +44,7 @@ sys.meta_path.insert(0, Missing)
 import numpy as np
 from learnkernels import *
 X = np.random.default_rng(0).normal(size=(60, 3))
-kernel = learn_kernel("alignf", GaussianFamily([0.1, 1.0]), X, X[:, 0])
+kernel = learn_kernel(X, X[:, 0], learner="alignf", family=GaussianFamily([0.1, 1.0]))
 kernel.save({str(tmp_path / "kernel.safetensors")!r})
 assert np.array_equal(load({str(tmp_path / "kernel.safetensors")!r}).weights, kernel.weights)
 for estimator in (KernelLearningRegressor(), KernelLearningClassifier(), LearnedKernelTransformer()):

@@ -165,7 +165,7 @@ def test_a_store_that_is_missing_is_not_made_for_a_model(tmp_path: Path, monkeyp
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     with pytest.raises(InputError) as caught:
         find_version("m")
-    advice = "the registry is empty. Train it: learnkernels train CONFIG --register m."
+    advice = "the registry is empty. Train it: learnkernels train CONFIG --model m."
     assert str(caught.value) == f"model 'm' not found in {address}; {advice}"
     assert not list(tmp_path.rglob("*.db"))
 

@@ -52,7 +52,9 @@ def test_many_rows_take_bounded_memory(tmp_path: Path):
     """Of 400,000 rows K_cross would take 640 MB, so that no part of it may be there as a whole."""
     rng, names = np.random.default_rng(0), tuple(f"x{c}" for c in range(10))
     X = rng.normal(size=(200, 10))
-    fitted = KernelLearningClassifier(GaussianFamily([0.05, 0.2]), "alignf").fit(X, X[:, 0] * X[:, 1] > 0)
+    fitted = KernelLearningClassifier(family=GaussianFamily([0.05, 0.2]), learner="alignf").fit(
+        X, X[:, 0] * X[:, 1] > 0
+    )
     model = Model(fitted, names, np.zeros(10), np.ones(10), {})
     source, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
     write(pa.table({name: rng.normal(size=400_000) for name in names}), source, 100_000)

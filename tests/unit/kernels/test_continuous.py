@@ -278,7 +278,7 @@ def test_the_shrunk_objective_has_the_derivative_of_finite_differences():
 def test_what_is_found_is_an_ordinary_learned_kernel(learner):
     X, target = data("gaussian", m=90)
     y = np.array(target.classes)[target.values]
-    kernel = learn_kernel(learner, None, X[:70], y[:70])
+    kernel = learn_kernel(X[:70], y[:70], learner=learner)
     assert kernel.parameters.shape == (len(kernel.weights), 3 if getattr(learner, "per_feature", False) else 1)
     K = kernel.gram()
     np.testing.assert_allclose(K.sum(axis=0), 0, atol=1e-10)
@@ -377,7 +377,7 @@ def test_bad_input_gets_one_sentence():
             (CA(kind="laplacian", per_feature=True).require, "per_feature is for kind gaussian alone"),
             (lambda: CA().find(np.ones((60, 3)), target), "all rows are equal"),
             (lambda: CR().find(X, target, 0.0), "C must be a positive"),
-            (lambda: learn_kernel("alignf", None, X, target.Y), "alignf weighs given base kernels; give family, or"),
+            (lambda: learn_kernel(X, target.Y, learner="alignf"), "alignf weighs given base kernels; give family, or"),
         ]
     )
     require_refusals(REFUSED, literal=True)

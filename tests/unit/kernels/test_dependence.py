@@ -225,7 +225,7 @@ def test_what_moved_is_named_and_dates_and_ignored_columns_are_not_tested():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     X[:, 3] = X[:, 3] > 1
-    kernel = learn_kernel("align", GaussianFamily([0.3, 1.0]), X, X[:, 0])
+    kernel = learn_kernel(X, X[:, 0], learner="align", family=GaussianFamily([0.3, 1.0]))
     columns = [("a", "numbers"), ("b", "numbers"), ("when", "dates"), ("b", "gaps")]
     reference = Reference.of(X, X.min(axis=0), X.max(axis=0), lambda rows: rows[:, :1], 0)
     assert reference.shares[3] == pytest.approx((X[:, 3] != 0).mean())

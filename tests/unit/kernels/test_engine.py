@@ -108,7 +108,7 @@ def test_rows_a_million_away_from_the_origin_lose_only_what_the_rows_lost(family
     far = X + 1e6
     near = far - 1e6  # what is left of the rows once the offset has rounded them
     assert_equal_up_to_rounding(*(gram_statistics(family, rows, Y, groups) for rows in (far, near)), rtol=1e-9)
-    kernels = [learn_kernel("alignf", family, rows, Y[:, 0]) for rows in (far, near)]
+    kernels = [learn_kernel(rows, Y[:, 0], learner="alignf", family=family) for rows in (far, near)]
     new = near[:7] * 0.9
     crossed = [kernel.cross_gram(rows) for kernel, rows in zip(kernels, (new + 1e6, new), strict=True)]
     # The new rows are rounded to 1e-10 by their offset.

@@ -40,7 +40,7 @@ MANY = rows(700)
 
 def test_a_search_reaches_the_parameters_of_learner_predictor_and_family():
     union = FamilyUnion([FAMILY, LinearFamily()])
-    model = KernelLearningRegressor(union, LpKRR(), 0.1, predictor=Nystrom(landmarks=20))
+    model = KernelLearningRegressor(family=union, learner=LpKRR(), alpha=0.1, predictor=Nystrom(landmarks=20))
     grid = {
         "kernellearningregressor__learner__norm": [1.0, 3.0],
         "kernellearningregressor__predictor__landmarks": [20, 40],
@@ -58,7 +58,7 @@ def test_a_search_reaches_the_parameters_of_learner_predictor_and_family():
 
 
 def test_names_take_parameters_too():
-    model = KernelLearningRegressor(FAMILY, "lp-krr").set_params(learner__norm=1.5, predictor__seed=3)
+    model = KernelLearningRegressor(family=FAMILY, learner="lp-krr").set_params(learner__norm=1.5, predictor__seed=3)
     assert (model.learner, model.predictor) == (LpKRR(norm=1.5), Auto(seed=3))
     model.set_params(learner="lq")
     with pytest.raises(ValueError, match=r"Lq has no parameter 'norm'\. Did you mean 'q'"):
@@ -69,8 +69,8 @@ def test_names_take_parameters_too():
 
 def test_parameters_set_later_leave_what_was_fitted_and_what_others_hold():
     family = GaussianFamily([0.1, 0.4])
-    kernel = learn_kernel("alignf", family, X, NUMBERS)
-    model = fit_on_kernel(KernelLearningRegressor(family), kernel, NUMBERS)
+    kernel = learn_kernel(X, NUMBERS, learner="alignf", family=family)
+    model = fit_on_kernel(KernelLearningRegressor(family=family), kernel, NUMBERS)
     before = model.predict(X)
     model.set_params(family__gammas=[3.0])
     assert model.family == GaussianFamily([3.0])
@@ -80,7 +80,7 @@ def test_parameters_set_later_leave_what_was_fitted_and_what_others_hold():
 
 
 def test_predicting_imports_no_learner(tmp_path, monkeypatch):
-    model = KernelLearningRegressor(FAMILY).fit(X, NUMBERS)
+    model = KernelLearningRegressor(family=FAMILY).fit(X, NUMBERS)
     (tmp_path / "not_asked_for.py").write_text("raise SystemExit('it was imported')")
     monkeypatch.syspath_prepend(tmp_path)
     model.learner = "not_asked_for:Learner"
@@ -95,7 +95,7 @@ def test_predicting_imports_no_learner(tmp_path, monkeypatch):
 def test_weights_of_classes_are_weights_of_their_rows(predictor):
     w = np.random.default_rng(5).integers(0, 3, size=60).astype(float)
     of_classes = {"a": 1.0, "b": 4.0, "c": 0.5, "d": 2.0}
-    by_rows = KernelLearningClassifier(FAMILY, predictor=predictor)
+    by_rows = KernelLearningClassifier(family=FAMILY, predictor=predictor)
     weighted = clone(by_rows).set_params(class_weight=of_classes).fit(X, FOUR, sample_weight=w)
     expected = by_rows.fit(X, FOUR, sample_weight=w * np.vectorize(of_classes.get)(FOUR)).decision_function(X)
     np.testing.assert_array_equal(weighted.decision_function(X), expected)
@@ -110,7 +110,7 @@ def test_weights_of_classes_are_weights_of_their_rows(predictor):
 def test_random_state_draws_samples_and_landmarks():
     by = {"sample": 300}, {"predictor": "nystrom"}, {"predictor": Nystrom(landmarks=20)}
     for option, drawn_by in zip(by, ("weights_", "landmarks_", "landmarks_"), strict=True):
-        model = KernelLearningRegressor(FAMILY, alpha=0.1, **option)
+        model = KernelLearningRegressor(family=FAMILY, alpha=0.1, **option)
         states = (0, 0, 1, np.random.RandomState(7))
         fits = [clone(model).set_params(random_state=state).fit(MANY, numbers(MANY)) for state in states]
         drawn = [getattr(fit, drawn_by).tolist() for fit in fits]
@@ -133,7 +133,7 @@ def test_n_jobs_bounds_the_threads_of_fits_and_predictions():
     for kind in (KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer):
         y = labels(MANY) if kind is KernelLearningClassifier else numbers(MANY)
         Seen.threads = set()
-        model = kind(Seen([0.1, 0.4]), n_jobs=1).fit(MANY, y)
+        model = kind(family=Seen([0.1, 0.4]), n_jobs=1).fit(MANY, y)
         _ = model.transform(new) if hasattr(model, "transform") else model.predict(new)
         assert Seen.threads == {threading.get_ident()}
         with pytest.raises(ValueError, match="n_jobs must be a whole number but 0, or None, got 0"):
@@ -153,7 +153,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
 
 def test_of_many_rows_a_sample_is_taken_and_it_is_said(many):
     y = numbers(many)
-    model = KernelLearningRegressor(FAMILY, alpha=0.1)
+    model = KernelLearningRegressor(family=FAMILY, alpha=0.1)
     with pytest.warns(UserWarning, match="X has 360 rows, more than 300: the kernel is learned from a sample"):
         unasked = clone(model).fit(many, y)
     asked, whole = (clone(model).set_params(sample=sample).fit(many, y) for sample in ("auto", "all"))
@@ -168,8 +168,8 @@ def test_of_many_rows_a_sample_is_taken_and_it_is_said(many):
 def test_features_are_never_sampled_and_a_matrix_of_their_rows_is_told_of(many):
     y = labels(many)
     with pytest.warns(UserWarning, match="a matrix of all pairs of them may be formed"):
-        KernelLearningClassifier(FeatureFamily(3), "lp-svm").fit(many, y)
-    model = KernelLearningClassifier(FeatureFamily(3), C=1.0)
+        KernelLearningClassifier(family=FeatureFamily(3), learner="lp-svm").fit(many, y)
+    model = KernelLearningClassifier(family=FeatureFamily(3), C=1.0)
     for sample in (None, "auto"):
         assert clone(model).set_params(sample=sample).fit(many, y).kernel_.sampling is None
     with pytest.raises(ValueError, match="sample must be None where statistics of rank-one features cost less"):
@@ -193,17 +193,17 @@ def test_a_fit_reports_the_rows_of_each_step(monkeypatch, many, capsys):
     y = numbers(many)
     for model, expected in (
         (KernelLearningRegressor(learner=RFM(search_rows=100)), FitSampling(360, 260, 100, 100, 100, C=360)),
-        (KernelLearningRegressor(FAMILY, sample=300), FitSampling(360, 300, C=360)),
-        (KernelLearningRegressor(FAMILY, sample="all", alpha=0.1), FitSampling(360, 360)),
+        (KernelLearningRegressor(family=FAMILY, sample=300), FitSampling(360, 300, C=360)),
+        (KernelLearningRegressor(family=FAMILY, sample="all", alpha=0.1), FitSampling(360, 360)),
         (KernelLearningRegressor(learner="l2-krr", sample="auto"), FitSampling(360, 256, medians=360, C=360)),
     ):
         assert model.set_params(verbose=True).fit(many, y).sampling_ == expected
         assert str(expected) in capsys.readouterr().out
     assert str(FitSampling(40_000, 5_000, C=1_500)) == "40,000 rows, of which kernel 5,000, C 1,500"
-    kernel = learn_kernel("unif", FAMILY, many[:50], y[:50])
-    assert fit_on_kernel(KernelLearningRegressor(FAMILY, "unif", alpha=0.1), kernel, y, many).sampling_ == FitSampling(
-        360, 50
-    )
+    kernel = learn_kernel(many[:50], y[:50], learner="unif", family=FAMILY)
+    assert fit_on_kernel(
+        KernelLearningRegressor(family=FAMILY, learner="unif", alpha=0.1), kernel, y, many
+    ).sampling_ == FitSampling(360, 50)
 
 
 def test_what_an_automatic_learner_stands_for_is_said():
@@ -212,25 +212,28 @@ def test_what_an_automatic_learner_stands_for_is_said():
         (FAMILY, X, "alignf", "base kernels are given"),
         (None, sparse.csr_matrix(X), "alignf", "rows are sparse"),
     ):
-        model = KernelLearningRegressor(family).fit(given, NUMBERS)
+        model = KernelLearningRegressor(family=family).fit(given, NUMBERS)
         assert model.learner_ == learner
         assert model.learner_reason_.startswith(why)
-        named = KernelLearningRegressor(family, learner).fit(given, NUMBERS)
+        named = KernelLearningRegressor(family=family, learner=learner).fit(given, NUMBERS)
         assert named.learner_reason_ == ""
-        again = fit_on_kernel(KernelLearningRegressor(family), model.kernel_, NUMBERS)
+        again = fit_on_kernel(KernelLearningRegressor(family=family), model.kernel_, NUMBERS)
         for same in (named, again):
             np.testing.assert_array_equal(same.predict(given), model.predict(given))
 
 
 def test_the_reason_for_a_learner_is_that_of_the_fit_whatever_is_set_since():
-    automatic, named = KernelLearningRegressor(FAMILY).fit(X, NUMBERS), KernelLearningRegressor(FAMILY, "lq")
+    automatic, named = (
+        KernelLearningRegressor(family=FAMILY).fit(X, NUMBERS),
+        KernelLearningRegressor(family=FAMILY, learner="lq"),
+    )
     named.fit(X, NUMBERS)
     for model in (automatic, copy.copy(automatic), from_bytes(to_bytes(automatic))):
         model.set_params(family=None, learner="lq")
         assert (model.learner_, model.learner_reason_[:22]) == ("alignf", "base kernels are given")
     named.set_params(learner="auto")
     assert (named.learner_, named.learner_reason_) == ("lq", "")
-    constant = KernelLearningRegressor(FAMILY)
+    constant = KernelLearningRegressor(family=FAMILY)
     with pytest.warns(UserWarning, match="y is constant"):
         assert constant.fit(X, np.ones(len(X))).learner_reason_ == ""
 
@@ -239,10 +242,10 @@ def test_the_reason_for_a_learner_is_that_of_the_fit_whatever_is_set_since():
 
 
 DRAWN = [
-    KernelLearningRegressor(FAMILY, sample=256, predictor=Nystrom(landmarks=20)),
-    KernelLearningClassifier(FAMILY, "l1-svm", predictor="nystrom", time_limit=1e6),
+    KernelLearningRegressor(family=FAMILY, sample=256, predictor=Nystrom(landmarks=20)),
+    KernelLearningClassifier(family=FAMILY, learner="l1-svm", predictor="nystrom", time_limit=1e6),
     KernelLearningRegressor(learner="ca", sample=300, predictor="krr-cg"),
-    LearnedKernelTransformer(FAMILY, n_components=20),
+    LearnedKernelTransformer(family=FAMILY, n_components=20),
 ]
 
 
@@ -303,10 +306,10 @@ def fit_in_a_search(model, X, y):
 @pytest.mark.parametrize(
     ("model", "y", "said"),
     [
-        (KernelLearningRegressor(FAMILY, NEVER), NUMBERS, "nkrr stopped"),
-        (KernelLearningRegressor(FAMILY), np.ones(60), "y is constant"),
-        (KernelLearningRegressor(FAMILY), NUMBERS, "more than 20"),
-        (KernelLearningRegressor(FAMILY, sample="all", time_limit=1e-9), NUMBERS, "time_limit=1e-09"),
+        (KernelLearningRegressor(family=FAMILY, learner=NEVER), NUMBERS, "nkrr stopped"),
+        (KernelLearningRegressor(family=FAMILY), np.ones(60), "y is constant"),
+        (KernelLearningRegressor(family=FAMILY), NUMBERS, "more than 20"),
+        (KernelLearningRegressor(family=FAMILY, sample="all", time_limit=1e-9), NUMBERS, "time_limit=1e-09"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -321,7 +324,7 @@ def test_warnings_of_a_fit_point_to_the_caller(fit, model, y, said, monkeypatch)
 
 
 def test_warnings_of_cells_point_to_the_caller():
-    model = KernelLearningRegressor(FAMILY)
+    model = KernelLearningRegressor(family=FAMILY)
     for act, said in (
         (lambda: model.fit(TABLE, NUMBERS), "'id' is left out"),
         (lambda: model.predict(TABLE.assign(a=["<0.5", *["0.5"] * 59])), "column 'a' holds the limit '<0.5'"),
@@ -335,7 +338,7 @@ def test_warnings_of_cells_point_to_the_caller():
 
 
 def test_learners_of_weights_and_predictor_take_what_suits_equal_weights():
-    for model in (KernelLearningClassifier(learner="l1-svm"), KernelLearningRegressor(FAMILY, "l2-krr")):
+    for model in (KernelLearningClassifier(learner="l1-svm"), KernelLearningRegressor(family=FAMILY, learner="l2-krr")):
         y = target_for(model)
         model.fit(X, y)
         equal = clone(model).set_params(learner="unif", predictor=model.predictor_).fit(X, y)
@@ -344,18 +347,18 @@ def test_learners_of_weights_and_predictor_take_what_suits_equal_weights():
 
 def test_a_kernel_from_a_sample_serves_all_rows():
     y = numbers(MANY)
-    model = KernelLearningRegressor(FAMILY, alpha=0.2, sample=300).fit(MANY, y)
-    whole = KernelLearningRegressor(FAMILY, alpha=0.2).fit(MANY, y)
+    model = KernelLearningRegressor(family=FAMILY, alpha=0.2, sample=300).fit(MANY, y)
+    whole = KernelLearningRegressor(family=FAMILY, alpha=0.2).fit(MANY, y)
     assert model.kernel_.X.shape == (700, 3)
     # Error bars of the weights of 300 rows are a few hundredths.
     np.testing.assert_allclose(model.weights_, whole.weights_, rtol=0, atol=0.2)
     assert (model.weights_ != whole.weights_).any()
-    with_all = KernelLearningRegressor(FAMILY, alpha=0.2, sample=700).fit(MANY, y)
+    with_all = KernelLearningRegressor(family=FAMILY, alpha=0.2, sample=700).fit(MANY, y)
     np.testing.assert_allclose(with_all.predict(X_NEW), whole.predict(X_NEW), rtol=0, atol=1e-8)
 
 
 def test_features_of_a_kernel_from_a_sample_are_those_of_its_rows():
-    model = LearnedKernelTransformer(FAMILY, n_components=300, sample=300).fit(MANY, labels(MANY))
+    model = LearnedKernelTransformer(family=FAMILY, n_components=300, sample=300).fit(MANY, labels(MANY))
     Z, K = model.transform(MANY[model.kernel_.rows]), model.kernel_.gram()
     # Directions below rounding are dropped, whose roots are left.
     np.testing.assert_allclose(Z @ Z.T, K, rtol=0, atol=1e-7 * np.abs(K).max())
@@ -370,7 +373,7 @@ def test_a_kernel_of_some_rows_gets_the_predictor_of_all_rows():
     unit = np.trace(K) / len(K)
     expected = ridge_predictions(K / unit, Y, 4.0, center_cross_gram(G_cross, G) / unit)
     for predictor in ("krr", test_estimators.CG, test_estimators.ALL_ROWS):
-        model = KernelLearningClassifier(FAMILY, C=4.0, predictor=predictor, probability=True)
+        model = KernelLearningClassifier(family=FAMILY, C=4.0, predictor=predictor, probability=True)
         fit_on_kernel(model, kernel, FOUR, X=X)
         np.testing.assert_allclose(model.decision_function(X_NEW), expected, rtol=0, atol=1e-7)
         assert np.isfinite(model.calibration_).all()
@@ -381,17 +384,22 @@ def test_a_kernel_of_some_rows_gets_the_predictor_of_all_rows():
 
 def test_auto_goes_by_rows_memory_and_kernel_and_says_why():
     X, y = test_estimators.masked_signal()
-    classifier, regressor = KernelLearningClassifier(FAMILY), KernelLearningRegressor(FAMILY)
-    indefinite = KernelLearningRegressor(test_estimators.DIFFERENCE, "alignf-linear")
+    classifier, regressor = KernelLearningClassifier(family=FAMILY), KernelLearningRegressor(family=FAMILY)
+    indefinite = KernelLearningRegressor(family=test_estimators.DIFFERENCE, learner="alignf-linear")
     table = [
         (classifier, 60, 10**9, "svm, exact: "),
         (classifier, 60, 10**5, "nystrom, .* the matrices of 60 training rows would"),
-        (KernelLearningClassifier(FAMILY, "l2-krr"), 60, 10**4, "nystrom, "),
+        (KernelLearningClassifier(family=FAMILY, learner="l2-krr"), 60, 10**4, "nystrom, "),
         (regressor, 60, 10**9, "krr, exact: "),
         (regressor, 600, 10**7, "krr-cg, conjugate gradients on all pairs of rows: "),
         (regressor, 600, 10**6, "nystrom, "),
         (indefinite, 600, 10**7, "nystrom, "),
-        (KernelLearningRegressor(test_estimators.DIFFERENCE, "nkrr"), 60, 10**5, "krr, exact: the kernel is a power"),
+        (
+            KernelLearningRegressor(family=test_estimators.DIFFERENCE, learner="nkrr"),
+            60,
+            10**5,
+            "krr, exact: the kernel is a power",
+        ),
     ]
     for given, m, memory, reason in table:
         model = clone(given).set_params(predictor__memory=memory, predictor__seed=3)
@@ -403,7 +411,7 @@ def test_auto_goes_by_rows_memory_and_kernel_and_says_why():
 
 def test_the_kernel_of_landmarks_is_that_of_the_rows_they_stand_at():
     X = rows(200)
-    model = KernelLearningRegressor(FAMILY, predictor=Nystrom(landmarks=40)).fit(X, numbers(X))
+    model = KernelLearningRegressor(family=FAMILY, predictor=Nystrom(landmarks=40)).fit(X, numbers(X))
     assert model.dual_coef_.shape == (40, 1)
     np.testing.assert_allclose(model.kernel_.X + model.kernel_.origin, X[model.landmarks_], rtol=1e-12)
     again, other = (clone(model).set_params(predictor__seed=seed).fit(X, numbers(X)) for seed in (0, 1))
@@ -421,7 +429,7 @@ def test_the_kernel_of_landmarks_is_that_of_the_rows_they_stand_at():
 def test_each_loss_tells_classes_from_few_landmarks(loss, names):
     X, X_new = rows(400), rows(400, seed=1)
     predictor = Nystrom(landmarks=50, loss=loss)
-    model = KernelLearningClassifier(FAMILY, C=5.0, predictor=predictor, probability=True)
+    model = KernelLearningClassifier(family=FAMILY, C=5.0, predictor=predictor, probability=True)
     model.fit(X, labels(2 * X, names))  # of less noise
     assert model.dual_coef_.shape == (50, 1 if len(names) == 2 else 4)
     # The angle is noisy: the classes that its own sign has are found for nine rows of ten.

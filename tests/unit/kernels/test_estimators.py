@@ -123,9 +123,9 @@ def unit_gram(kernel) -> tuple[np.ndarray, float]:
 @pytest.mark.parametrize("predictor", ["svm", "krr", CG, ALL_ROWS], ids=str)
 def test_a_classifier_is_that_of_the_matrix_of_the_learned_kernel(predictor, y, C):
     n = len(np.unique(y))
-    model = KernelLearningClassifier(FAMILY, C=C, predictor=predictor, probability=False).fit(X, y)
+    model = KernelLearningClassifier(family=FAMILY, C=C, predictor=predictor, probability=False).fit(X, y)
     assert (model.predictor_, model.predictor_reason_) == (as_predictor(predictor).name, "")
-    kernel = learn_kernel("alignf", FAMILY, X, y)
+    kernel = learn_kernel(X, y, learner="alignf", family=FAMILY)
     np.testing.assert_array_equal(model.weights_, kernel.weights)
     assert model.alignment_ == kernel.alignment
     K, unit = unit_gram(kernel)
@@ -151,10 +151,10 @@ def test_a_classifier_is_that_of_the_matrix_of_the_learned_kernel(predictor, y, 
 def test_a_regression_is_the_ridge_regression_on_the_learned_kernel(predictor):
     many = np.column_stack([NUMBERS * (k + 1) + X[:, 2] for k in range(3)])
     for learner, y in (("alignf", NUMBERS), ("alignf", many[:, :1]), ("alignf", many), ("l2-krr", many)):
-        model = KernelLearningRegressor(FAMILY, learner, 0.2, predictor=predictor).fit(X, y)
+        model = KernelLearningRegressor(family=FAMILY, learner=learner, alpha=0.2, predictor=predictor).fit(X, y)
         assert model.predictor_ == ("krr" if predictor == "auto" else predictor.name)
         one_stage = learner == "l2-krr"
-        kernel = learn_kernel(learner, FAMILY, X, y, C=5.0 if one_stage else None)
+        kernel = learn_kernel(X, y, learner=learner, family=FAMILY, C=5.0 if one_stage else None)
         K, unit = (kernel.gram(), 1.0) if one_stage else unit_gram(kernel)
         expected = ridge_predictions(K, y, 5.0, kernel.cross_gram(X_NEW) / unit)
         tolerance = SOLVES if predictor == "auto" else ITERATED
@@ -162,7 +162,7 @@ def test_a_regression_is_the_ridge_regression_on_the_learned_kernel(predictor):
 
 
 def test_a_machine_that_interior_points_solve_scores_alike(monkeypatch):
-    models = [KernelLearningClassifier(FAMILY, C=10.0).fit(X, y) for y in (TWO, FOUR)]
+    models = [KernelLearningClassifier(family=FAMILY, C=10.0).fit(X, y) for y in (TWO, FOUR)]
     monkeypatch.setattr(svm, "MAX_ITERATIONS", 3)
     for usual, y in zip(models, (TWO, FOUR), strict=True):
         assert svm._fit(unit_gram(usual.kernel_)[0], Target.of(y).values, 10.0, None, 1e-3).exact
@@ -177,13 +177,15 @@ def test_a_kernel_with_negative_weights_is_projected(weighted):
     y = np.where(y > 0, "high", "low")
     w = np.random.default_rng(0).integers(1, 4, size=60) if weighted else np.ones(60, dtype=int)
     again = np.repeat(np.arange(60), w)
-    eigenvalues, Q = np.linalg.eigh(learn_kernel("alignf-linear", DIFFERENCE, X[again], y[again]).gram())
+    eigenvalues, Q = np.linalg.eigh(learn_kernel(X[again], y[again], learner="alignf-linear", family=DIFFERENCE).gram())
     assert eigenvalues[0] < -1e-6
     K = (Q * np.maximum(eigenvalues, 0)) @ Q.T
     K /= np.trace(K) / len(K)
     for predictor in ("svm", "krr"):
         C = w.mean()  # as many rows weigh by as much more where they are repeated
-        model = KernelLearningClassifier(DIFFERENCE, "alignf-linear", C, predictor=predictor, probability=False)
+        model = KernelLearningClassifier(
+            family=DIFFERENCE, learner="alignf-linear", C=C, predictor=predictor, probability=False
+        )
         model.fit(X, y, sample_weight=w)
         assert model.kernel_.indefinite
         dual, intercept = as_predictor(predictor).fit_matrix(K, Target.of(y[again]), [1.0], fine=True).coefficients()
@@ -194,10 +196,10 @@ def test_a_kernel_with_negative_weights_is_projected(weighted):
 @pytest.mark.parametrize(("learner", "predictor"), [("l1-svm", "svm"), ("nkrr", "krr"), ("cr", "krr")])
 def test_an_estimator_predicts_what_a_comparison_predicts(learner, predictor):
     family, target = None if learner == "cr" else FAMILY, Target.of(FOUR)
-    model = KernelLearningClassifier(family, learner, 2.0).fit(X, FOUR)
+    model = KernelLearningClassifier(family=family, learner=learner, C=2.0).fit(X, FOUR)
     assert model.predictor_ == predictor
     if learner == "cr":
-        path = [learn_kernel(learner, None, X, FOUR, C=2.0)]
+        path = [learn_kernel(X, FOUR, learner=learner, C=2.0)]
     else:
         path = learn_path(learner, FAMILY, X, gram_statistics(FAMILY, X, target.Y), target, [2.0])
     compared = KernelPredictors(path, target, predictor, [2.0]).predict(X_NEW)[0]
@@ -314,11 +316,11 @@ def test_batches_and_copies_have_the_bits_of_all_rows_at_once(monkeypatch):
     X_new = rows(83, seed=1)
     single = X_new.astype(np.float32)
     for model in (
-        KernelLearningClassifier(FAMILY, probability=True),
-        KernelLearningClassifier(FAMILY, predictor=Nystrom(landmarks=20)),
+        KernelLearningClassifier(family=FAMILY, probability=True),
+        KernelLearningClassifier(family=FAMILY, predictor=Nystrom(landmarks=20)),
         KernelLearningRegressor(learner="ca"),
-        KernelLearningRegressor(FAMILY, L2KRR(radius=2.0)),
-        LearnedKernelTransformer(FAMILY, n_components=9, random_state=0),
+        KernelLearningRegressor(family=FAMILY, learner=L2KRR(radius=2.0)),
+        LearnedKernelTransformer(family=FAMILY, n_components=9, random_state=0),
     ):
         model.fit(X, target_for(model))
         copies = pickle.loads(pickle.dumps(model)), copy.deepcopy(model)
@@ -338,7 +340,7 @@ def test_batches_and_copies_have_the_bits_of_all_rows_at_once(monkeypatch):
 
 def test_memory_of_a_prediction_does_not_grow_with_its_rows(monkeypatch):
     X = rows(500)
-    model = KernelLearningRegressor(FAMILY, alpha=1.0).fit(X, numbers(X))
+    model = KernelLearningRegressor(family=FAMILY, alpha=1.0).fit(X, numbers(X))
     X_new = rows(16_000, seed=1)
     monkeypatch.setattr(base, "CHUNK_BYTES", 1 << 18)
     # The kernel with all new rows takes 64 MB; a chunk of it 0.25 MB and its tiles a few more.
@@ -349,14 +351,14 @@ def test_memory_of_a_prediction_does_not_grow_with_its_rows(monkeypatch):
 
 
 WEIGHTED = [
-    (KernelLearningClassifier(FAMILY, C=3.0), sparse.csr_matrix),
-    (KernelLearningClassifier(FAMILY, predictor="krr", probability=True), np.asarray),
-    (KernelLearningClassifier(FAMILY, C=3.0, predictor=CG, probability=True), np.asarray),
+    (KernelLearningClassifier(family=FAMILY, C=3.0), sparse.csr_matrix),
+    (KernelLearningClassifier(family=FAMILY, predictor="krr", probability=True), np.asarray),
+    (KernelLearningClassifier(family=FAMILY, C=3.0, predictor=CG, probability=True), np.asarray),
     (KernelLearningClassifier(probability=True), sparse.csr_matrix),
     (KernelLearningClassifier(predictor=ALL_ROWS, probability=True), sparse.csr_matrix),
-    (KernelLearningRegressor(FAMILY, "align", alpha=0.1), sparse.csr_matrix),
-    (KernelLearningRegressor(FAMILY, "align", alpha=0.1, predictor=CG), sparse.csr_matrix),
-    (KernelLearningRegressor(FAMILY, "align", alpha=0.1, predictor=ALL_ROWS), np.asarray),
+    (KernelLearningRegressor(family=FAMILY, learner="align", alpha=0.1), sparse.csr_matrix),
+    (KernelLearningRegressor(family=FAMILY, learner="align", alpha=0.1, predictor=CG), sparse.csr_matrix),
+    (KernelLearningRegressor(family=FAMILY, learner="align", alpha=0.1, predictor=ALL_ROWS), np.asarray),
 ]
 
 
@@ -388,7 +390,7 @@ def test_a_weight_is_a_number_of_copies(model, kind):
 
 def test_unit_weights_change_no_bit_and_serve_every_learner():
     for learner in ("alignf", "l2-krr"):
-        model = KernelLearningRegressor(FAMILY, learner)
+        model = KernelLearningRegressor(family=FAMILY, learner=learner)
         one, other = (clone(model).fit(X, NUMBERS, sample_weight=w).dual_coef_ for w in (None, np.ones(60)))
         np.testing.assert_array_equal(one, other)
 
@@ -399,20 +401,20 @@ def test_unit_weights_change_no_bit_and_serve_every_learner():
 def test_labels_keep_their_type():
     for names in (("no", "yes"), (-3, 7), (False, True), (3, 1, 2), (2**40, 5, -1)):
         y = labels(X, names)
-        model = KernelLearningClassifier(FAMILY).fit(X, y)
+        model = KernelLearningClassifier(family=FAMILY).fit(X, y)
         assert (model.classes_.tolist(), model.predict(X).dtype) == (sorted(names), y.dtype)
         assert model.score(X, y) > 0.7
 
 
 def test_names_of_features_are_kept_and_asked_for():
     table, y = pd.DataFrame(X, columns=["height", "width", "depth"]), pd.Series(TWO, dtype="category")
-    model, plain = (KernelLearningClassifier(FAMILY).fit(given, y) for given in (table, X))
+    model, plain = (KernelLearningClassifier(family=FAMILY).fit(given, y) for given in (table, X))
     assert model.feature_names_in_.tolist() == ["height", "width", "depth"]
     np.testing.assert_array_equal(model.predict(table), plain.predict(X))
     np.testing.assert_array_equal(model.predict(table[["width", "height", "depth"]]), plain.predict(X))
     fit_on_kernel(model, model.kernel_, TWO[model.kernel_.rows])
     assert not hasattr(model, "feature_names_in_")
-    features = LearnedKernelTransformer(FAMILY, n_components=3, random_state=0).set_output(transform="pandas")
+    features = LearnedKernelTransformer(family=FAMILY, n_components=3, random_state=0).set_output(transform="pandas")
     assert features.fit_transform(table, TWO).columns.tolist() == [f"learnedkerneltransformer{k}" for k in range(3)]
 
 
@@ -423,7 +425,9 @@ def test_sparse_rows_are_rows():
     union = FamilyUnion([LinearFamily(), GaussianFamily([0.1])])
     kinds = {sparse.csr_matrix: None, sparse.csc_array: FeatureFamily(9), sparse.coo_matrix: union}
     for kind, family in kinds.items():
-        dense, thin = (KernelLearningRegressor(family, "alignf").fit(as_rows, y) for as_rows in (X, kind(X)))
+        dense, thin = (
+            KernelLearningRegressor(family=family, learner="alignf").fit(as_rows, y) for as_rows in (X, kind(X))
+        )
         assert sparse.issparse(thin.kernel_.X)
         np.testing.assert_allclose(thin.predict(kind(X)), dense.predict(X), rtol=0, atol=1e-9)
 
@@ -442,8 +446,8 @@ def test_the_tag_for_sparse_rows_follows_the_base_kernels():
 
 def test_stored_matrices_are_learned_from_by_position():
     family = families.PrecomputedFamily(FAMILY.tile(X, X))
-    model = KernelLearningClassifier(family, C=1.0).fit(family.X[:40], TWO[:40])
-    expected = KernelLearningClassifier(FAMILY, C=1.0).fit(X[:40], TWO[:40]).decision_function(X[40:])
+    model = KernelLearningClassifier(family=family, C=1.0).fit(family.X[:40], TWO[:40])
+    expected = KernelLearningClassifier(family=FAMILY, C=1.0).fit(X[:40], TWO[:40]).decision_function(X[40:])
     np.testing.assert_allclose(model.decision_function(family.X[40:]), expected, rtol=0, atol=MACHINES)
     assert cross_val_score(model, family.X, TWO, cv=3).min() > 0.5
 
@@ -517,8 +521,11 @@ def test_rows_without_distances_have_no_default_bandwidths():
 
 
 def test_fitting_is_learning_the_kernel_and_fitting_on_it():
-    models = [KernelLearningClassifier(FAMILY, probability=True), KernelLearningClassifier(FAMILY, "l1-svm", 2.0)]
-    for model in [*models, KernelLearningRegressor(FAMILY, "l2-krr", 0.5)]:
+    models = [
+        KernelLearningClassifier(family=FAMILY, probability=True),
+        KernelLearningClassifier(family=FAMILY, learner="l1-svm", C=2.0),
+    ]
+    for model in [*models, KernelLearningRegressor(family=FAMILY, learner="l2-krr", alpha=0.5)]:
         y = target_for(model)
         fitted = model.fit(X, y)
         apart = fit_on_kernel(clone(model), fitted.kernel_, y[fitted.kernel_.rows])
@@ -531,9 +538,9 @@ def test_fitting_is_learning_the_kernel_and_fitting_on_it():
 
 def test_a_kernel_or_rows_that_do_not_fit_the_estimator_are_refused():
     y, few = TWO, labels(rows(50))
-    machines, kernel = (learn_kernel(learner, FAMILY, X, y) for learner in ("l1-svm", "alignf"))
-    same, model = KernelLearningClassifier(FAMILY, "l1-svm"), KernelLearningClassifier(FAMILY)
-    stronger = KernelLearningClassifier(FAMILY, "l1-svm", 3.0)
+    machines, kernel = (learn_kernel(X, y, learner=learner, family=FAMILY) for learner in ("l1-svm", "alignf"))
+    same, model = KernelLearningClassifier(family=FAMILY, learner="l1-svm"), KernelLearningClassifier(family=FAMILY)
+    stronger = KernelLearningClassifier(family=FAMILY, learner="l1-svm", C=3.0)
     table = [
         (same, machines, y[:7], None, "y an entry for each of these 60, got shapes () and (7,)"),
         (stronger, machines, y, None, "learned with C = 1, and the e"),
@@ -547,7 +554,7 @@ def test_a_kernel_or_rows_that_do_not_fit_the_estimator_are_refused():
 
 
 def test_fitting_anew_forgets_probabilities():
-    model = KernelLearningClassifier(FAMILY, probability=True).fit(X, TWO)
+    model = KernelLearningClassifier(family=FAMILY, probability=True).fit(X, TWO)
     model.set_params(probability=False).fit(X, TWO)
     assert not {"calibration_", "predict_proba"} & set(dir(model))
     with pytest.raises(NotFittedError):
@@ -588,8 +595,8 @@ CALIBRATED = [("svm", TWO), ("svm", FOUR), ("krr", TWO), ("krr", FOUR), (CG, TWO
 
 @pytest.mark.parametrize(("predictor", "y"), CALIBRATED)
 def test_probabilities_are_fitted_on_scores_of_held_out_rows(predictor, y):
-    model = KernelLearningClassifier(FAMILY, predictor=predictor, probability=True, C=2.0).fit(X, y)
-    kernel, Y = learn_kernel("alignf", FAMILY, X, y), Target.of(y).Y
+    model = KernelLearningClassifier(family=FAMILY, predictor=predictor, probability=True, C=2.0).fit(X, y)
+    kernel, Y = learn_kernel(X, y, learner="alignf", family=FAMILY), Target.of(y).Y
     K, _ = unit_gram(kernel)
     folds = assign_calibration_folds(kernel.X, np.unique(y, return_inverse=True)[1])
     folds = np.arange(len(X)) if predictor == "krr" else folds  # in closed form, each row by itself
@@ -649,7 +656,7 @@ def test_calibration_folds_spread_classes_and_keep_copies_together():
 def test_a_class_of_one_row_has_a_probability():
     with_rare, y = np.vstack([X, [[9.0, 9.0, 9.0]]]), np.append(TWO, "rare")
     for predictor in ("svm", "krr"):
-        model = KernelLearningClassifier(FAMILY, C=10.0, predictor=predictor, probability=True)
+        model = KernelLearningClassifier(family=FAMILY, C=10.0, predictor=predictor, probability=True)
         P = model.fit(with_rare, y).predict_proba(with_rare)
         assert P[:, 1].argmax() == 60  # also where one is NaN, which comes first
 
@@ -660,7 +667,9 @@ def test_a_class_of_one_row_has_a_probability():
 @pytest.mark.parametrize("learner", ["alignf", "l2-krr", NKRR(degree=2, offset=0.5), "ca"], ids=str)
 def test_all_components_give_the_gram_matrix(learner):
     for method in ("nystroem", "eigen"):
-        model = LearnedKernelTransformer(None if learner == "ca" else FAMILY, learner, 60, method=method)
+        model = LearnedKernelTransformer(
+            family=None if learner == "ca" else FAMILY, learner=learner, n_components=60, method=method
+        )
         Z = model.fit_transform(X, NUMBERS)
         K = model.kernel_.gram()
         np.testing.assert_allclose(Z @ Z.T, K, rtol=0, atol=1e-9 * np.abs(K).max())
@@ -672,7 +681,7 @@ def test_all_components_give_the_gram_matrix(learner):
 
 
 def test_landmarks_approximate_as_nystroems_formula_does():
-    model = LearnedKernelTransformer(FAMILY, n_components=12, random_state=3).fit(X, TWO)
+    model = LearnedKernelTransformer(family=FAMILY, n_components=12, random_state=3).fit(X, TWO)
     K, L = model.kernel_.gram(), model.landmarks_
     assert len(set(L.tolist())) == 12
     Z = model.transform(X)
@@ -688,18 +697,18 @@ def test_landmarks_approximate_as_nystroems_formula_does():
 
 def test_eigen_components_are_kernel_principal_components():
     among = np.vstack([X, X_NEW])
-    model = LearnedKernelTransformer(FAMILY, n_components=4, method="eigen").fit(X, NUMBERS)
+    model = LearnedKernelTransformer(family=FAMILY, n_components=4, method="eigen").fit(X, NUMBERS)
     pca = KernelPCA(4, kernel="precomputed").fit(model.kernel_.gram())
     expected = pca.transform(model.kernel_.cross_gram(among))
     np.testing.assert_allclose(np.abs(model.transform(among)), np.abs(expected), rtol=0, atol=1e-8)
-    few = LearnedKernelTransformer(LinearFamily(), method="eigen").fit_transform(X, NUMBERS)
+    few = LearnedKernelTransformer(family=LinearFamily(), method="eigen").fit_transform(X, NUMBERS)
     assert few.shape == (60, 3)  # as many as the rank
 
 
 def test_features_are_of_mean_squared_length_one():
     far = X + np.array([5.0, 0.0, 0.0])
     for family in (None, FeatureFamily(3), families.PolynomialFamily([1, 2]), FamilyUnion([families.CosineFamily()])):
-        Z = LearnedKernelTransformer(family, n_components=60).fit_transform(far, NUMBERS)
+        Z = LearnedKernelTransformer(family=family, n_components=60).fit_transform(far, NUMBERS)
         np.testing.assert_allclose((Z**2).sum() / 60, 1.0, rtol=1e-9)
         np.testing.assert_allclose(Z.mean(axis=0), 0.0, atol=1e-7)
 
@@ -708,12 +717,12 @@ def test_features_are_of_mean_squared_length_one():
 def test_ridge_regression_on_all_features_is_that_on_the_kernel(learner):
     """Features are of mean squared length one, as kernels are for the regressor: one alpha means the same to both."""
     X, y = masked_signal(80)
-    at_once = KernelLearningRegressor(DIFFERENCE, learner, alpha=0.3).fit(X[:40], y[:40])
+    at_once = KernelLearningRegressor(family=DIFFERENCE, learner=learner, alpha=0.3).fit(X[:40], y[:40])
     assert at_once.kernel_.indefinite == (learner == "alignf-linear")
     on_rows = clone(at_once).set_params(predictor=ALL_ROWS).fit(X[:40], y[:40])
     np.testing.assert_allclose(on_rows.predict(X), at_once.predict(X), rtol=0, atol=ITERATED)
     for method in ("nystroem", "eigen"):
-        features = LearnedKernelTransformer(DIFFERENCE, learner, method=method, n_components=40)
+        features = LearnedKernelTransformer(family=DIFFERENCE, learner=learner, method=method, n_components=40)
         two_steps = make_pipeline(features, Ridge(alpha=0.3)).fit(X[:40], y[:40])
         np.testing.assert_allclose(two_steps.predict(X), at_once.predict(X), rtol=0, atol=1e-6)
 
@@ -723,9 +732,9 @@ def test_the_kind_of_target_is_seen_unless_it_is_given():
     table = [(TWO, None, TWO), (count, None, count.astype(str)), (count, "regression", count + 0.5)]
     table += [(NUMBERS, None, NUMBERS), (outputs, None, outputs)]
     for number, (y, task, learned_as) in enumerate(table):
-        model = LearnedKernelTransformer(FAMILY, "align", task=task).fit(X, y)
+        model = LearnedKernelTransformer(family=FAMILY, learner="align", task=task).fit(X, y)
         for given in ({"y": y, "task": task}, {"y": learned_as}):
-            expected = learn_kernel("align", FAMILY, X, **given).weights
+            expected = learn_kernel(X, learner="align", family=FAMILY, **given).weights
             np.testing.assert_allclose(model.weights_, expected, rtol=1e-12, err_msg=f"row {number}")
 
 
@@ -733,7 +742,7 @@ def test_the_kind_of_target_is_seen_unless_it_is_given():
 
 
 def test_estimators_read_well():
-    model = KernelLearningClassifier(GaussianFamily([2.0**-7, 0.5, 0.3]), C=10)
+    model = KernelLearningClassifier(family=GaussianFamily([2.0**-7, 0.5, 0.3]), C=10)
     assert repr(model) == "KernelLearningClassifier(C=10, family=GaussianFamily([2**-7, 0.5, 0.3]))"
     assert eval(repr(model)).get_params() == model.get_params()
     pipeline = make_pipeline(StandardScaler(), model)
@@ -751,7 +760,7 @@ def test_one_row_far_out_spoils_neither_its_own_prediction_nor_others():
     said = []
     for far in (1e3, 2e8):
         X[7] = far
-        model = KernelLearningRegressor(GaussianFamily([0.5, 1.0, 2.0]), predictor="krr", alpha=0.01).fit(X, y)
+        model = KernelLearningRegressor(family=GaussianFamily([0.5, 1.0, 2.0]), predictor="krr", alpha=0.01).fit(X, y)
         said.append(np.concatenate([model.predict(X), model.predict(X[7:8]), model.predict(new)]))
     # Rows near zero are moved by a mean of 2e8 / 60, and keep 1e-9 of their digits.
     np.testing.assert_allclose(said[1], said[0], rtol=0, atol=1e-7)
@@ -772,7 +781,7 @@ def test_a_family_can_be_pasted_back_and_is_made_of_its_parameters():
         assert again.set_params(**family.get_params()) == family
     # Copies that scikit-learn makes for each fold would read mapped matrices into memory.
     assert copy.deepcopy(stored) is stored
-    again = clone(KernelLearningClassifier(stored)).family
+    again = clone(KernelLearningClassifier(family=stored)).family
     assert again == stored
     assert again.get_params()["matrices"] is stored.get_params()["matrices"]
     assert repr(GaussianFamily(np.linspace(0.1, 1, 500))) == "GaussianFamily(<500 values>)"
@@ -882,12 +891,15 @@ def test_a_learner_in_the_place_of_the_family_and_the_reverse_are_refused():
     ]
     table = []
     for family, got in families_given:
-        table += [(partial(model.fit, X, TWO), expected + got) for model in (KernelLearningClassifier(family),)]
-        table += [(partial(LearnedKernelTransformer(family).fit, X, TWO), expected + got)]
-        table += [(partial(learn_kernel, "alignf", family, X, TWO), expected + got)]
+        table += [(partial(model.fit, X, TWO), expected + got) for model in (KernelLearningClassifier(family=family),)]
+        table += [(partial(LearnedKernelTransformer(family=family).fit, X, TWO), expected + got)]
+        table += [(partial(learn_kernel, X, TWO, learner="alignf", family=family), expected + got)]
     learner = "learner must be a name such as 'alignf' or a Learner such as Alignf(), got "
     table += [
-        (partial(learn_kernel, FAMILY, "alignf", X, TWO), f"{learner}{FAMILY!r}; pass base kernels as family."),
+        (
+            partial(learn_kernel, X, TWO, learner=FAMILY, family="alignf"),
+            f"{learner}{FAMILY!r}; pass base kernels as family.",
+        ),
         (partial(KernelLearningClassifier(learner=L2KRR).fit, X, TWO), learner + "the class L2KRR."),
     ]
     require_refusals(table, literal=True)
@@ -915,7 +927,7 @@ def test_a_parameter_that_does_not_exist_is_refused_with_those_that_do():
                 "Alignf takes no parameters, got 'foo'.",
             ),
             (
-                lambda: KernelLearningRegressor(FAMILY).set_params(family__gamma=1),
+                lambda: KernelLearningRegressor(family=FAMILY).set_params(family__gamma=1),
                 "GaussianFamily has no parameter 'gamma'. Did you mean 'gammas'? Its parameters are gammas.",
             ),
         ],
@@ -936,11 +948,11 @@ def test_rows_that_are_not_finite_numbers_are_refused_with_their_place(kind):
     texts = X.astype(object)
     texts[:, 1] = np.where(X[:, 1] > 0, "blue", "red")
     first, y = texts[0, 1], TWO if kind is KernelLearningClassifier else NUMBERS
-    model = kind(FAMILY).fit(X, y)
+    model = kind(family=FAMILY).fit(X, y)
     use = model.transform if kind is LearnedKernelTransformer else model.predict
     missing, large = "Input X contains NaN in 3 of 60 rows ", "Input X contains infinity in 3 of 60 rows "
     table = []
-    for act, advice in ((partial(kind(FAMILY).fit, y=y), AT_FIT), (use, AT_PREDICT)):
+    for act, advice in ((partial(kind(family=FAMILY).fit, y=y), AT_FIT), (use, AT_PREDICT)):
         table += [
             (partial(act, gaps), f"{missing}(columns 0, 2). {advice}"),
             (partial(act, sparse.csr_array(gaps)), f"{missing}(columns 0, 2). {advice}"),
@@ -959,8 +971,8 @@ def test_rows_that_are_not_finite_numbers_are_refused_with_their_place(kind):
 
 def test_what_was_not_asked_for_is_no_attribute_and_the_reason_is_told():
     absent = [
-        (KernelLearningClassifier(FAMILY, probability=False).fit(X, TWO), "predict_proba", "probability=True"),
-        (KernelLearningRegressor(FAMILY, intervals=False).fit(X, NUMBERS), "predict_interval", "intervals=True"),
+        (KernelLearningClassifier(family=FAMILY, probability=False).fit(X, TWO), "predict_proba", "probability=True"),
+        (KernelLearningRegressor(family=FAMILY, intervals=False).fit(X, NUMBERS), "predict_interval", "intervals=True"),
     ]
     for model, name, setting in absent:
         assert not hasattr(model, name)
@@ -1000,10 +1012,10 @@ def test_a_target_that_cannot_be_learned_is_refused():
 
 def test_learners_and_weighted_machines_that_end_early_warn_through_the_estimator(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="l1-svm"):
-        KernelLearningClassifier(FAMILY, L1SVM(max_iterations=1, tolerance=1e-14)).fit(X, TWO)
+        KernelLearningClassifier(family=FAMILY, learner=L1SVM(max_iterations=1, tolerance=1e-14)).fit(X, TWO)
     monkeypatch.setattr(svm, "MAX_WEIGHTED_ITERATIONS", 3)
     with pytest.warns(ConvergenceWarning, match="ended after 3 iterations, before its tolerance of 1e-09; use a small"):
-        KernelLearningClassifier(FAMILY, C=1.0).fit(X, TWO, sample_weight=np.arange(1, 61))
+        KernelLearningClassifier(family=FAMILY, C=1.0).fit(X, TWO, sample_weight=np.arange(1, 61))
 
 
 # Intervals -----------------------------------------------------------------------------------------------------------
@@ -1033,7 +1045,7 @@ def test_residuals_are_those_of_fits_without_the_row_and_its_copies():
     X = rng.normal(size=(12, 2))[np.r_[:12, 3, 3, 5]]
     y = np.column_stack([X[:, 0] + rng.normal(size=15), X[:, 1] ** 2])
     for family in (FAMILY, FeatureFamily(2)):
-        model = KernelLearningRegressor(family, "unif", alpha=0.3).fit(X, y)
+        model = KernelLearningRegressor(family=family, learner="unif", alpha=0.3).fit(X, y)
         K, expected = model.kernel_.gram(), []
         K /= np.trace(K) / 15
         for row in range(15):
@@ -1045,7 +1057,9 @@ def test_residuals_are_those_of_fits_without_the_row_and_its_copies():
     assert model.predict_interval(X, 0.2).shape == (15, 2, 2)
     assert not hasattr(model.set_params(intervals=False).fit(X, y), "residuals_")
     i = np.arange(1200.0)[:, None]
-    many = KernelLearningRegressor(FAMILY, "unif", alpha=0.3).fit(i % 7 + X[:1], y[:1].repeat(1200, 0) * i)
+    many = KernelLearningRegressor(family=FAMILY, learner="unif", alpha=0.3).fit(
+        i % 7 + X[:1], y[:1].repeat(1200, 0) * i
+    )
     assert many.residuals_.shape == (999, 2)
 
 

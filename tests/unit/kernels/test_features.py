@@ -128,7 +128,7 @@ def test_what_asks_for_the_diagonal_alone_never_forms_M(monkeypatch):
     family, X, y = FeatureFamily(60), sparse.csr_matrix(counts(25, 60, seed=21)), np.arange(25.0)
     for learner in ("unif", "single", "align", "lq"):
         for normalize in NORMALIZATIONS:
-            kernel = learn_kernel(learner, family, X, y, normalize=normalize)
+            kernel = learn_kernel(X, y, learner=learner, family=family, normalize=normalize)
             assert 0 < kernel.alignment <= 1
             assert (kernel.alignments <= 1).all()
     aligned = gram_statistics(family, X, y).uncentered_alignments
@@ -179,7 +179,7 @@ def test_a_kernel_of_features_is_the_weighted_sum_of_their_matrices(learner, nam
     train, new = np.arange(3, m), np.arange(3)
     learner = as_learner(learner, **({"dependent": "subset"} if learner == "alignf-linear" else {}))
     y = features.y[train]
-    kernel = learn_kernel(learner, features.family, features.X[train], y, normalize=normalize)
+    kernel = learn_kernel(features.X[train], y, learner=learner, family=features.family, normalize=normalize)
     Ks, crosses = ([K[np.ix_(rows, train)] for K in features.grams] for rows in (train, new))
     expected = reference.combined(Ks, kernel.weights, normalize).astype(float)
     np.testing.assert_allclose(kernel.gram(), expected, rtol=0, atol=1e-10 * np.abs(expected).max())
@@ -202,7 +202,7 @@ def test_features_that_are_constant_on_the_training_rows_get_weight_zero(learner
         kernel = learn_from_statistics(learner, FeatureFamily(6), kind(X), statistics)
         np.testing.assert_array_equal(kernel.weights[[2, 4]], 0.0)
         np.testing.assert_array_equal(statistics.alignments[[2, 4]], 0.0)
-        alone = learn_kernel(learner, FeatureFamily(4), kind(X[:30, varying]), y[:30])
+        alone = learn_kernel(kind(X[:30, varying]), y[:30], learner=learner, family=FeatureFamily(4))
         np.testing.assert_allclose(kernel.weights[varying], alone.weights, rtol=0, atol=1e-9)
         assert kernel.alignment == pytest.approx(alone.alignment, rel=1e-10)
         cross = alone.cross_gram(kind(X[30:, varying]))
@@ -243,7 +243,7 @@ def test_features_that_do_not_fit_are_refused():
         (lambda: FeatureFamily(["a", "b", "a"]), "features must have distinct names, got 'a' more than once"),
         (lambda: FeatureFamily(3, columns=[0, 1]), "columns must have one entry per feature, got 2 for 3"),
         (lambda: gram_statistics(FeatureFamily(4), np.eye(3), y), columns),
-        (lambda: learn_kernel("align", FeatureFamily(2), np.ones((3, 2)), y), none),
+        (lambda: learn_kernel(np.ones((3, 2)), y, learner="align", family=FeatureFamily(2)), none),
         (lambda: gram_statistics(FeatureFamily(3), np.eye(3), y).restrict([1]), "groups must be some of [0]"),
         (lambda: learn_from_statistics("align", FeatureFamily(2), X, statistics.restrict([0])), same),
         (lambda: Alignf().fit_weights(np.eye(300), np.full(300, -1.0)), "no base kernel aligns with the target"),
@@ -300,7 +300,7 @@ def test_weights_of_a_thousand_features_meet_the_optimality_conditions():
     X = counts(700, 1000, seed=30)
     X[:, 900:] = X[:, :100]  # n-grams that occur together
     y = np.tanh(X[:, :300] @ np.random.default_rng(31).normal(size=300)) + np.random.default_rng(32).normal(size=700)
-    kernel = learn_kernel("alignf", FeatureFamily(1000), sparse.csr_matrix(X), y, task="regression")
+    kernel = learn_kernel(sparse.csr_matrix(X), y, learner="alignf", family=FeatureFamily(1000), task="regression")
     Z = (X - X.mean(axis=0)) / np.linalg.norm(X - X.mean(axis=0), axis=0)
     assert 100 < np.count_nonzero(kernel.weights) < 1000
     assert reference.kkt_residual((Z.T @ Z) ** 2, (Z.T @ (y - y.mean())) ** 2, kernel.weights) <= 1e-10

@@ -66,7 +66,7 @@ def assert_close_to(got: np.ndarray, expected: np.ndarray, tolerance: float = TE
 
 @pytest.mark.parametrize(("case", "normalize"), list(zip(CASES, cycle(NORMALIZATIONS))), ids=name_of)
 def test_gram_is_the_weighted_sum_of_centered_normalized_matrices(case, normalize):
-    kernel = learn_kernel("align", case.family, case.X, regression_targets(case.X), normalize=normalize)
+    kernel = learn_kernel(case.X, regression_targets(case.X), learner="align", family=case.family, normalize=normalize)
     assert kernel.normalize == normalize
     np.testing.assert_allclose(kernel.scales, np.array(normalizers(case.grams, normalize), dtype=float), rtol=TEXTBOOK)
     cross, K = kernel.cross_gram(case.X), kernel.gram()
@@ -90,7 +90,7 @@ def test_learning_on_some_folds_of_a_pass_is_learning_on_their_rows(learner, cas
     groups = np.random.default_rng(15).permutation(np.arange(case.X.shape[0]) % 4)
     held = np.isin(groups, [0, 1, 3])
     statistics = gram_statistics(case.family, case.X, target.Y, groups, block_rows=6, keep_origin=not learner.centered)
-    alone = learn_kernel(learner, case.family, case.X[held], y[held])
+    alone = learn_kernel(case.X[held], y[held], learner=learner, family=case.family)
     kernel = learn_from_statistics(learner, case.family, case.X, statistics.restrict([0, 1, 3]), target=target)
     assert kernel.alignment == pytest.approx(alone.alignment, rel=0, abs=1e-10)
     # Other digits of M times its condition: 1e4 or so, and up to 1e9 with weights of either sign.
@@ -113,8 +113,8 @@ def test_more_rows_than_one_tile_holds_make_no_difference():
     # A tile of so many kernels has 128 rows, so 170 rows take several, the last one ragged.
     gammas = [0.02 * 1.05**k for k in range(80)]
     X, y = small_problem(1, m=170)
-    kernel = learn_kernel("unif", GaussianFamily(gammas), X, y)
-    apart = [learn_kernel("unif", GaussianFamily([gamma]), X, y) for gamma in gammas]
+    kernel = learn_kernel(X, y, learner="unif", family=GaussianFamily(gammas))
+    apart = [learn_kernel(X, y, learner="unif", family=GaussianFamily([gamma])) for gamma in gammas]
     share = kernel.weights[0]
     assert_close_to(kernel.gram(), share * sum(one.gram() for one in apart), 1e-11)
     assert_close_to(kernel.cross_gram(X_NEW), share * sum(one.cross_gram(X_NEW) for one in apart), 1e-11)
@@ -129,7 +129,7 @@ def test_kernels_of_zero_weight_are_skipped_without_change():
             asked.append(list(kernels))
             return super().subset(kernels)
 
-    kernel = learn_kernel("alignf", GaussianFamily(gammas), X, y)
+    kernel = learn_kernel(X, y, learner="alignf", family=GaussianFamily(gammas))
     active = np.flatnonzero(kernel.weights).tolist()
     assert 0 < len(active) < len(gammas)
     np.testing.assert_array_equal(replace(kernel, family=Watched(gammas)).gram(), kernel.gram())
@@ -140,7 +140,7 @@ def test_kernels_of_zero_weight_are_skipped_without_change():
 
 def test_a_nearly_constant_kernel_keeps_its_digits_on_new_rows():
     gammas = [2.0**-26, 2.0**-25]
-    kernel = learn_kernel("unif", GaussianFamily(gammas), X, y)
+    kernel = learn_kernel(X, y, learner="unif", family=GaussianFamily(gammas))
     Ks, crosses = (grams([gaussian(gamma) for gamma in gammas], rows, X) for rows in (X, X_NEW[:9]))
     # Values within 1e-6 of one: centering plain double values would leave 1e-9 of them.
     assert_close_to(kernel.gram(), combined(Ks, kernel.weights, "trace"))
@@ -153,10 +153,10 @@ def test_a_nearly_constant_kernel_keeps_its_digits_on_new_rows():
 @pytest.mark.parametrize("learner", KERNEL_LEARNERS)
 def test_alignment_is_that_of_the_gram_matrix(learner):
     family, L = GaussianFamily([0.05, 0.3, 2.0]), np.outer(y, y)
-    best = learn_kernel("alignf", family, X, y).alignment
+    best = learn_kernel(X, y, learner="alignf", family=family).alignment
     alone = [centered_alignment(K, L) for K in family.tile(X, X)]
     for normalize in NORMALIZATIONS:
-        kernel = learn_kernel(learner, family, X, y, task=TASKS[learner], normalize=normalize)
+        kernel = learn_kernel(X, y, learner=learner, family=family, task=TASKS[learner], normalize=normalize)
         assert kernel.alignment == pytest.approx(centered_alignment(kernel.gram(), L), rel=0, abs=1e-10)
         np.testing.assert_allclose(kernel.alignments, alone, rtol=0, atol=1e-10)
         if kernel.degree == 1 and not kernel.indefinite:  # within what alignf maximizes over
@@ -168,7 +168,7 @@ def test_alignment_is_that_of_the_gram_matrix(learner):
 
 def test_whole_numbers_are_rows_too():
     X, y = np.arange(30).reshape(10, 3), np.arange(10.0) ** 2
-    whole, floats = (learn_kernel("unif", LinearFamily(), rows, y) for rows in (X, X.astype(float)))
+    whole, floats = (learn_kernel(rows, y, learner="unif", family=LinearFamily()) for rows in (X, X.astype(float)))
     np.testing.assert_array_equal(whole.gram(), floats.gram())
 
 
@@ -183,32 +183,41 @@ def test_what_is_constant_on_the_training_rows_is_refused_whatever_the_learner()
     for k, learner in enumerate(KERNEL_LEARNERS):
         rows = np.column_stack([X, np.full((60, 2), [0.0, 0.1, -7.7, 123456.789][k % 4])])
         both = FamilyUnion([GaussianFamily([1.0]), families[k % 3]], [None, [3, 4]])
-        table.append((partial(learn_kernel, learner, both, rows, y), of_kernels))
-        on = partial(learn_kernel, learner, GaussianFamily([0.5, 1.0]), X, task="regression")
+        table.append((partial(learn_kernel, rows, y, learner=learner, family=both), of_kernels))
+        on = partial(learn_kernel, X, learner=learner, family=GaussianFamily([0.5, 1.0]), task="regression")
         table.append((partial(on, np.full(60, [0.0, 1.0, -2.5][k % 3])), "Y must vary, got a constant target"))
     for learner in ("ca", "cr", "rfm"):
-        same = partial(learn_kernel, learner, None, X, np.ones(60), task="regression")
+        same = partial(learn_kernel, X, np.ones(60), learner=learner, family=None, task="regression")
         table.append((same, "Y must vary, got a constant target"))
     require_refusals(table)
 
 
 def test_what_does_not_fit_together_is_refused():
     family = GaussianFamily([0.5])
-    kernel = learn_kernel("align", family, X, y)
+    kernel = learn_kernel(X, y, learner="align", family=family)
     groups = (np.arange(60) >= 47).astype(int)
     statistics = gram_statistics(family, X, np.where(groups == 0, 1.0, -1.0), groups).restrict([0])
     one_of = "normalize must be one of trace, frobenius, none, got 'unit'"
     table = [
-        (lambda: learn_kernel("best", family, X, y), "learner must be one of align, .*unif.*, got 'best'"),
-        (lambda: learn_kernel("unif", family, X, y, normalize="unit"), one_of),
+        (
+            lambda: learn_kernel(X, y, learner="best", family=family),
+            "learner must be one of align, .*unif.*, got 'best'",
+        ),
+        (lambda: learn_kernel(X, y, learner="unif", family=family, normalize="unit"), one_of),
         (lambda: kernel.cross_gram(X[:, :2]), "X_new must have the 3 features of the training rows, got 2"),
-        (lambda: learn_kernel("unif", family, X, y[:-1]), "y must have one entry per row of X, got 59 for 60 rows"),
-        (lambda: learn_kernel("unif", family, X, np.full(60, "same")), "y must hold at least two classes"),
+        (
+            lambda: learn_kernel(X, y[:-1], learner="unif", family=family),
+            "y must have one entry per row of X, got 59 for 60 rows",
+        ),
+        (
+            lambda: learn_kernel(X, np.full(60, "same"), learner="unif", family=family),
+            "y must hold at least two classes",
+        ),
         (lambda: learn_from_statistics("alignf", family, X, statistics), "the target is constant on the training rows"),
     ]
     for value in (np.nan, np.inf):
         rows = np.vstack([X[1:], [0.0, value, 1.0]])
-        uses = (partial(learn_kernel, "align", family, rows, y), partial(kernel.cross_gram, rows))
+        uses = (partial(learn_kernel, rows, y, learner="align", family=family), partial(kernel.cross_gram, rows))
         table += [(use, "X must be finite") for use in uses]
     require_refusals(table)
 
@@ -217,12 +226,12 @@ def test_a_row_without_a_direction_is_named_by_its_position_in_the_data_set():
     X, y = small_problem(m=300)
     X = X.copy()
     X[271, :2] = 0.0
-    kernel = learn_kernel("align", CosineFamily(), X, y)
+    kernel = learn_kernel(X, y, learner="align", family=CosineFamily())
     others = kernel.cross_gram(np.vstack([X[:4], np.zeros(3)]))  # a new row without one spoils no other
     np.testing.assert_allclose(others[:4], kernel.cross_gram(X[:4]), rtol=0, atol=1e-14)
     family = FamilyUnion([LinearFamily(), FamilyUnion([CosineFamily()], [[1, 0]])])
     with pytest.raises(ValueError, match="got only zeros in row 271 of the 300 given"):
-        learn_kernel("align", family, X, y)
+        learn_kernel(X, y, learner="align", family=family)
 
 
 # As values -----------------------------------------------------------------------------------------------------------
@@ -233,9 +242,12 @@ def records() -> list:
     many, signs = small_problem(m=400)
     family, V = GaussianFamily([0.25, 0.5, 1.0]), FeatureFamily(3)
     sampled = sample_statistics(family, many, signs, np.arange(400) % 3, sample=256)
-    kernels = [learn_kernel("alignf", family, X, y), learn_kernel("align", V, sparse.csr_matrix(X), y)]
-    kernels += [learn_kernel(CA(max_kernels=2), None, X, y), learn_from_statistics("alignf", family, many, sampled)]
-    kernels.append(learn_kernel("l2-krr", family, X, y))
+    kernels = [
+        learn_kernel(X, y, learner="alignf", family=family),
+        learn_kernel(sparse.csr_matrix(X), y, learner="align", family=V),
+    ]
+    kernels += [learn_kernel(X, y, learner=CA(max_kernels=2)), learn_from_statistics("alignf", family, many, sampled)]
+    kernels.append(learn_kernel(X, y, learner="l2-krr", family=family))
     statistics, target = gram_statistics(family, X, y), Target.of(y)
     ensemble = KernelEnsemble.fit(family, X, statistics, Target.of(y, "regression"), [1.0])
     of_features = gram_statistics(V, sparse.csr_matrix(X), y)
@@ -253,7 +265,7 @@ def test_records_are_equal_by_what_they_hold_and_read_in_one_line_without_their_
 
 
 def test_a_kernel_reads_as_its_largest_weights():
-    kernel = learn_kernel("align", GaussianFamily([0.25, 0.5, 1.0, 2.0, 4.0]), X, y)
+    kernel = learn_kernel(X, y, learner="align", family=GaussianFamily([0.25, 0.5, 1.0, 2.0, 4.0]))
     kernel = replace(kernel, weights=np.array([0.5, 0.0, 0.25, 0.1, 2.0]), alignment=0.12345)
     largest = "gaussian(gamma=2^2) 2, gaussian(gamma=2^-2) 0.5, gaussian(gamma=1) 0.25, 2 others"
     assert repr(kernel) == f"LearnedKernel('align', 5 kernels, 60 rows, alignment=0.123, weights: {largest})"

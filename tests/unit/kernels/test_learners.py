@@ -152,10 +152,10 @@ def test_a_learner_of_ones_own_is_used_by_its_name_and_as_it_is(own):
     assert (own.Powers.name, own.Powers.summary) == (name, "Weights that are powers of the products with the target")
     assert own.Demanding.summary == own.Demanding.name
     assert as_learner(name, power=2.0) == own.Powers(2.0)
-    by_name, as_it_is = (learn_kernel(learner, FAMILY, X, y) for learner in (name, own.Powers()))
+    by_name, as_it_is = (learn_kernel(X, y, learner=learner, family=FAMILY) for learner in (name, own.Powers()))
     assert by_name.learner == as_it_is.learner == name
     np.testing.assert_array_equal(by_name.weights, as_it_is.weights)
-    np.testing.assert_allclose(by_name.weights, learn_kernel("lq", FAMILY, X, y).weights, rtol=1e-12)
+    np.testing.assert_allclose(by_name.weights, learn_kernel(X, y, learner="lq", family=FAMILY).weights, rtol=1e-12)
 
 
 NO_LEARNERS = [
@@ -212,9 +212,9 @@ def test_what_is_no_solution_is_one_sentence_that_names_the_learner():
 
         said = f"must return a Solution whose weights are an array of 3 finite numbers.* got .*{got}"
         table += [
-            (partial(learn_kernel, TwoStage(), FAMILY, X, y), f"TwoStage {said}"),
-            (partial(learn_kernel, OneStage(), FAMILY, X, y), f"OneStage {said}"),
-            (partial(learn_kernel, Search(), None, X, y), "Search must return FoundKernels, got"),
+            (partial(learn_kernel, X, y, learner=TwoStage(), family=FAMILY), f"TwoStage {said}"),
+            (partial(learn_kernel, X, y, learner=OneStage(), family=FAMILY), f"OneStage {said}"),
+            (partial(learn_kernel, X, y, learner=Search(), family=None), "Search must return FoundKernels, got"),
         ]
     require_refusals(table)
 
@@ -479,5 +479,5 @@ def test_what_cannot_be_weighed_or_does_not_fit_the_learner_is_refused():
     drop = AlignfLinear(dependent="drop").require
     require_refusals([*out_of_range, (drop, "dependent must be error or subset, got 'drop'")])
     taken = "ca finds its own base kernels and takes no family. Remove family; the parameters of CA"
-    learn = partial(learn_kernel, "ca", X=X, y=y)
+    learn = partial(learn_kernel, learner="ca", X=X, y=y)
     require_refusals([(partial(learn, family=FAMILY), taken), (partial(learn, family=None, normalize="unit"), unheard)])

@@ -279,7 +279,7 @@ PARAMS += [{"rounds": 0, "kernels": "laplacian", "weights": "alignf"}]
 @pytest.mark.parametrize("params", PARAMS)
 def test_what_is_found_is_an_ordinary_learned_kernel(params):
     X, Y = rows(90)
-    kernel = learn_kernel(RFM(**params), None, X[:70], Y[:70, 0])
+    kernel = learn_kernel(X[:70], Y[:70, 0], learner=RFM(**params))
     assert kernel.parameters.shape == (len(kernel.weights), 3)
     assert np.linalg.norm(kernel.weights) == pytest.approx(1.0, rel=1e-12)
     assert (kernel.weights > 0).all()
@@ -298,12 +298,12 @@ def test_relevance_says_which_features_count_in_any_unit():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(200, 6))
     y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2
-    relevance = learn_kernel(RFM(rounds=3), None, X, y).relevance
+    relevance = learn_kernel(X, y, learner=RFM(rounds=3)).relevance
     assert relevance.sum() == pytest.approx(1.0, rel=1e-12)
     assert relevance[:2].min() > 2 * relevance[2:].max()
     units = np.array([1e3, 1e-3, 1.0, 10.0, 1.0, 1.0])
-    np.testing.assert_allclose(learn_kernel(RFM(rounds=3), None, X * units, y).relevance, relevance, rtol=NEARLY)
-    assert learn_kernel("alignf", GaussianFamily([0.1, 1.0]), X, y).relevance is None
+    np.testing.assert_allclose(learn_kernel(X * units, y, learner=RFM(rounds=3)).relevance, relevance, rtol=NEARLY)
+    assert learn_kernel(X, y, learner="alignf", family=GaussianFamily([0.1, 1.0])).relevance is None
 
 
 def telling_half() -> SplitHalf:
@@ -481,11 +481,11 @@ def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not():
 def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
     X, Y = rows(80)
     kinds = (*KINDS, "auto")
-    families = {kind: learn_kernel(RFM(rounds=1, kernels=kind), None, X, Y[:, 0]).family.names for kind in kinds}
+    families = {kind: learn_kernel(X, Y[:, 0], learner=RFM(rounds=1, kernels=kind)).family.names for kind in kinds}
     expected = {"gaussian": 9, "laplacian": 18, "both": 27, "wide": 6}
     assert {kind: len(families[kind]) for kind in KINDS} == expected
     assert families["auto"] in [families[kind] for kind in COMBINED_KERNELS]
-    smooth = learn_kernel(RFM(rounds=0), None, X, np.sin(X[:, 0] / 2))  # without noise: Gaussians predict it best
+    smooth = learn_kernel(X, np.sin(X[:, 0] / 2), learner=RFM(rounds=0))  # without noise: Gaussians predict it best
     assert all(name.startswith("gaussian") for name in smooth.family.names)
 
 
@@ -495,7 +495,7 @@ def test_some_rows_are_searched_and_all_weighed():
     one, two = (learner.find(X, Target.of(Y[:, 0])) for _ in range(2))
     assert one == two
     statistics = gram_statistics(one.family, X, Y[:, :1])
-    best = learn_kernel("alignf", one.family, X, Y[:, 0])
+    best = learn_kernel(X, Y[:, 0], learner="alignf", family=one.family)
     assert statistics.alignment(one.weights) == pytest.approx(best.alignment, rel=1e-9)
 
 
@@ -511,16 +511,19 @@ def test_classes_are_learned_and_saved_bit_for_bit_with_the_way_to_the_kernel(tm
     again = load(tmp_path / "kernel.safetensors")
     np.testing.assert_array_equal(again.cross_gram(X[80:]), kernel.cross_gram(X[80:]))
     assert again.history == kernel.history
-    assert learn_kernel(RFM(), None, X[:15], Y[:15, 0]).history == ()  # too few to be halved
+    assert learn_kernel(X[:15], Y[:15, 0], learner=RFM()).history == ()  # too few to be halved
 
 
 def test_of_more_features_than_rows_directions_do_not_matter():
     X, Y = rows(80, 120)
-    kernel = learn_kernel(RFM(rounds=2, kernels="both"), None, X[:60], Y[:60, 0])
+    kernel = learn_kernel(X[:60], Y[:60, 0], learner=RFM(rounds=2, kernels="both"))
     assert [family.map.shape[:1] for family in kernel.family.families] == [(120,)] * 3
     Q, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(121, 121)))
     full = RFM(rounds=2, metric="full", kernels="gaussian", scaled=True)
-    turned, more = learn_kernel(full, None, X[:60] @ Q[:120], Y[:60, 0]), learn_kernel(full, None, X[:60], Y[:60, 0])
+    turned, more = (
+        learn_kernel(X[:60] @ Q[:120], Y[:60, 0], learner=full),
+        learn_kernel(X[:60], Y[:60, 0], learner=full),
+    )
     np.testing.assert_allclose(turned.cross_gram(X[60:] @ Q[:120]), more.cross_gram(X[60:]), rtol=0, atol=1e-6)
 
 

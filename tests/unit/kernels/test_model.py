@@ -54,17 +54,17 @@ def labels(X, names) -> np.ndarray:
 class Weighted(KernelLearningRegressor):
     def fit(self, X, y):
         weights = np.arange(len(y)) % 3 + 1.0
-        return KernelLearningRegressor(self.family).fit(X, y, sample_weight=weights)
+        return KernelLearningRegressor(family=self.family).fit(X, y, sample_weight=weights)
 
 
 def classifier(names, family=GAUSSIANS, X=None, **params) -> tuple[object, object, np.ndarray]:
     X = rows() if X is None else X
-    return KernelLearningClassifier(family, **params), X, labels(X, names)
+    return KernelLearningClassifier(family=family, **params), X, labels(X, names)
 
 
 def regressor(target=numbers, family=GAUSSIANS, X=None, **params) -> tuple[object, object, np.ndarray]:
     X = rows() if X is None else X
-    return KernelLearningRegressor(family, **params), X, target(X)
+    return KernelLearningRegressor(family=family, **params), X, target(X)
 
 
 MU = "\N{GREEK SMALL LETTER MU}"
@@ -83,7 +83,7 @@ CASES = {
     "text-as-objects": classifier(np.array(["", f"{MU} 'x'\n"], dtype=object)),
     "one-stage": classifier(["no", "yes"], MIXED, learner="l1-svm", C=0.3),
     "default-family": classifier(["no", "yes"], None),
-    "named-columns": (KernelLearningClassifier(GAUSSIANS), FRAME, labels(FRAME.to_numpy(), ["no", "yes"])),
+    "named-columns": (KernelLearningClassifier(family=GAUSSIANS), FRAME, labels(FRAME.to_numpy(), ["no", "yes"])),
     "csr": classifier(["no", "yes"], GaussianFamily([0.25, 0.5]), sparse_rows(60, 9, seed=9)),
     "regression": regressor(),
     "regression-mixed": regressor(family=MIXED, alpha=0.05, normalize="frobenius"),
@@ -98,7 +98,7 @@ CASES = {
     "three-landmarks": classifier(["a", "b", "c"], predictor=Nystrom(landmarks=12, loss="logistic")),
     "auto-landmarks": regressor(X=rows(60), predictor=Auto(memory=100_000)),
     "three-conjugate-gradients": classifier(["a", "b", "c"], predictor="krr-cg"),
-    "weighted": (Weighted(GAUSSIANS), rows(), numbers(rows())),
+    "weighted": (Weighted(family=GAUSSIANS), rows(), numbers(rows())),
 }
 """An estimator, rows and targets, by name."""
 

@@ -275,7 +275,7 @@ def test_the_regression_on_a_power_of_few_monomials_is_that_on_its_matrix(center
     rng = np.random.default_rng(5)
     X = rng.normal(size=(90, 3)) + 0.4
     y = X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=90)
-    kernel = learn_kernel(NKRR(degree=3, offset=offset), FeatureFamily(3), X, y, centering=centering)
+    kernel = learn_kernel(X, y, learner=NKRR(degree=3, offset=offset), family=FeatureFamily(3), centering=centering)
     grid, target, K = [0.1, 1.0, 30.0], Target.of(y[kernel.rows], "regression"), kernel.gram()
     on = TrainingSet.of(kernel, None, kernel.rows)
     few = KRR().fit(on, target, grid)
@@ -319,7 +319,9 @@ def test_radius_zero_is_the_uniform_polynomial():
 
 
 def test_the_square_of_two_centered_rows_is_constant_and_aligns_with_nothing():
-    kernel = learn_kernel("nkrr", FeatureFamily(range(3)), features(m=2, p=3), np.array([0.0, 1.0]), task="regression")
+    kernel = learn_kernel(
+        features(m=2, p=3), np.array([0.0, 1.0]), learner="nkrr", family=FeatureFamily(range(3)), task="regression"
+    )
     assert kernel.alignment == 0.0  # without a warning, which would be an error
 
 

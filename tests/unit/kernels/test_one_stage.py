@@ -342,7 +342,7 @@ def test_one_stage_learners_solve_or_name_a_matrix_that_is_not_positive_semi_def
         "the negative of a kernel": -np.exp(-0.5 * squares),
     }[kind]
     family = PrecomputedFamily(np.stack([np.exp(-0.1 * squares), matrix, X @ X.T]))
-    learn = partial(learn_kernel, name, family, family.X, y, C=1.0, normalize=normalize)
+    learn = partial(learn_kernel, family.X, y, learner=name, family=family, C=1.0, normalize=normalize)
     named = "base kernel 2 of 3 is not positive semi-definite; leave it out."
     sentences = []
     with warnings.catch_warnings(record=True) as caught:

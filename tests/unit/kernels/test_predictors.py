@@ -83,7 +83,7 @@ def test_classes_along_a_path_are_those_of_one_fit_a_regularization(names):
 def test_a_seed_that_is_left_out_is_zero():
     X = np.random.default_rng(3).normal(size=(200, 3))
     y = np.sin(X[:, 0]) + X[:, 1]
-    kernel = learn_kernel("unif", GaussianFamily([0.1, 0.5]), X, y)
+    kernel = learn_kernel(X, y, learner="unif", family=GaussianFamily([0.1, 0.5]))
     on = TrainingSet.of(kernel, None, kernel.rows)
     for given in (ConjugateGradients(), Nystrom(landmarks=20), Auto(landmarks=20, memory=1 << 18)):
         assert given.seed is None
@@ -164,7 +164,7 @@ def test_auto_hands_its_options_on_and_a_named_predictor_is_taken_at_any_size():
 def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
     X = np.random.default_rng(3).normal(size=(30, 4))
     y = np.column_stack([X[:, 0], X[:, 1] ** 2])
-    kernel = learn_kernel("nkrr", GaussianFamily([0.1, 0.5]), X, y[:, 0])
+    kernel = learn_kernel(X, y[:, 0], learner="nkrr", family=GaussianFamily([0.1, 0.5]))
     problem = PredictionProblem.of(TrainingSet.of(kernel, None, kernel.rows), Target.of(y), 5, "krr")
     assert problem == PredictionProblem("regression", "krr", 30, 2, 4, 10, n_seeds=2, power=True, indefinite=False)
 
@@ -260,9 +260,9 @@ OUTER = [L2KRR(), L2KRR(center=1.0), L2KRR(tolerance=1e-10), LpKRR(1.5), L1KRR()
 def test_weights_are_those_with_matrices(learner, request):
     X, y = problem()
     options = {"task": "classification", "C": 8.0}
-    expected = learn_kernel(learner, FAMILY, X, y, **options)
+    expected = learn_kernel(X, y, learner=learner, family=FAMILY, **options)
     request.getfixturevalue("no_matrices")
-    kernel = learn_kernel(learner, FAMILY, X, y, **options)
+    kernel = learn_kernel(X, y, learner=learner, family=FAMILY, **options)
     assert kernel.certificate.residual <= 1e-6
     assert kernel.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=1e-6)
     # Weights whose values are within a gap of each other differ by about its root.

@@ -238,7 +238,7 @@ def test_a_learned_kernel_of_features_leaves_constant_ones_out():
     X = sparse.hstack([X, sparse.csr_matrix(np.full((60, 1), 2.0))]).tocsr()
     y = np.where(np.asarray(X[:, :4].sum(axis=1)).ravel() > 1, "yes", "no")
     for learner in ("l1-krr", "l1-svm"):
-        kernel = learn_kernel(learner, FeatureFamily(301), X, y, C=1.0)
+        kernel = learn_kernel(X, y, learner=learner, family=FeatureFamily(301), C=1.0)
         assert kernel.weights[300] == 0
         assert kernel.certificate.residual <= 1e-6
 

@@ -28,7 +28,7 @@ def waves(m: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 def held_out_scores(X: np.ndarray, y: np.ndarray, Y: np.ndarray, alpha: float) -> np.ndarray:
     """The prediction of Y for each row by a ridge regression that is fitted without it, on one kernel."""
-    kernel = learn_kernel("alignf", FAMILY, X, y)
+    kernel = learn_kernel(X, y, learner="alignf", family=FAMILY)
     K, m = kernel.gram(), len(X)
     K, scores = K / (np.trace(K) / m), np.empty(Y.shape)
     for row in range(m):
@@ -40,21 +40,21 @@ def held_out_scores(X: np.ndarray, y: np.ndarray, Y: np.ndarray, alpha: float) -
 
 def test_alpha_has_the_least_leave_one_out_residuals():
     X, y = waves(60)
-    model = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
+    model = KernelLearningRegressor(family=FAMILY, alpha="auto").fit(X, y)
     alpha = 1 / model.C_
     position = RIDGES.index(alpha)
     assert 0 < position < len(RIDGES) - 1
     ridges = [RIDGES[position + step] for step in (-1, 0, 1)]
     errors = [np.square(y - held_out_scores(X, y, y[:, None], ridge)[:, 0]).sum() for ridge in ridges]
     assert errors[1] == min(errors)
-    same = KernelLearningRegressor(FAMILY, alpha=alpha).fit(X, y)
+    same = KernelLearningRegressor(family=FAMILY, alpha=alpha).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), same.predict(X))
     assert same.C_ == model.C_
 
 
 def test_the_ridge_of_a_power_has_the_least_residuals_around_the_means_of_the_other_targets():
     X, y = waves(60)
-    kernel = replace(learn_kernel(NKRR(degree=2, offset=1.0), FAMILY, X, y, C=1.0), C=None)
+    kernel = replace(learn_kernel(X, y, learner=NKRR(degree=2, offset=1.0), family=FAMILY, C=1.0), C=None)
     K = kernel.gram() / (np.trace(kernel.gram()) / 60)
 
     def error(ridge: float) -> float:
@@ -79,7 +79,7 @@ def test_the_ridge_of_a_classifier_has_the_least_log_loss_of_rows_that_are_left_
     noise = 0.5 * np.random.default_rng(1).normal(size=90)
     y = np.digitize(X[:, 0] + X[:, 1] ** 2 + noise, [0.0, 1.5][: n_classes - 1])
     Y = np.eye(3)[y] if n_classes == 3 else np.where(y, 1.0, -1.0)[:, None]
-    model = KernelLearningClassifier(FAMILY, predictor="krr").fit(X, y)
+    model = KernelLearningClassifier(family=FAMILY, predictor="krr").fit(X, y)
     position = RIDGES.index(1 / model.C_)
     assert 0 < position < len(RIDGES) - 1
 
@@ -107,7 +107,7 @@ def test_the_log_loss_of_copies_is_that_of_the_shares_of_their_classes():
 
 @pytest.mark.parametrize("predictor", ["svm", "krr"])
 def test_an_automatic_c_errs_no_more_than_most_of_the_grid(predictor: str):
-    models = [KernelLearningClassifier(FAMILY, C=C, predictor=predictor) for C in ("auto", *GRID)]
+    models = [KernelLearningClassifier(family=FAMILY, C=C, predictor=predictor) for C in ("auto", *GRID)]
     auto, *scores = [model.fit(MOONS[:150], SIDES[:150]).score(MOONS[150:], SIDES[150:]) for model in models]
     assert models[0].C_ in (GRID if predictor == "svm" else {1 / ridge for ridge in RIDGES})
     assert auto >= np.median(scores)
@@ -126,8 +126,8 @@ def test_the_least_error_is_looked_for_among_neighbors():
 
 
 def test_all_predictors_of_one_loss_choose_alike():
-    numbers = (KernelLearningRegressor(FAMILY, alpha="auto"), *waves())
-    for model, X, y in (numbers, (KernelLearningClassifier(FAMILY, C="auto"), MOONS[:150], SIDES[:150])):
+    numbers = (KernelLearningRegressor(family=FAMILY, alpha="auto"), *waves())
+    for model, X, y in (numbers, (KernelLearningClassifier(family=FAMILY, C="auto"), MOONS[:150], SIDES[:150])):
         models = [clone(model).set_params(predictor=name).fit(X, y) for name in ("krr", "krr-cg", "nystrom")]
         assert len({model.C_ for model in models}) == 1
 
@@ -136,26 +136,26 @@ def test_a_weight_of_two_is_two_copies_and_weights_are_taken_by_ridge_regression
     X, y = MOONS[:80], SIDES[:80]
     w = np.where(np.arange(80) % 2 == 0, 7.0, 1.0)  # of mean 4, by which a grid of powers of 4 is still itself
     copies = np.repeat(np.arange(80), w.astype(int))
-    weighted = KernelLearningClassifier(FAMILY, C="auto").fit(X, y, sample_weight=w)
-    repeated = KernelLearningClassifier(FAMILY, C="auto").fit(X[copies], y[copies])
+    weighted = KernelLearningClassifier(family=FAMILY, C="auto").fit(X, y, sample_weight=w)
+    repeated = KernelLearningClassifier(family=FAMILY, C="auto").fit(X[copies], y[copies])
     assert weighted.C_ == 4 * repeated.C_
-    ridge = KernelLearningClassifier(FAMILY, C="auto", predictor="krr", class_weight={0: 1, 1: 3}).fit(X, y)
+    ridge = KernelLearningClassifier(family=FAMILY, C="auto", predictor="krr", class_weight={0: 1, 1: 3}).fit(X, y)
     assert 1 / ridge.C_ in RIDGES
     assert ridge.score(X, y) > 0.8
 
 
 def test_many_rows_are_told_by_some(monkeypatch: pytest.MonkeyPatch):
     X, y = waves(200)
-    whole = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
+    whole = KernelLearningRegressor(family=FAMILY, alpha="auto").fit(X, y)
     monkeypatch.setattr(choice, "SELECTION_ROWS", 100)
-    part, again = (KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y) for _ in range(2))
+    part, again = (KernelLearningRegressor(family=FAMILY, alpha="auto").fit(X, y) for _ in range(2))
     assert part.C_ == again.C_
     assert 1 / 8 <= part.C_ / whole.C_ <= 8
     assert part.dual_coef_.shape == (200, 1)
 
 
 def test_probabilities_are_those_of_the_c_that_was_chosen():
-    auto = KernelLearningClassifier(FAMILY, C="auto", probability=True).fit(MOONS[:120], SIDES[:120])
+    auto = KernelLearningClassifier(family=FAMILY, C="auto", probability=True).fit(MOONS[:120], SIDES[:120])
     same = clone(auto).set_params(C=auto.C_).fit(MOONS[:120], SIDES[:120])
     np.testing.assert_array_equal(auto.predict_proba(MOONS), same.predict_proba(MOONS))
 
@@ -164,17 +164,17 @@ def test_ridges_of_classes_that_are_told_roughly_stay_above_a_least_one():
     X = np.random.default_rng(0).normal(size=(200, 2))
     y = X[:, 0] > 0  # without noise the least ridge errs least
     predictors = [ConjugateGradients(tolerance) for tolerance in (None, 1e-3, ROUGH)]
-    models = [KernelLearningClassifier(FAMILY, predictor=predictor).fit(X, y) for predictor in predictors]
+    models = [KernelLearningClassifier(family=FAMILY, predictor=predictor).fit(X, y) for predictor in predictors]
     usual, loose, decided = (1 / model.C_ for model in models)
     assert usual == loose < choice.LEAST_DECIDED == decided
 
 
 def test_classes_of_many_rows_are_told_by_all_of_them(monkeypatch: pytest.MonkeyPatch):
     X, y = make_moons(500, noise=0.2, random_state=0)
-    exact = KernelLearningClassifier(FAMILY).fit(X[:300], y[:300])
+    exact = KernelLearningClassifier(family=FAMILY).fit(X[:300], y[:300])
     monkeypatch.setattr(choice, "EXACT_ROWS", 200)
     monkeypatch.setattr(choice, "SINGLE_ROWS", 250)
-    many = KernelLearningClassifier(FAMILY).fit(X[:300], y[:300])
+    many = KernelLearningClassifier(family=FAMILY).fit(X[:300], y[:300])
     assert (exact.predictor_, many.predictor_) == ("svm", "krr-cg")
     assert "more than the 250 up to which" in many.predictor_reason_
     assert many.score(X[300:], y[300:]) > exact.score(X[300:], y[300:]) - 0.02

@@ -41,7 +41,7 @@ def problem(m=400, n=60, d=4, seed=0, task="regression"):
     if task != "regression":
         y = np.digitize(y, [0.0] if task == "binary" else [-0.5, 0.5])
     target = targets.Target.of(y, "regression" if task == "regression" else "classification")
-    return learn_kernel("alignf", FAMILY, X, target.given, task=target.task), X, target, X_new
+    return learn_kernel(X, target.given, learner="alignf", family=FAMILY, task=target.task), X, target, X_new
 
 
 def predictors(kernel, target, predictor, grid=GRID, **given):
@@ -263,7 +263,7 @@ def test_predictors_on_rows_agree_with_the_factorization(task):
 def test_an_estimator_tells_of_each_step_of_its_predictor(predictor):
     kernel, X, target, _ = problem()
     told = []
-    model = estimators.KernelLearningRegressor(FAMILY, "alignf", alpha=1e-3, predictor=predictor)
+    model = estimators.KernelLearningRegressor(family=FAMILY, learner="alignf", alpha=1e-3, predictor=predictor)
     fit_on_kernel(model, kernel, target.given, X=X, progress=lambda *at: told.append(at))
     steps, residuals = zip(*told, strict=True)
     assert steps == tuple(range(1, len(steps) + 1))
@@ -273,7 +273,7 @@ def test_an_estimator_tells_of_each_step_of_its_predictor(predictor):
 def test_a_kernel_learned_on_some_rows_serves_all():
     _, X, target, X_new = problem(m=250)
     some = np.sort(np.random.default_rng(4).choice(250, 80, replace=False))
-    learned = learn_kernel("alignf", FAMILY, X[some], target.values[some])
+    learned = learn_kernel(X[some], target.values[some], learner="alignf", family=FAMILY)
     kernel = replace(learned, rows=some[learned.rows])
     # By hand: the same weighted sum of all rows, centered on them and of mean diagonal one.
     rows = np.vstack([X, X_new]) - kernel.origin
@@ -292,11 +292,15 @@ def test_a_kernel_learned_on_some_rows_serves_all():
 
 def test_kernels_that_are_no_positive_sums_and_options_out_of_range_are_refused():
     _, X, target, _ = problem(m=100)
-    power = learn_kernel(learners.NKRR(degree=2), GaussianFamily([0.1, 1.0]), X, target.values)
+    power = learn_kernel(X, target.values, learner=learners.NKRR(degree=2), family=GaussianFamily([0.1, 1.0]))
     shifted = learn_kernel(
-        learners.NKRR(degree=1, offset=2.0), GaussianFamily([0.1, 1.0]), X, target.values, centering="target"
+        X,
+        target.values,
+        learner=learners.NKRR(degree=1, offset=2.0),
+        family=GaussianFamily([0.1, 1.0]),
+        centering="target",
     )
-    kernel = learn_kernel("align", FAMILY, X, target.values)
+    kernel = learn_kernel(X, target.values, learner="align", family=FAMILY)
     negative = replace(kernel, weights=kernel.weights * np.array([1, 1, 1, 1, 1, 1, -0.1]))
     table = [
         (power, "krr-cg", "predictor krr-cg serves .*degree 2"),
@@ -316,7 +320,7 @@ def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
     rng = np.random.default_rng(5)
     X = rng.uniform(0, 3, size=(300, 3))
     target = targets.Target.of(np.sin(3 * X[:, 0]) + X[:, 1])
-    kernel = learn_kernel("unif", GaussianFamily([2.0**-12, 2.0**-11]), X, target.values)
+    kernel = learn_kernel(X, target.values, learner="unif", family=GaussianFamily([2.0**-12, 2.0**-11]))
     grid = [1.0, 2.0**10, 2.0**30]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -381,7 +385,7 @@ def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(700, 3)), rng.normal(size=700)
     target, anew, products = targets.Target.of(y, "regression"), [], PackedRows.products
-    kernel = learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, y)
+    kernel = learn_kernel(X, y, learner="unif", family=GaussianFamily([0.1, 1.0]))
 
     def counted(self, A, beta, given, back, w=None):
         anew.append(len(A) * len(back))
@@ -428,7 +432,7 @@ def test_a_class_without_training_rows_is_never_predicted():
     _, X, target, X_new = problem(m=200, task="classes")
     rows = np.flatnonzero(target.values != 1)
     for loss in ("hinge", "logistic", "squared"):
-        learned = learn_kernel("unif", FAMILY, X[rows], target.values[rows], task="classification")
+        learned = learn_kernel(X[rows], target.values[rows], learner="unif", family=FAMILY, task="classification")
         kernel, predictor = replace(learned, rows=rows[learned.rows]), Nystrom(landmarks=60, loss=loss)
         two = predictors(kernel, target, predictor, [4.0], X=X, training=rows)
         assert set(np.unique(two.predict(X_new))) == {0, 2}
@@ -450,7 +454,7 @@ def test_sparse_rows_and_rows_in_a_file_are_streamed_as_dense_ones(tmp_path):
     results = []
     np.save(tmp_path / "X.npy", X)
     for rows in (X, sparse.csr_matrix(X), np.load(tmp_path / "X.npy", mmap_mode="r")):
-        kernel = learn_kernel("align", FAMILY, rows, target.values)
+        kernel = learn_kernel(rows, target.values, learner="align", family=FAMILY)
         results.append(predictors(kernel, target, predictor, X=rows).predict(rows[:20]))
     np.testing.assert_allclose(results[1], results[0], rtol=0, atol=ITERATED)
     np.testing.assert_allclose(results[2], results[0], rtol=0, atol=1e-10)

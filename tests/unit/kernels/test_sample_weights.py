@@ -182,7 +182,7 @@ def test_a_kernel_of_weighted_rows_is_that_of_the_repeated_rows(learner, name, n
     assert_close(one.scales, other.scales)
     assert_close(one.gram()[np.ix_(own, own)], other.gram(), rtol=LEARNED)
     assert_close(one.cross_gram(X_new)[:, own], other.cross_gram(X_new), rtol=LEARNED)
-    one, heavier = (learn_kernel(learner, family, X, y, sample_weight=size * w) for size in (1.0, 1e3))
+    one, heavier = (learn_kernel(X, y, learner=learner, family=family, sample_weight=size * w) for size in (1.0, 1e3))
     np.testing.assert_allclose(one.weights, heavier.weights, atol=LEARNED)
     assert one.alignment == pytest.approx(heavier.alignment, rel=LEARNED)
     assert_close(one.alignments, heavier.alignments)
@@ -206,7 +206,7 @@ def test_alignments_under_weights_are_those_of_the_repeated_rows():
         assert_close(weighted.gram()[np.ix_(index, index)], repeated.gram(), rtol=LEARNED)
         # On its own training rows, with their weights, the alignment is the one stated.
         assert weighted.alignment_with(X, Target.of(y), w) == pytest.approx(weighted.alignment, rel=LEARNED)
-    index, kernel = copies(w_new), learn_kernel("alignf", UNION, X, y, sample_weight=w)
+    index, kernel = copies(w_new), learn_kernel(X, y, learner="alignf", family=UNION, sample_weight=w)
     aligned = kernel.alignment_with(X_new, Target.of(y_new), w_new)
     assert aligned == pytest.approx(kernel.alignment_with(X_new[index], Target.of(y_new[index])), rel=LEARNED)
     assert aligned != pytest.approx(kernel.alignment_with(X_new, Target.of(y_new)), rel=1e-3)
@@ -231,13 +231,13 @@ def test_matrices_of_weighted_samples_are_those_of_the_repeated_ones():
 
 def test_a_kernel_of_weighted_rows_survives_a_file_bit_by_bit_and_another_has_no_weights():
     (X, y), w = problem(), np.linspace(0.5, 4.0, 40)
-    kernel = learn_kernel("alignf", UNION, X, y, sample_weight=w)
+    kernel = learn_kernel(X, y, learner="alignf", family=UNION, sample_weight=w)
     gram = kernel.gram()
     np.testing.assert_array_equal(w, np.linspace(0.5, 4.0, 40))
     w[:] = 1.0  # which the kernel does not hold
     files.assert_same_kernel(from_bytes(to_bytes(kernel)), kernel)
     np.testing.assert_array_equal(kernel.gram(), gram)
-    content = to_bytes(learn_kernel("alignf", UNION, X, y))
+    content = to_bytes(learn_kernel(X, y, learner="alignf", family=UNION))
     assert "sample_weight" not in files.opened(content)[0]
     assert from_bytes(content).sample_weight is None
 
@@ -250,7 +250,7 @@ def with_one(w: np.ndarray, value: float) -> np.ndarray:
 
 
 def test_saved_weights_of_another_kind_or_number_are_refused(tmp_path: Path):
-    kernel = learn_kernel("alignf", UNION, *problem(), sample_weight=np.linspace(0.5, 4.0, 40))
+    kernel = learn_kernel(*problem(), learner="alignf", family=UNION, sample_weight=np.linspace(0.5, 4.0, 40))
     w, (arrays, description) = kernel.sample_weight, files.opened(to_bytes(kernel))
     wrong = [(with_one(w, value), f"be finite and positive, got {value:g} for ro") for value in WRONG]
     refused = [(partial(replace(kernel, sample_weight=w).save, tmp_path / "k"), "be finite") for w, _ in wrong]
@@ -275,7 +275,7 @@ def test_saved_weights_of_another_kind_or_number_are_refused(tmp_path: Path):
 
 def test_weights_must_be_finite_and_positive_and_one_a_row():
     X, y = problem()
-    kernel = learn_kernel("align", UNION, X, y)
+    kernel = learn_kernel(X, y, learner="align", family=UNION)
     uses = [
         *(lambda w, of=of: gram_statistics(of, X, y, sample_weight=w) for of in (UNION, FeatureFamily(4))),
         lambda w: center_gram(X @ X.T, w),
@@ -286,7 +286,7 @@ def test_weights_must_be_finite_and_positive_and_one_a_row():
     said = "^sample_weight must have one entry per row, got shape .* for 40 rows; "
     wrong += [(np.ones(shape), said) for shape in ((39,), (41,), (40, 1), ())]
     refused = [(partial(use, w), said) for use in uses for w, said in wrong]
-    learn = partial(learn_kernel, "align", UNION, X, y)
+    learn = partial(learn_kernel, X, y, learner="align", family=UNION)
     for w, said in wrong[1:]:  # zero leaves a row out
         said = said.replace("positive", "not negative").replace("; drop", "")
         refused.append((partial(learn, sample_weight=w), said))
@@ -304,7 +304,7 @@ def test_learners_of_the_rows_themselves_refuse_weights():
     learn = partial(learn_kernel, task="classification", sample_weight=w)
     refused = [(partial(KernelEnsemble.fit, UNION, X, statistics, Target.of(y), [1.0]), "^ensemble")]
     for learner in [name for name, learner in LEARNERS.items() if not learner.takes_weights]:
-        refused.append((partial(learn, learner, UNION, X, target.values), f"^{learner}"))
+        refused.append((partial(learn, X, target.values, learner=learner, family=UNION), f"^{learner}"))
         refused.append((partial(learn_path, learner, UNION, X, statistics, target, [1.0]), f"^{learner}"))
     said = " does not support sample_weight or class_weight. Use a learner that does: rfm, or a two-stage learner"
     require_refusals((act, learner + said) for act, learner in refused)

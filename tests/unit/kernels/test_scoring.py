@@ -83,7 +83,7 @@ def test_scores_are_those_of_the_centered_kernel(name):
     X = as_rows(X)
     X, X_new, rng = X[7:], X[:23], np.random.default_rng(2)
     for w in (None, rng.integers(1, 4, size=X.shape[0]).astype(float)):
-        kernel = learn_kernel("align", family, X, rng.normal(size=X.shape[0]), sample_weight=w)
+        kernel = learn_kernel(X, rng.normal(size=X.shape[0]), learner="align", family=family, sample_weight=w)
         for total in (0.0, 3.0):
             dual = coefficients(X.shape[0], total=total)
             linear = LinearScores(kernel, dual, np.array([0.5, -1.0]))
@@ -94,7 +94,7 @@ def test_scores_are_those_of_the_centered_kernel(name):
 
 def test_scores_of_a_power_of_a_kernel_are_those_of_the_centered_kernel():
     X = rows()
-    kernel = learn_kernel(NKRR(degree=3, offset=0.7), GRID, X, numbers(X), C=2.0)
+    kernel = learn_kernel(X, numbers(X), learner=NKRR(degree=3, offset=0.7), family=GRID, C=2.0)
     linear = LinearScores(kernel, coefficients(len(X)), np.zeros(2))
     assert_scores(linear, rows(30, seed=1), strip=7)
     assert (len(linear.support), linear.of(X[:0]).shape) == (len(X), (0, 2))
@@ -103,7 +103,7 @@ def test_scores_of_a_power_of_a_kernel_are_those_of_the_centered_kernel():
 def test_tiles_of_any_size_give_the_same_scores(monkeypatch):
     X, X_new = rows(300), rows(70, seed=1)
     union = FamilyUnion([GRID, LinearFamily(), LaplacianFamily([0.5], norm=2)], [[0, 1], None, [2, 3]])
-    kernel = learn_kernel("align", union, X, numbers(X))
+    kernel = learn_kernel(X, numbers(X), learner="align", family=union)
     linear = LinearScores(kernel, coefficients(300), np.zeros(2))
     whole = linear.of(X_new)
     monkeypatch.setattr(combination, "TILE_BYTES", 1)
@@ -164,7 +164,7 @@ class WiderLaplacian(LaplacianFamily):
 def test_the_tiles_of_a_class_of_ones_own_count(own):
     X, new = rows(), rows(9, seed=1)
     assert as_differences(own([1.0]).operands(X, np.ones(1))) is None
-    kernel = learn_kernel("align", own([0.5, 1.0, 3.0]), X, numbers(X))
+    kernel = learn_kernel(X, numbers(X), learner="align", family=own([0.5, 1.0, 3.0]))
     same = replace(kernel, family=own.above([0.25, 0.5, 1.5]))
     scores, expected = (LinearScores(of, coefficients(len(X)), np.zeros(2)).of(new) for of in (kernel, same))
     np.testing.assert_allclose(scores, expected, atol=1e-12)
@@ -224,16 +224,16 @@ def test_a_file_of_support_vectors_alone_predicts_the_same():
 
 def test_several_classes_keep_the_rows_of_any_pair():
     X, y = load_iris(return_X_y=True)
-    model = KernelLearningClassifier(GRID, predictor="svm").fit(X, y)
+    model = KernelLearningClassifier(family=GRID, predictor="svm").fit(X, y)
     few = keep_support(model)
     assert len(few.dual_coef_) == np.count_nonzero(model.dual_coef_.any(axis=1)) < len(X)
     np.testing.assert_allclose(few.decision_function(X), model.decision_function(X), rtol=0, atol=1e-9)
-    assert keep_support(KernelLearningClassifier(GRID, predictor="krr").fit(X, y)).dual_coef_.shape == (150, 3)
+    assert keep_support(KernelLearningClassifier(family=GRID, predictor="krr").fit(X, y)).dual_coef_.shape == (150, 3)
 
 
 def test_coefficients_that_are_replaced_count_and_nothing_prepared_is_pickled():
     X = rows()
-    model = KernelLearningRegressor(GRID, alpha=0.1).fit(X, numbers(X))
+    model = KernelLearningRegressor(family=GRID, alpha=0.1).fit(X, numbers(X))
     small, before = len(pickle.dumps(model)), model.predict(X)
     assert len(pickle.dumps(model)) == small
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), before)
@@ -241,7 +241,7 @@ def test_coefficients_that_are_replaced_count_and_nothing_prepared_is_pickled():
     np.testing.assert_allclose(model.predict(X) - model.intercept_, 2 * (before - model.intercept_), atol=1e-11)
 
 
-@pytest.mark.parametrize("model", [KernelLearningRegressor(GRID, alpha=0.1), KernelLearningRegressor(alpha=0.1)])
+@pytest.mark.parametrize("model", [KernelLearningRegressor(family=GRID, alpha=0.1), KernelLearningRegressor(alpha=0.1)])
 def test_single_precision_is_asked_for_and_errs_by_its_rounding(model):
     X, X_new = rows(200), rows(50, seed=1)
     values = model.fit(X, numbers(X)).predict(X_new)
@@ -261,7 +261,7 @@ def test_single_precision_is_asked_for_and_errs_by_its_rounding(model):
 
 def test_ridges_by_factors_are_those_by_eigenvectors():
     X = rows(120)
-    kernel = learn_kernel("align", GRID, X, numbers(X))
+    kernel = learn_kernel(X, numbers(X), learner="align", family=GRID)
     K, target = kernel.gram(), Target.of(numbers(X)[kernel.rows])
     values = [2.0**g for g in (3, -2, 10, 0)]
     few = ridge_path(K, target, values).dual
@@ -276,7 +276,7 @@ def test_ridges_by_factors_are_those_by_eigenvectors():
 def test_machines_along_a_grid_are_those_of_each_value_alone(case):
     X, y = load_iris(return_X_y=True)
     X, y = (X[50:], y[50:]) if case == "two classes" else (X, y)
-    kernel = learn_kernel("align", GaussianFamily([0.5, 1.0, 2.0]), X, y, task="classification")
+    kernel = learn_kernel(X, y, learner="align", family=GaussianFamily([0.5, 1.0, 2.0]), task="classification")
     K, target = kernel.gram(), Target.of(y[kernel.rows], "classification")
     K /= np.trace(K) / len(K)
     w = np.random.default_rng(0).uniform(0.5, 2, size=len(K)) if case == "weights" else None

@@ -43,7 +43,7 @@ def problem(m: int = 40, d: int = 3) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gaussian_kernel() -> LearnedKernel:
-    return learn_kernel("alignf", GaussianFamily([0.1, 0.7]), *problem())
+    return learn_kernel(*problem(), learner="alignf", family=GaussianFamily([0.1, 0.7]))
 
 
 def reread(value: Any) -> Any:
@@ -135,14 +135,14 @@ def of_case(name: str) -> tuple[LearnedKernel, object]:
     X, X_new = case.X[6:], case.X[:6]
     dense = X.toarray() if sparse.issparse(X) else X
     y = np.sin(2 * dense[:, 0]) + dense[:, 0] * dense[:, -1] + 0.5 * dense[:, -1]
-    return learn_kernel(learners.AlignfLinear(dependent="subset"), case.family, X, y), X_new
+    return learn_kernel(X, y, learner=learners.AlignfLinear(dependent="subset"), family=case.family), X_new
 
 
 def of_features(kind) -> tuple[LearnedKernel, object]:
     V = np.random.default_rng(3).poisson(0.6, size=(30, 40)).astype(float)
     names = [f"n-gram {k} \N{GREEK SMALL LETTER MU} '\"\\" for k in range(39)]
     family = families.FeatureFamily(names, np.arange(39)[::-1])
-    return learn_kernel("align", family, kind(V), V[:, 0] - V[:, 3]), kind(V)[:4]
+    return learn_kernel(kind(V), V[:, 0] - V[:, 3], learner="align", family=family), kind(V)[:4]
 
 
 MADE = {name: partial(of_case, name) for name in SAVED} | {
@@ -369,7 +369,7 @@ def test_arrays_that_are_missing_or_changed_are_refused():
 
 def test_sparse_rows_that_point_outside_are_refused():
     V = np.random.default_rng(0).poisson(0.5, size=(20, 6)).astype(float)
-    kernel = learn_kernel("align", GaussianFamily([0.1]), sparse.csr_matrix(V), V[:, 0])
+    kernel = learn_kernel(sparse.csr_matrix(V), V[:, 0], learner="align", family=GaussianFamily([0.1]))
     arrays, description = opened(to_bytes(kernel))
     data, indices, indptr = (arrays[f"X.{part}"] for part in range(3))
     wrong = {

@@ -351,7 +351,9 @@ def three_matrices() -> tuple[np.ndarray, np.ndarray]:
 
 def fitted_on(matrices: np.ndarray, learner: str, normalize: str, y: np.ndarray):
     family = PrecomputedFamily(matrices)
-    return KernelLearningClassifier(family, learner, C=1.0, normalize=normalize).fit(family.X[:40], y[:40])
+    return KernelLearningClassifier(family=family, learner=learner, C=1.0, normalize=normalize).fit(
+        family.X[:40], y[:40]
+    )
 
 
 @pytest.mark.parametrize("normalize", gram.NORMALIZATIONS)
@@ -441,7 +443,7 @@ def test_operators_and_tests_of_extreme_matrices_are_those_of_the_matrices(facto
 
 def test_matrices_beyond_all_scales_are_refused():
     matrices, y = three_matrices()
-    learn = partial(learn_kernel, "unif", X=np.arange(60.0)[:, None], y=y)
+    learn = partial(learn_kernel, learner="unif", X=np.arange(60.0)[:, None], y=y)
     mixed = PrecomputedFamily(matrices * np.array([1.0, 1e200, 1e-100])[:, None, None])
     require_refusals(
         [

@@ -38,9 +38,9 @@ def rows(m: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_fits_leave_blas_as_the_user_set_it():
     X, y = rows(1200)  # more than one task of a pass
-    KernelLearningClassifier(GaussianFamily([0.5, 1.0]), "align").fit(X, y).predict(X)
+    KernelLearningClassifier(family=GaussianFamily([0.5, 1.0]), learner="align").fit(X, y).predict(X)
     assert blas_threads() == {3}
-    models = [KernelLearningRegressor(GaussianFamily([0.5 * k]), "unif") for k in range(1, 9)]
+    models = [KernelLearningRegressor(family=GaussianFamily([0.5 * k]), learner="unif") for k in range(1, 9)]
     with joblib.parallel_config("threading"):
         joblib.Parallel(n_jobs=4)(joblib.delayed(model.fit)(X[k:300], y[k:300]) for k, model in enumerate(models))
 
@@ -65,7 +65,7 @@ def test_contexts_that_overlap_restore_what_was_set_when_the_last_one_is_left():
 def test_what_a_thread_of_the_user_keeps_blas_at_stays():
     with threadpool_limits(limits=2, user_api="blas"):
         with ThreadPoolExecutor(1) as thread:
-            model = KernelLearningRegressor(GaussianFamily([0.5]), "unif")
+            model = KernelLearningRegressor(family=GaussianFamily([0.5]), learner="unif")
             thread.submit(model.fit, *rows(60)).result()
             assert blas_threads() == {2}
         model.fit(*rows(60))
@@ -123,7 +123,7 @@ def test_a_limit_holds_for_all_passes_within_it(eight_cores: None):
             assert n == most
     with workers.at_most_threads(2), workers.at_most_threads(None), workers.at_most_threads(5):
         assert available_threads() == 2
-        assert KernelLearningRegressor(GaussianFamily([0.5]), "unif", n_jobs=-1).fit(*rows(60))
+        assert KernelLearningRegressor(family=GaussianFamily([0.5]), learner="unif", n_jobs=-1).fit(*rows(60))
     assert available_threads() == 8
 
 

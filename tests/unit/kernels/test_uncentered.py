@@ -43,7 +43,7 @@ def matrices(A, B):
 
 
 def learned(learner, y, X, centering="none"):
-    return learn_kernel(learner, FAMILY, X, y, C=LAMBDA, centering=centering)
+    return learn_kernel(X, y, learner=learner, family=FAMILY, C=LAMBDA, centering=centering)
 
 
 def on_rows(kernel):
@@ -143,7 +143,7 @@ def test_features_and_tiles_learn_the_same(learner):
     target, fine = labels(y) if learner == "l1-svm" else y, as_learner(learner, tolerance=FINE)
     for rows in (X, sparse.csr_matrix(X)):
         one, other = (
-            learn_kernel(fine, family, rows, target, C=LAMBDA, centering="none")
+            learn_kernel(rows, target, learner=fine, family=family, C=LAMBDA, centering="none")
             for family in (FeatureFamily.with_constant(3), FamilyUnion([FeatureFamily(3), ConstantFamily()]))
         )
         # Weights within the root of the gap, times the condition of the kernels.
@@ -154,7 +154,7 @@ def test_features_and_tiles_learn_the_same(learner):
 def test_machines_on_more_features_than_newton_looks_at_agree_with_one_on_the_matrix():
     X = np.random.default_rng(2).normal(size=(30, 80)) + 0.5
     y, family = labels(X[:, 0] + X[:, 1]), FeatureFamily.with_constant(80)
-    kernel = learn_kernel("l1-svm", family, X, y, C=0.5, centering="none")
+    kernel = learn_kernel(X, y, learner="l1-svm", family=family, C=0.5, centering="none")
     assert kernel.certificate.converged
     signs = np.where(y[kernel.rows] == "yes", 1.0, -1.0)
     a, _, _ = svm.solve_svm(kernel.gram(), signs, 0.5, intercept=False)
@@ -212,19 +212,21 @@ def test_a_few_landmarks_give_the_regression_on_their_columns():
 
 def test_estimators_predict_what_the_kernel_and_its_coefficients_say():
     X, y = problem()
-    model = KernelLearningRegressor(FAMILY, "l2-krr", centering="none").fit(X, y)
+    model = KernelLearningRegressor(family=FAMILY, learner="l2-krr", centering="none").fit(X, y)
     expected = combined(model.kernel_, X, model.kernel_.X) @ model.dual_coef_
     np.testing.assert_allclose(model.predict(X), expected[:, 0], rtol=1e-6)
     assert not model.intercept_.any()
     back = from_bytes(to_bytes(model))
     assert back.centering == "none"
     np.testing.assert_array_equal(back.predict(X), model.predict(X))
-    machine = KernelLearningClassifier(FAMILY, "l1-svm", C="auto", centering="none", probability=True)
+    machine = KernelLearningClassifier(family=FAMILY, learner="l1-svm", C="auto", centering="none", probability=True)
     machine.fit(X, labels(y))
     assert not machine.intercept_.any()
     assert machine.score(X, labels(y)) > 0.9
     for method in ("nystroem", "eigen"):
-        Z = LearnedKernelTransformer(FAMILY, "unif", len(X), method=method, centering="none").fit_transform(X, y)
+        Z = LearnedKernelTransformer(
+            family=FAMILY, learner="unif", n_components=len(X), method=method, centering="none"
+        ).fit_transform(X, y)
         K = combined(kernel := learned("unif", y, X), X, X)
         np.testing.assert_allclose(Z @ Z.T, K * len(K) / np.trace(K), atol=1e-6)
     assert kernel.centering == "none"
@@ -239,7 +241,7 @@ def test_files_keep_it_and_are_refused_where_it_would_be_lost():
 def test_align_as_printed_weighs_by_centered_alignments_and_predicts_with_kernels_as_they_are():
     X, y = problem(40)
     union = FamilyUnion([GaussianFamily([0.1, 1.0]), ConstantFamily()])
-    kernel = learn_kernel("align", union, X, y, centering="target")
+    kernel = learn_kernel(X, y, learner="align", family=union, centering="target")
     K = union.tile(X, X)
     target = np.outer(y - y.mean(), y - y.mean())
     aligned = [centered_alignment(k, target) for k in K[:2]]
@@ -247,7 +249,7 @@ def test_align_as_printed_weighs_by_centered_alignments_and_predicts_with_kernel
     combined = np.tensordot(aligned / np.trace(K[:2], axis1=1, axis2=2), K[:2], axes=1)
     gram = kernel.gram()
     np.testing.assert_allclose(gram / np.trace(gram), combined / np.trace(combined), rtol=0, atol=1e-12)
-    model = KernelLearningRegressor(union, "align", alpha=0.5, centering="target").fit(X, y)
+    model = KernelLearningRegressor(family=union, learner="align", alpha=0.5, centering="target").fit(X, y)
     K_scaled = gram * (len(X) / np.trace(gram))
     fitted = y.mean() + K_scaled @ np.linalg.solve(K_scaled + 0.5 * np.eye(len(X)), y - y.mean())
     np.testing.assert_allclose(model.predict(X), fitted, rtol=1e-9)
@@ -256,17 +258,20 @@ def test_align_as_printed_weighs_by_centered_alignments_and_predicts_with_kernel
 def test_learners_say_whether_they_can_do_without_centering():
     X, y = problem(20)
     learn = partial(learn_kernel, centering="none")
-    unknown = KernelLearningRegressor(FAMILY, "unif", centering="no")
-    weighted = KernelLearningClassifier(FAMILY, "unif", centering="none", class_weight="balanced")
+    unknown = KernelLearningRegressor(family=FAMILY, learner="unif", centering="no")
+    weighted = KernelLearningClassifier(family=FAMILY, learner="unif", centering="none", class_weight="balanced")
     refused = [
         (partial(unknown.fit, X, y), "centering must be one of center, target, none, got 'no'"),
         (partial(weighted.fit, X, y > 3), "SVMs without intercept do not support sample weights"),
-        (partial(learn_kernel, "unif", FAMILY, X, y), "constant is constant on the 20 training rows"),
-        (partial(learn, "unif", LinearFamily(), 0 * X, y), "every base kernel is zero on the 20 training rows"),
+        (partial(learn_kernel, X, y, learner="unif", family=FAMILY), "constant is constant on the 20 training rows"),
+        (
+            partial(learn, 0 * X, y, learner="unif", family=LinearFamily()),
+            "every base kernel is zero on the 20 training rows",
+        ),
     ]
     for name in ("alignf", "single-stage", "rfm", "easymkl"):
         said = f"^{name} requires centering='center', got .*l2-krr"
-        refused.append((partial(learn, name, None if name == "rfm" else FAMILY, X, labels(y)), said))
+        refused.append((partial(learn, X, labels(y), learner=name, family=None if name == "rfm" else FAMILY), said))
     require_refusals(refused)
     from learnkernels.conf.schema.learners import UNCENTERED
 

@@ -88,9 +88,9 @@ KNOWN = [name for name, learner in LEARNERS.items() if learner.takes_weights]
 @pytest.mark.parametrize("learner", KNOWN)
 def test_every_learner_is_the_same_for_weights_of_any_scale(learner, kind):
     family = FAMILY if LEARNERS[learner].takes_family else None
-    model = KernelLearningRegressor(family, learner, 1.0)
+    model = KernelLearningRegressor(family=family, learner=learner, alpha=1.0)
     if kind != "numbers":
-        model = KernelLearningClassifier(family, learner, 1.0)
+        model = KernelLearningClassifier(family=family, learner=learner, C=1.0)
     assert_scale_is_nothing(model, TARGETS[kind])
 
 
@@ -102,9 +102,9 @@ OF_CLASSES = ["svm", *OF_NUMBERS, Nystrom(landmarks=30, loss="hinge"), Nystrom(l
 @pytest.mark.parametrize("kind", TARGETS)
 def test_every_predictor_is_the_same_for_weights_of_any_scale(kind):
     for predictor in OF_NUMBERS if kind == "numbers" else OF_CLASSES:
-        model = KernelLearningRegressor(FAMILY, alpha=1.0, predictor=predictor)
+        model = KernelLearningRegressor(family=FAMILY, alpha=1.0, predictor=predictor)
         if kind != "numbers":
-            model = KernelLearningClassifier(FAMILY, C=1.0, predictor=predictor)
+            model = KernelLearningClassifier(family=FAMILY, C=1.0, predictor=predictor)
         # The solvers of scikit-learn end at a tolerance of their own.
         loss = getattr(predictor, "loss", "squared")
         assert_scale_is_nothing(model, TARGETS[kind], share=ROUNDED if loss == "squared" else 1e-3)
@@ -113,13 +113,13 @@ def test_every_predictor_is_the_same_for_weights_of_any_scale(kind):
 @pytest.mark.parametrize("kind", TARGETS)
 def test_automatic_estimators_are_the_same_for_weights_of_any_scale(kind):
     for family in (FAMILY, None):
-        model = KernelLearningRegressor(family) if kind == "numbers" else KernelLearningClassifier(family)
+        model = KernelLearningRegressor(family=family) if kind == "numbers" else KernelLearningClassifier(family=family)
         assert_scale_is_nothing(model, TARGETS[kind], share=ILL_CONDITIONED)
 
 
 def test_samples_of_a_time_limit_are_the_same_for_weights_of_any_scale(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(supervised, "FIRST_ROWS", 40)
-    model = KernelLearningRegressor(FAMILY, time_limit=1e-9)
+    model = KernelLearningRegressor(family=FAMILY, time_limit=1e-9)
     with pytest.warns(UserWarning, match="fitted on a sample of 40 of 80 rows"):
         expected = clone(model).fit(X, TARGETS["numbers"], sample_weight=WEIGHTS)
     for scale in POWERS_OF_TWO:
@@ -136,7 +136,7 @@ AGES = np.random.default_rng(2).uniform(0, 20, size=len(X))
 @example(-689.0)
 @given(st.floats(-689.0, 720.0))
 def test_the_origin_of_ages_is_nothing_to_weights_that_decay_with_them(origin):
-    model = KernelLearningRegressor(FAMILY, "align", 1.0)
+    model = KernelLearningRegressor(family=FAMILY, learner="align", alpha=1.0)
     expected = clone(model).fit(X, TARGETS["numbers"], sample_weight=np.exp(-AGES))
     moved = model.fit(X, TARGETS["numbers"], sample_weight=np.exp(-(AGES + origin)))
     # The sum of an age and an origin is rounded to 1e-13, and weights below the normal numbers to some digits fewer.
@@ -170,7 +170,7 @@ def test_held_out_rows_are_predicted_alike_for_weights_of_any_scale(case):
 def test_weights_of_classes_are_the_same_at_any_scale():
     y = TARGETS["two classes"]
     for predictor in ("svm", "krr"):
-        model = KernelLearningClassifier(FAMILY, C=1.0, predictor=predictor)
+        model = KernelLearningClassifier(family=FAMILY, C=1.0, predictor=predictor)
         expected = results(clone(model).set_params(class_weight={0: 1.0, 1: 3.0}).fit(X, y, WEIGHTS))
         for scale in POWERS_OF_TWO:
             of_classes = {0: scale, 1: 3.0 * scale}
@@ -193,7 +193,9 @@ def test_a_kernel_of_statistics_is_fitted_the_same_at_any_scale():
     for scale in (1.0, 2.0**-40, 2.0**200):
         statistics = gram_statistics(FAMILY, X, y, sample_weight=scale * WEIGHTS)
         kernel = learn_from_statistics("alignf", FAMILY, X, statistics)
-        fits.append(fit_on_kernel(KernelLearningRegressor(FAMILY, "alignf", 1.0), kernel, y[kernel.rows]))
+        fits.append(
+            fit_on_kernel(KernelLearningRegressor(family=FAMILY, learner="alignf", alpha=1.0), kernel, y[kernel.rows])
+        )
     for fit in fits[1:]:
         assert_same(results(fit), results(fits[0]), ROUNDED)
 
@@ -213,13 +215,17 @@ def with_others(w: np.ndarray, weight: float) -> tuple[np.ndarray, np.ndarray, n
 @pytest.mark.filterwarnings("ignore:sample_weight is too small to count in 20 of 100 rows:UserWarning")
 def test_rows_that_do_not_count_change_nothing(weight):
     many, y, w, first = with_others(WEIGHTS, weight)
-    for model in (KernelLearningRegressor(FAMILY), KernelLearningRegressor(), KernelLearningRegressor(FAMILY, alpha=1)):
+    for model in (
+        KernelLearningRegressor(family=FAMILY),
+        KernelLearningRegressor(),
+        KernelLearningRegressor(family=FAMILY, alpha=1),
+    ):
         expected = clone(model).fit(X, TARGETS["numbers"], sample_weight=WEIGHTS)
         fit = model.fit(many, y, sample_weight=w)
         assert_same(results(fit), results(expected), 0.0)
         assert fit.n_samples_fit_ == len(X)
-    kernel = learn_kernel("alignf", FAMILY, many, y, sample_weight=w)
-    expected = learn_kernel("alignf", FAMILY, X, TARGETS["numbers"], sample_weight=WEIGHTS)
+    kernel = learn_kernel(many, y, learner="alignf", family=FAMILY, sample_weight=w)
+    expected = learn_kernel(X, TARGETS["numbers"], learner="alignf", family=FAMILY, sample_weight=WEIGHTS)
     np.testing.assert_array_equal(kernel.rows, first[expected.rows])
     np.testing.assert_array_equal(kernel.cross_gram(X_NEW), expected.cross_gram(X_NEW))
 
@@ -228,25 +234,27 @@ def test_rows_whose_weight_is_too_small_are_counted_in_one_warning():
     many, y, w, _ = with_others(WEIGHTS, 1e-30)
     w[0] = 0.0  # which is no surprise
     said = "^sample_weight is too small to count in 19 of 100 rows, at most 2.2e-16 of the total, and these rows are"
-    uses = [partial(learn_kernel, "align", FAMILY), KernelLearningRegressor(FAMILY).fit]
-    uses.append(lambda many, y, sample_weight: KernelLearningClassifier(FAMILY).fit(many, y > 0.5, sample_weight))
+    uses = [partial(learn_kernel, learner="align", family=FAMILY), KernelLearningRegressor(family=FAMILY).fit]
+    uses.append(
+        lambda many, y, sample_weight: KernelLearningClassifier(family=FAMILY).fit(many, y > 0.5, sample_weight)
+    )
     for use in uses:
         with pytest.warns(UserWarning, match=said) as warned:
             use(many, y, sample_weight=w)
         assert len(warned) == 1
         assert warned[0].filename == __file__
-    classes = KernelLearningClassifier(FAMILY, class_weight={2: 1e-30})
+    classes = KernelLearningClassifier(family=FAMILY, class_weight={2: 1e-30})
     with pytest.warns(UserWarning, match=r"^sample_weight times class_weight is too small to count in 2\d of 80 rows"):
         assert classes.fit(X, TARGETS["three classes"], WEIGHTS).classes_.tolist() == [0, 1]
 
 
 def test_weights_that_leave_too_few_rows_are_refused():
     y, lone = TARGETS["two classes"], np.where(np.arange(len(X)) == 3, 1.0, 1e-40)
-    classifier = KernelLearningClassifier(FAMILY)
+    classifier = KernelLearningClassifier(family=FAMILY)
     wrong = [(np.where(lone == 1, value, 1.0), f"not negative, got {value:g} for row 3") for value in (np.inf, -1e-300)]
     refused = [(partial(classifier.fit, X, y, w), f"sample_weight must be finite and {said}") for w, said in wrong]
     refused.append((partial(classifier.fit, X, y, 0.0 * lone), "for at least 2 rows, got .* for all but 0 of 80"))
-    negative = KernelLearningClassifier(FAMILY, class_weight={0: -1.0})
+    negative = KernelLearningClassifier(family=FAMILY, class_weight={0: -1.0})
     refused.append((partial(negative.fit, X, y), "class_weight must be finite and not negative, got -1 for row"))
     require_refusals(refused)
     with (
@@ -298,7 +306,7 @@ def test_equal_weights_are_none():
 def test_results_without_a_scale_are_the_same_for_weights_of_any_scale(scale):
     y, w = TARGETS["numbers"], WEIGHTS
     K, L = X @ X.T + 3.0, np.outer(y, y)
-    kernel, target = learn_kernel("align", FAMILY, X, y), Target.of(y)
+    kernel, target = learn_kernel(X, y, learner="align", family=FAMILY), Target.of(y)
     classes, guesses = Target.of(TARGETS["three classes"]), np.arange(len(X)) % 3
     functions = [
         lambda w: center_gram(K, w),
@@ -308,7 +316,7 @@ def test_results_without_a_scale_are_the_same_for_weights_of_any_scale(scale):
         lambda w: kernel.gram_among(X, w),
         lambda w: target.error(y + X[:, 0], w),
         lambda w: classes.error(guesses, w),
-        lambda w: learn_kernel("alignf", FAMILY, X, y, sample_weight=w).gram(),
+        lambda w: learn_kernel(X, y, learner="alignf", family=FAMILY, sample_weight=w).gram(),
     ]
     for function in functions:
         got, expected = function(scale * w), function(w)
@@ -320,7 +328,7 @@ def test_errors_of_every_metric_are_the_same_for_weights_of_any_scale(kind):
     target, folds = Target.of(TARGETS[kind]), np.arange(len(X)) % 4
     (trial, *_), task = trials(4), "regression" if kind == "numbers" else "classification"
     training = np.isin(folds, trial.training)
-    kernel = learn_kernel("align", FAMILY, X[training], TARGETS[kind][training])
+    kernel = learn_kernel(X[training], TARGETS[kind][training], learner="align", family=FAMILY)
     kernel = kernel.over(np.arange(len(kernel.rows)))
     predictors = KernelPredictors([kernel], target.take(np.flatnonzero(training)), "krr", [1.0, 4.0])
     for name, metric in METRICS.items():

@@ -423,7 +423,7 @@ def test_folds_give_what_the_mathematics_gives(kind: str):
     for row in folds.itertuples():
         trial = trials(5)[row.fold]
         training = np.isin(groups, trial.training)
-        kernel = learn_kernel(row.learner, family, X[training], y[training])
+        kernel = learn_kernel(X[training], y[training], learner=row.learner, family=family)
         expected = of_trial([kernel], predictor, grid, X, target, groups, trial)
         assert (row.n_kernels, list(row.kernels)) == (family.n_kernels, list(names))
         assert row.error == pytest.approx(expected.error, rel=1e-9)

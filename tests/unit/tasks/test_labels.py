@@ -48,7 +48,7 @@ def rows_with(labels: list[str], repeats: int = 8) -> pd.DataFrame:
 def predicted(folder: Path, rows: pd.DataFrame, ending: str, **keys: Any) -> tuple[list[str], list[Any]]:
     """Train on a file, score it with the model that was saved, and return the classes and the predictions."""
     dataset = read(folder, rows, f"data{ending}", target="y", tell=lambda sentence: None, **keys)
-    estimator = KernelLearningClassifier(GaussianFamily([0.5]), "unif", 100.0)
+    estimator = KernelLearningClassifier(family=GaussianFamily([0.5]), learner="unif", C=100.0)
     estimator.fit(dataset.X, dataset.target.given)
     set_table(estimator, dataset.table)
     Model.of_table(estimator, {}).save(folder / "model.safetensors")
@@ -78,7 +78,9 @@ LABELS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=
 @given(st.lists(LABELS, min_size=2, max_size=4, unique=True), st.sampled_from(ENDINGS))
 def test_labels_of_any_text_survive(labels: list[str], ending: str):
     rows = rows_with(labels)
-    in_memory = KernelLearningClassifier(GaussianFamily([0.5]), "unif", 100.0).fit(rows[["a", "b"]], rows["y"])
+    in_memory = KernelLearningClassifier(family=GaussianFamily([0.5]), learner="unif", C=100.0).fit(
+        rows[["a", "b"]], rows["y"]
+    )
     assert in_memory.predict(rows[["a", "b"]]).tolist() == rows["y"].tolist()
     with TemporaryDirectory() as folder:
         classes, predictions = predicted(Path(folder), rows, ending, task="classification")

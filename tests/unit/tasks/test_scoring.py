@@ -46,7 +46,7 @@ def model_of(kind: str) -> Model:
     labels = {"text": np.where(value > 0, "yes", "no"), "whole": np.digitize(value, [-1, 1]), "truth": value > 0}
     classifier = partial(KernelLearningClassifier, predictor="krr", probability=False)
     of = KernelLearningRegressor if kind == "regression" else classifier
-    fitted = of(GaussianFamily([0.1, 1.0]), "align").fit((X - low) / spread, labels.get(kind, value))
+    fitted = of(family=GaussianFamily([0.1, 1.0]), learner="align").fit((X - low) / spread, labels.get(kind, value))
     return Model(fitted, FEATURES, low, spread, {"target": "y", "drop": ["comment", "key"]})
 
 
@@ -156,7 +156,9 @@ def _cells(path: Path) -> dict[str, list[str]]:
 def test_labels_of_a_csv_file_that_look_like_formulas_are_escaped(tmp_path: Path):
     X = features_of(60, 0)
     labels = np.where(X[:, 0] > 0, "=yes", "-1")
-    fitted = KernelLearningClassifier(GaussianFamily([0.1]), "unif", predictor="krr", probability=False).fit(X, labels)
+    fitted = KernelLearningClassifier(
+        family=GaussianFamily([0.1]), learner="unif", predictor="krr", probability=False
+    ).fit(X, labels)
     of_formulas = Model(fitted, FEATURES, np.zeros(3), np.ones(3), {"target": "y", "drop": ["comment", "key"]})
     score(of_formulas, write(table_of(60), tmp_path / "in.parquet", 60), tmp_path / "out.csv")
     cells = _cells(tmp_path / "out.csv")

@@ -29,7 +29,7 @@ def raw_rows(n: int, seed: int = 0) -> pd.DataFrame:
 def trained(names: Any = ("stays", "leaves"), **params: Any) -> Model:
     features = ((raw_rows(60) - LOW) / SPREAD).to_numpy()
     y = np.asarray(names)[(features[:, 0] * features[:, 1] > 0).astype(int) % len(names)]
-    estimator = KernelLearningClassifier(GaussianFamily([0.1, 0.7]), C=10, **params).fit(features, y)
+    estimator = KernelLearningClassifier(family=GaussianFamily([0.1, 0.7]), C=10, **params).fit(features, y)
     return Model(estimator, COLUMNS, LOW, SPREAD, {"name": "churn"})
 
 
@@ -157,7 +157,7 @@ def test_the_signature_names_columns_and_types():
 def test_several_outputs_are_served_as_several_columns():
     X = raw_rows(40)
     Y = np.column_stack([np.sin(X["height"]), X["depth in m"] ** 2])
-    estimator = KernelLearningRegressor(GaussianFamily([0.1])).fit((X - LOW).to_numpy() / SPREAD, Y)
+    estimator = KernelLearningRegressor(family=GaussianFamily([0.1])).fit((X - LOW).to_numpy() / SPREAD, Y)
     model = Model(estimator, COLUMNS, LOW, SPREAD, {})
     frame = raw_rows(5, seed=3).set_index(pd.Index(list("vwxyz")))
     got = served(model)(frame)

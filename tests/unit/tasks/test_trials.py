@@ -234,7 +234,7 @@ def test_a_trial_scales_and_learns_from_the_rows_of_its_last_fit_alone(protocol:
 
     def errors(training: np.ndarray, rows: np.ndarray, grid: list[float]) -> np.ndarray:
         train = np.flatnonzero(training)
-        kernel = learn_kernel("alignf", GaussianFamily(GAMMAS), X[train], target.values[train])
+        kernel = learn_kernel(X[train], target.values[train], learner="alignf", family=GaussianFamily(GAMMAS))
         told = KernelPredictors([kernel], target.take(train), "krr", grid).predict(X[rows])
         return np.sqrt(np.square(told - target.values[rows]).mean(axis=1))
 
@@ -366,7 +366,7 @@ def test_predictors_that_miss_a_class_keep_predictions_without_scores():
     target = Target.of(np.array(["a", "b", "c"])[np.arange(90) % 3])
     X, rows = np.random.default_rng(0).normal(size=(90, 2)), np.arange(60, 90)
     training = np.flatnonzero(target.values[:60] < 2)
-    kernel = learn_kernel("unif", GaussianFamily([0.5]), X[training], target.given[training])
+    kernel = learn_kernel(X[training], target.given[training], learner="unif", family=GaussianFamily([0.5]))
     fitted = KernelPredictors((kernel,), target, "svm", [1.0, 2.0], X=X, training=training)
     held_out = predict_held_out(fitted, 1, X, target, training, rows, np.array([1.0, 0.0]))
     np.testing.assert_array_equal(held_out.predicted, fitted.predict(X[rows])[1])
@@ -380,7 +380,7 @@ def test_scores_of_classes_with_training_rows_are_as_if_no_other_class_existed(p
     X = rng.normal(size=(120, 2)) + codes[:, None]
     target = Target.of(np.array(["a", "b", "c", "d"])[codes])
     training = np.flatnonzero(np.isin(codes[:80], present))
-    kernel = learn_kernel("unif", GaussianFamily([0.5]), X[training], target.given[training])
+    kernel = learn_kernel(X[training], target.given[training], learner="unif", family=GaussianFamily([0.5]))
     scores = KernelPredictors([kernel], target, "svm", [1.0], X=X, training=training).scores(X[80:])[0]
     others = np.setdiff1d(range(4), present)
     assert scores.shape == (40, 4)
@@ -474,7 +474,9 @@ def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFr
     X, y = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy()
     share = np.mean(y == "ill")
     for weight in (None, "balanced", {"ill": 9.0}):
-        model = KernelLearningClassifier(GaussianFamily([0.3]), C=1.0, class_weight=weight, probability=True).fit(X, y)
+        model = KernelLearningClassifier(
+            family=GaussianFamily([0.3]), C=1.0, class_weight=weight, probability=True
+        ).fit(X, y)
         assert model.predict_proba(X)[:, 0].mean() == pytest.approx(share, abs=0.07), weight
 
 
