@@ -1,4 +1,4 @@
-"""Quadratic programs of learned kernels by active sets: over the non-negative orthant and over a simplex."""
+"""Active-set methods for quadratic programs over the nonnegative orthant and over a simplex."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.linalg.lapack import dpstrf
 
 ROUNDING = 8 * np.finfo(np.float64).eps
-"""Gradients below this share a kernel of the largest product with the target are rounding."""
+"""Relative rounding error of a gradient per variable."""
 
 WARM_START = 256
-"""Number of kernels from which the active-set passes start from an approximate solution instead of zero."""
+"""Number of variables from which coordinate descent gives the first free set."""
 
-MOST_SWEEPS = 100
-"""Sweeps of coordinate descent; it ends sooner once it settles, and later ones gain little on dependent kernels."""
-
-SETTLED = 1e-6
-"""Change in one sweep, as a share of the largest weight, below which coordinate descent has settled."""
-
-DEPENDENT = 1e-10
-"""What a kernel of norm one must have left, squared, outside the span of others to be taken into the first free set."""
-
-MOST_PASSES = 20
-"""Passes a variable; problems of thousands of kernels need about one, so more means that M is not what it should be."""
+MAX_PASSES = 20
+"""Maximum number of passes per variable; large problems need about one."""
 
 
 def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
@@ -33,7 +24,7 @@ def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     M : ndarray of shape (p, p)
         Symmetric, positive semi-definite, unit diagonal, no negative entry.
     a : ndarray of shape (p,)
-        Any real numbers.
+        Linear part.
 
     Returns
     -------
@@ -42,19 +33,17 @@ def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     Raises
     ------
     ArithmeticError
-        The method does not end, because M is not finite or far from positive semi-definite.
+        The method does not end: M is not finite, or far from positive semi-definite.
 
     Notes
     -----
-    The active-set method of Lawson and Hanson on the normal equations. From v = 0 the variable of steepest descent
-    joins the free set, the problem is solved on the free set without constraint, and on the way there variables that
-    reach zero leave it. Each pass lowers the objective, so no free set comes back and the method ends. One pass costs
-    O(f^3) for f free variables and O(p f) for the gradient. As M has no negative entry, ``||v|| <= ||a||``: the
-    solution stays small and its gradient exact to rounding, also where M is nearly singular.
+    The active-set method of Lawson and Hanson on the normal equations. In each pass the variable of steepest descent
+    joins the free set, and variables that become zero on the way to the minimizer over the free set leave it. Each pass
+    lowers the objective, so the method ends. A pass costs O(f^3) for f free variables and O(p f) for the gradient. As M
+    has no negative entry, ``||v|| <= ||a||``, so the gradient is accurate even if M is nearly singular.
 
-    A pass a free variable is too many where hundreds are free. From `WARM_START` variables on, the passes start from
-    the free set that coordinate descent (O(p f) a sweep) settles on, less what depends on the rest of it; where kernels
-    are not alike that is the final set but for a few. The passes then end as before, at the same conditions.
+    With `WARM_START` variables or more, the first free set is the support of a coordinate descent (O(p f) per sweep)
+    without linearly dependent variables. It is nearly the final one unless kernels are similar.
 
     References
     ----------
@@ -65,39 +54,41 @@ def minimize_nonnegative(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     v = np.zeros(p)
     free = np.zeros(p, dtype=bool)
     if p >= WARM_START:
-        # From the independent of the kernels that descent leaves weights: up to rounding, by a pivoted factor of M.
         v = coordinate_descent(M, a)
         support = np.flatnonzero(v > 0)
         if len(support):
-            _, pivots, rank, _ = dpstrf(M[np.ix_(support, support)], tol=DEPENDENT)
+            # A pivoted Cholesky factor finds the linearly dependent variables.
+            _, pivots, rank, _ = dpstrf(M[np.ix_(support, support)], tol=1e-10)
             v[support[pivots[rank:] - 1]] = 0.0
         free = v > 0
         v, free = _settle(M, a, v, free, _solve_free(M, a, free), tolerance)
-    barred = np.zeros(p, dtype=bool)
-    for _ in range(MOST_PASSES * p):
-        descent = np.where(free | barred, -np.inf, a - M @ v)
+    is_excluded = np.zeros(p, dtype=bool)
+    for _ in range(MAX_PASSES * p):
+        descent = np.where(free | is_excluded, -np.inf, a - M @ v)
         entering = int(descent.argmax())
         if not descent[entering] > tolerance:
             return v
         free[entering] = True
         target = _solve_free(M, a, free)
         if target[entering] <= 0:
-            # The descent was rounding: this variable depends on the free ones.
-            free[entering], barred[entering] = False, True
+            # The variable depends on the free ones, and its descent is rounding.
+            free[entering] = False
+            is_excluded[entering] = True
             continue
-        barred[:] = False
+        is_excluded[:] = False
         v, free = _settle(M, a, v, free, target, tolerance)
-    raise ArithmeticError(f"the active-set method did not end within {MOST_PASSES * p} passes; is M finite and PSD?")
+    raise ArithmeticError(f"the active-set method did not end within {MAX_PASSES * p} passes; is M finite and PSD?")
 
 
 def _settle(
     M: np.ndarray, a: np.ndarray, v: np.ndarray, free: np.ndarray, target: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the minimizer over a free set and that set, less the variables that reach zero on the way from `v`.
+    """Move from v towards the unconstrained minimizer, `target`; return the minimizer over the variables left free.
 
-    `target` is the minimizer over the whole free set without the constraint; where it is positive it is returned.
+    Variables that become zero on the way leave the free set, which is returned as well.
     """
-    v, free = v.copy(), free.copy()
+    v = v.copy()
+    free = free.copy()
     while (target[free] <= 0).any():
         blocking = free & (target <= 0)
         step = np.min(v[blocking] / (v[blocking] - target[blocking]))
@@ -109,14 +100,14 @@ def _settle(
 
 
 def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
-    r"""Return about the minimizer of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`, by cyclic descent.
+    r"""Return an approximate minimizer of :math:`v^\top M v - 2 v^\top a` over :math:`v \ge 0`, by cyclic descent.
 
     Parameters
     ----------
     M : ndarray of shape (p, p)
         Symmetric, positive semi-definite, unit diagonal.
     a : ndarray of shape (p,)
-        Any real numbers.
+        Linear part.
 
     Returns
     -------
@@ -127,16 +118,17 @@ def coordinate_descent(M: np.ndarray, a: np.ndarray) -> np.ndarray:
     -----
     A sweep costs O(p) for each variable that moves, at most O(p^2).
     """
-    v, descent = np.zeros(len(a)), a.astype(np.float64)
-    for _ in range(MOST_SWEEPS):
-        most = 0.0
+    v = np.zeros(len(a))
+    descent = a.astype(np.float64)
+    for _ in range(100):
+        largest_change = 0.0
         for k in np.flatnonzero((descent > 0) | (v > 0)):
             change = max(descent[k], -v[k])
             if change != 0.0:
                 v[k] += change
                 descent -= change * M[k]
-                most = max(most, abs(change))
-        if most <= SETTLED * v.max(initial=0.0):
+                largest_change = max(largest_change, abs(change))
+        if largest_change <= 1e-6 * v.max(initial=0.0):
             break
     return v
 
@@ -173,23 +165,24 @@ def minimize_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarra
     Raises
     ------
     ArithmeticError
-        The method does not end, because H is not finite or not positive definite.
+        The method does not end: H is not finite, or not positive definite.
 
     Notes
     -----
-    A primal active-set method; each pass solves one bordered system, O(f^3) for f free variables.
+    A primal active-set method. Each pass solves a bordered system, O(f^3) for f free variables.
     """
     p = len(c)
-    x, free = x.copy(), x > 0
+    x = x.copy()
+    free = x > 0
     size = np.abs(c).max() + np.abs(H).max() * total
-    for _ in range(MOST_PASSES * (p + 1)):
+    for _ in range(MAX_PASSES * (p + 1)):
         target, multiplier = _solve_on_plane(H, c, total, free)
         blocking = free & (target < 0)
         if blocking.any():
             ratios = x[blocking] / (x[blocking] - target[blocking])
             x += ratios.min() * (target - x)
-            stuck = np.flatnonzero(blocking)[ratios <= ratios.min()]
-            free[stuck] = False
+            leaving = np.flatnonzero(blocking)[ratios <= ratios.min()]
+            free[leaving] = False
             x[~free] = 0.0
             continue
         x = target
@@ -202,11 +195,12 @@ def minimize_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarra
 
 
 def _solve_on_plane(H: np.ndarray, c: np.ndarray, total: float, free: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the minimizer over the free variables with the given sum, zero elsewhere, and the sum's multiplier."""
+    """Return the minimizer over free variables of a fixed sum, zero elsewhere, and the multiplier of the sum."""
     f = np.flatnonzero(free)
-    unit = H[np.ix_(f, f)].diagonal().max()
+    H_free = H[np.ix_(f, f)]
+    unit = H_free.diagonal().max()
     bordered = np.zeros((len(f) + 1, len(f) + 1))
-    bordered[:-1, :-1] = H[np.ix_(f, f)] / unit
+    bordered[:-1, :-1] = H_free / unit
     bordered[-1, :-1] = bordered[:-1, -1] = 1.0
     solution = np.linalg.solve(bordered, np.append(-c[f] / unit, total))
     x = np.zeros_like(c)

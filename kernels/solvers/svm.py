@@ -1,4 +1,4 @@
-"""The support vector machine as the inner problem of a one-stage learner, solved to rounding."""
+"""Support vector machines as the inner problem of a one-stage learner, solved to rounding."""
 
 from __future__ import annotations
 
@@ -13,36 +13,26 @@ from .factor import Factor, factored
 from .interior_point import weights_by_interior_point
 from .minimax import InnerSolution
 
-FEASIBLE = 1e-9
-"""How far, in units of the margin, a point may lie on the wrong side of its condition."""
+MARGIN_TOLERANCE = 1e-9
+"""Largest violation of a margin condition."""
 
 AT_BOUND = 1e-8
-"""Coefficients within this share of C from a bound count as at it when a solution of scikit-learn is taken over."""
+"""Largest distance from a bound, relative to C, of a coefficient that counts as being at the bound."""
 
-MOST_PASSES = 12
-"""Passes of the active-set method from one starting point."""
-
-START_TOLERANCE, START_ITERATIONS = 1e-3, 50_000
-"""Of scikit-learn's solver, which gives the first guess of the bounds."""
-
-FINE_TOLERANCE = 1e-10
-"""Of the interior-point method, for where the active sets do not settle."""
-
-RIDGE = 1e-11
-"""Added to the diagonal of the free block, relative to its mean, so that dependent rows share their coefficients."""
-
+MAX_PASSES = 12
+"""Maximum number of active-set passes from one starting point."""
 
 Solution = tuple[np.ndarray, float, np.ndarray]
-"""Coefficients, intercept and free rows of an SVM, see `solve_svm`."""
+"""Coefficients, intercept and free rows of an SVM; see `solve_svm`."""
 
 
 class SupportVectorProblem:
-    r"""The value of a support vector machine as a function of the kernel's weights.
+    r"""Optimal value of a support vector machine as a function of the kernel's weights.
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
-    Several classes are handled one-vs-one; J is then the sum over their pairs. On base kernels that are not centered
-    SVMs have no intercept, and coefficients need not be in balance.
+    Several classes are handled one-vs-one; J is the sum over the pairs. SVMs without intercept omit the condition
+    :math:`y^\top a = 0`.
 
     Attributes
     ----------
@@ -58,38 +48,32 @@ class SupportVectorProblem:
     """
 
     def __init__(self, grams: GramOperator, target: Target, C: float) -> None:
-        """Take the training rows; ``C``.
-
-        Raises
-        ------
-        ValueError
-            The regularization is not positive and finite, or the target is not of classes.
-        """
         if target.task != "classification":
             raise ValueError("a support vector machine needs a classification, got a regression; use a KRR learner.")
-        self.grams, self._intercept = grams, grams.centering.intercept
+        self.grams = grams
+        self._intercept = grams.centering.intercept
         self.C = positive("C", C)
         self.pairs = class_pairs(target.values)
         self._coefficients: list[np.ndarray | None] = [None] * len(self.pairs)
 
     def at(self, mu: np.ndarray) -> InnerSolution:
-        """Solve at the weights mu, shape (p,), from the last solution.
+        """Solve at the weights mu, shape (p,), starting from the last solution.
 
         Notes
         -----
-        `objective` is the primal value, an upper bound of J also where the solver stopped short; `constant` belongs to
-        the dual solution, so that the gap between both shows it. The Hessian holds while the free rows stay the same:
-        J is once differentiable everywhere and twice between such changes.
+        `objective` is the primal value, an upper bound of J; `constant` belongs to the dual solution. The gap between
+        them shows any error of the solver. J is twice differentiable as long as the free rows do not change, with
 
         .. math:: H_{kl} = 2\\, g_k^\\top Z g_l, \\qquad g_k = (K_k \\beta)_{free}
 
-        with Z the inverse of the free block of K_mu, with an intercept on coefficients that sum to zero.
+        and Z the inverse of the free block of K_mu, restricted to coefficients of sum zero if there is an intercept.
         """
         K = self.grams.combine(mu)
-        dual, primal = np.zeros((len(K), len(self.pairs))), 0.0
-        solved: list[tuple[int, np.ndarray, Factor]] = []
+        dual = np.zeros((len(K), len(self.pairs)))
+        primal = 0.0
+        free_blocks: list[tuple[int, np.ndarray, Factor]] = []
         for j, (rows, y) in enumerate(self.pairs):
-            K_pair = _among(K, rows)
+            K_pair = _submatrix(K, rows)
             a, b, free = solve_svm(K_pair, y, self.C, self._coefficients[j], self._intercept)
             self._coefficients[j] = a
             beta = y * a
@@ -98,14 +82,15 @@ class SupportVectorProblem:
             loss = np.maximum(0.0, 1.0 - y * (scores + b)).sum()
             primal += float(beta @ scores + 2 * self.C * loss)
             if len(free) > int(self._intercept):
-                solved.append((j, rows[free], _factored(_among(K_pair, free))))
+                free_blocks.append((j, rows[free], _factored(_submatrix(K_pair, free))))
         products = self.grams.products(dual)
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
             H = np.zeros((len(kernels), len(kernels)))
-            for j, free, factor in solved:
+            for j, free, factor in free_blocks:
                 g = products[kernels][:, free, j].T
-                H += 2 * g.T @ _solved(factor, g, 0.0, self._intercept)[0]
+                response, _ = _solved(factor, g, 0.0, self._intercept)
+                H += 2 * g.T @ response
             return H
 
         return InnerSolution(
@@ -120,11 +105,11 @@ class SupportVectorProblem:
 def solve_svm(
     K: np.ndarray, y: np.ndarray, C: float, start: np.ndarray | None = None, intercept: bool = True
 ) -> Solution:
-    r"""Return the solution of a binary SVM, from the coefficients of a neighboring one where they are given.
+    r"""Solve a binary SVM, optionally starting from the coefficients of a similar one.
 
     .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
 
-    One without intercept does without the condition :math:`y^\top a = 0`.
+    Without intercept, the condition :math:`y^\top a = 0` is omitted.
 
     Parameters
     ----------
@@ -135,107 +120,132 @@ def solve_svm(
     C : float
         Bound of the coefficients.
     start : ndarray of shape (n,), optional
-        Coefficients of a like problem over the same rows.
+        Coefficients of a similar problem over the same rows.
     intercept : bool, default True
-        Whether the SVM has one.
+        Whether the SVM has an intercept.
 
     Returns
     -------
     a : ndarray of shape (n,)
         Coefficients.
     b : float
-        Intercept, that of least loss; zero for an SVM without.
+        Intercept of minimal loss; zero without intercept.
     free : ndarray of int of shape (f,)
-        Positions strictly between the bounds.
+        Positions of the coefficients strictly between the bounds.
 
     Notes
     -----
-    Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
-    strictly between the bounds, a few passes from a neighboring solution, and then exact to rounding. Where it
-    does not settle, scikit-learn's solver gives a better start, though its SVM always has an intercept, and then an
-    interior-point method, whose solution holds in any case.
+    A primal-dual active-set method: O(f^3) per pass for f free rows, a few passes from a similar solution, and exact up
+    to rounding. If it does not settle, it restarts from the solution of scikit-learn, whose SVM always has an
+    intercept, and then from that of an interior-point method, which is returned if the active sets still do not settle.
     """
-    solution = None if start is None else _active_sets(K, y, C, start, intercept)
-    if solution is None:
-        solution = _active_sets(K, y, C, _by_decomposition(K, y, C), intercept)
-    if solution is None:
-        one = StackedGrams(K[None], Centering.CENTER if intercept else Centering.NONE)
-        rows, kernel = np.arange(len(y)), np.zeros(1, dtype=np.intp)
-        a = y * weights_by_interior_point(one, [(rows, y)], C, 1.0, kernel, FINE_TOLERANCE)[1][:, 0]
-        solution = _active_sets(K, y, C, a, intercept)
-    if solution is None:
-        b = best_intercept(K @ (y * a), y) if intercept else 0.0
-        solution = a, b, np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C))
-    return solution
+    if start is not None:
+        solution = _active_sets(K, y, C, start, intercept)
+        if solution is not None:
+            return solution
+    solution = _active_sets(K, y, C, _libsvm_coefficients(K, y, C), intercept)
+    if solution is not None:
+        return solution
+    a = _interior_point_coefficients(K, y, C, intercept)
+    solution = _active_sets(K, y, C, a, intercept)
+    if solution is not None:
+        return solution
+    b = 0.0
+    if intercept:
+        b = best_intercept(K @ (y * a), y)
+    return a, b, np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C))
 
 
-def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
-    """Return about the coefficients, from scikit-learn's solver, shape (n,)."""
+def _interior_point_coefficients(K: np.ndarray, y: np.ndarray, C: float, intercept: bool) -> np.ndarray:
+    """Return the coefficients of an interior-point solution, shape (n,)."""
+    centering = Centering.NONE
+    if intercept:
+        centering = Centering.CENTER
+    grams = StackedGrams(K[None], centering)
+    pair = (np.arange(len(y)), y)
+    _, dual, _ = weights_by_interior_point(grams, [pair], C, 1.0, np.zeros(1, dtype=np.intp), 1e-10)
+    return y * dual[:, 0]
+
+
+def _libsvm_coefficients(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
+    """Return approximate coefficients from scikit-learn's solver, shape (n,)."""
     import warnings
 
-    from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
+    from sklearn.exceptions import ConvergenceWarning  # imports pandas
     from sklearn.svm import SVC
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a first guess is enough
-        fitted = SVC(kernel="precomputed", C=C, tol=START_TOLERANCE, max_iter=START_ITERATIONS).fit(K, y)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = SVC(kernel="precomputed", C=C, tol=1e-3, max_iter=50_000).fit(K, y)
     a = np.zeros(len(y))
     a[fitted.support_] = np.abs(fitted.dual_coef_[0])
     return a
 
 
 def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> Solution | None:
-    """Return the solution, from coefficients whose bounds are a guess of its bounds, or None."""
-    low, high = a <= AT_BOUND * C, a >= (1 - AT_BOUND) * C
-    for _ in range(MOST_PASSES):
-        f = np.flatnonzero(~(low | high))
-        if not len(f) and intercept:
+    """Return the solution from coefficients whose active bounds are nearly correct; None if the sets do not settle."""
+    is_low = a <= AT_BOUND * C
+    is_high = a >= (1 - AT_BOUND) * C
+    for _ in range(MAX_PASSES):
+        free = np.flatnonzero(~(is_low | is_high))
+        if not len(free) and intercept:
             return None
-        beta = np.where(high, y * C, 0.0)
-        K_free, right, total = _among(K, f), y[f] - (K @ beta)[f], -float(beta.sum())
+        beta = np.where(is_high, y * C, 0.0)
+        K_free = _submatrix(K, free)
+        right = y[free] - (K @ beta)[free]
+        total = -float(beta.sum())
         factor = _factored(K_free)
         x, b = _solved(factor, right, total, intercept)
-        # A second time, to take the ridge's error off.
-        change, more = _solved(factor, right - K_free @ x - b, total - float(x.sum()), intercept)
-        beta[f], b = x + change, b + more
+        # One step of iterative refinement removes the error of the ridge.
+        dx, db = _solved(factor, right - K_free @ x - b, total - float(x.sum()), intercept)
+        beta[free] = x + dx
+        b = b + db
         a = y * beta
         gain = 1.0 - y * (K @ beta + b)
-        # Free rows that left the box go to the bound they crossed; bound rows on the margin's wrong side come free.
-        now_low = np.where(low, gain <= FEASIBLE, a < 0) & ~high
-        now_high = np.where(high, gain >= -FEASIBLE, a > C) & ~low
-        if (now_low == low).all() and (now_high == high).all():
-            return (a, float(b), f) if np.abs(gain[f]).max(initial=0.0) <= FEASIBLE else None
-        low, high = now_low, now_high
+        # Free coefficients move to a bound they crossed; those at a bound that violate the margin become free.
+        new_low = np.where(is_low, gain <= MARGIN_TOLERANCE, a < 0) & ~is_high
+        new_high = np.where(is_high, gain >= -MARGIN_TOLERANCE, a > C) & ~is_low
+        if (new_low == is_low).all() and (new_high == is_high).all():
+            if np.abs(gain[free]).max(initial=0.0) > MARGIN_TOLERANCE:
+                return None
+            return a, float(b), free
+        is_low = new_low
+        is_high = new_high
     return None
 
 
-def _among(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return a matrix on some of its rows, ascending."""
-    return K if len(rows) == len(K) else K[np.ix_(rows, rows)]
+def _submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the rows and columns of a matrix at ascending positions, without a copy if these are all."""
+    if len(rows) == len(K):
+        return K
+    return K[np.ix_(rows, rows)]
 
 
 def _factored(K: np.ndarray) -> Factor:
-    """Return the Cholesky factor of the block of free rows, with a ridge."""
-    size = float(K.trace()) / max(len(K), 1) or 1.0  # a kernel of something rare may be zero on some rows
-    return factored(K, RIDGE, size)
+    """Return the Cholesky factor of a free block, with a ridge so that dependent rows share their coefficients."""
+    mean_diagonal = float(K.trace()) / max(len(K), 1)
+    return factored(K, 1e-11, mean_diagonal or 1.0)
 
 
 def _solved(factor: Factor, G: np.ndarray, total: float, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return X and b with ``K X + 1 b' = G`` and columns of X that sum to `total`; without intercept b is zero."""
-    X, b = cho_solve(factor, G, check_finite=False), np.zeros(G.shape[1:])
-    if intercept:
-        ones = cho_solve(factor, np.ones(len(G)), check_finite=False)
-        b = (X.sum(axis=0) - total) / ones.sum()
-        X -= np.multiply.outer(ones, b)
+    X = cho_solve(factor, G, check_finite=False)
+    if not intercept:
+        return X, np.zeros(G.shape[1:])
+    ones = cho_solve(factor, np.ones(len(G)), check_finite=False)
+    b = (X.sum(axis=0) - total) / ones.sum()
+    X -= np.multiply.outer(ones, b)
     return X, b
 
 
 def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
-    """Return the b that minimizes the sum of ``max(0, 1 - y (scores + b))``, a piecewise linear function."""
+    """Return the b that minimizes ``sum(max(0, 1 - y (scores + b)))``, the middle one if several do."""
     kinks = y - scores
     order = np.argsort(kinks, kind="stable")
-    # Left of all kinks every positive row loses: the slope is minus their number, and each kink adds one.
+    # Left of all kinks the slope is minus the number of positive rows, and each kink adds one.
     slope = np.arange(1, len(y) + 1) - np.count_nonzero(y > 0)
     first = int(np.argmax(slope >= 0))
-    last = int(np.argmax(slope > 0)) if (slope > 0).any() else first
+    last = first
+    if (slope > 0).any():
+        last = int(np.argmax(slope > 0))
     return float((kinks[order[first]] + kinks[order[last]]) / 2)
