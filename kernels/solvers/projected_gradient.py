@@ -1,4 +1,4 @@
-r"""Descent on the non-negative part of a ball around non-negative weights; projections and linear minima there.
+r"""Projected gradient descent for nonnegative weights in a ball around nonnegative weights.
 
 .. math:: \{\mu \ge 0 : \lVert \mu - \mu_0 \rVert_s \le \Lambda\}, \qquad s \in \{1, 2\}
 """
@@ -13,33 +13,33 @@ import numpy as np
 from .certificate import Certificate
 
 MEMORY = 5
-"""Number of last objectives of which a step must lower the largest only: spectral steps are not monotone."""
-
-SUFFICIENT = 1e-4
-"""Share of the decrease that the slope promises which a step must bring."""
+"""Number of last objectives whose maximum a step must lower: spectral steps are not monotone."""
 
 REDUCTION = 0.8
-"""Most that is kept of a step found too large, as in the paper; less where a parabola through both ends needs it."""
+"""Factor by which a step that is too large shrinks, as in the paper."""
 
 SHORTEST_STEP = 1e-10
-"""A line search that is down to this share of a step has reached the rounding of the objective."""
+"""Smallest share of a step in a line search; shorter steps only change the objective by rounding."""
 
-STEP_RANGE = (1e-3, 1e6)
-"""Gradient steps are between these many radii long before they are projected."""
+SHORTEST_GRADIENT_STEP = 1e-3
+"""Length of the shortest gradient step, relative to the radius."""
+
+LONGEST_GRADIENT_STEP = 1e6
+"""Length of the longest gradient step, relative to the radius."""
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """What is minimized, at some weights.
+    """Objective at some weights.
 
     Attributes
     ----------
     mu : ndarray of shape (p,)
-        The weights.
+        Weights.
     value : float
-        F(mu), in squared units of Y over those of the kernel.
+        F(mu).
     gradient : callable
-        Returns the gradient there, shape (p,), never positive.
+        Returns the gradient, shape (p,), which has no positive entry.
     """
 
     mu: np.ndarray
@@ -49,7 +49,7 @@ class Iterate:
 
 @dataclass(frozen=True)
 class ProjectedGradient:
-    r"""Projected gradient on the part of the ball above its center.
+    r"""Projected gradient descent on the part of the ball above its center.
 
     Attributes
     ----------
@@ -60,10 +60,10 @@ class ProjectedGradient:
     tolerance : float
         Stationarity gap to reach.
     max_evaluations : int
-        Most evaluations of the objective from one start.
+        Maximum number of evaluations of the objective from one start.
     spectral : bool
-        Steps of Barzilai and Borwein. Otherwise those of the paper's Algorithm 1, :math:`-\eta \nabla F`: eta is one,
-        and 0.8 of itself after each step that would raise F.
+        Whether to take steps of Barzilai and Borwein. Otherwise the steps of the paper's Algorithm 1, :math:`-\eta
+        \nabla F`: eta starts at one and is multiplied by 0.8 after each step that would raise F.
 
     References
     ----------
@@ -79,7 +79,7 @@ class ProjectedGradient:
     spectral: bool
 
     def to_boundary(self, mu: np.ndarray) -> np.ndarray:
-        """Return weights raised to the center, their distance from it scaled to the radius; neither raises F."""
+        """Return weights raised to the center and scaled to the boundary, neither of which raises F."""
         nu = np.maximum(mu - self.mu_0, 0.0)
         if not nu.any():
             nu = np.ones_like(nu)
@@ -88,106 +88,127 @@ class ProjectedGradient:
     def run(self, start: np.ndarray) -> tuple[np.ndarray, Certificate, np.ndarray]:
         """Descend from weights on the boundary; return the last weights, their certificate and the first gradient."""
         point = self.objective(start)
-        first_gradient = g = point.gradient()
-        values, evaluations, step = [point.value], 1, self._step(1.0, g) if self.spectral else 1.0
-        while (gap := self._gap(point, g)) > self.tolerance and evaluations < self.max_evaluations:
-            most = self.max_evaluations - evaluations
+        g = point.gradient()
+        first_gradient = g
+        values = [point.value]
+        evaluations = 1
+        step = 1.0
+        if self.spectral:
+            step = self._step(1.0, g)
+        while True:
+            gap = self._gap(point, g)
+            remaining = self.max_evaluations - evaluations
+            if gap <= self.tolerance or remaining <= 0:
+                break
             if self.spectral:
-                new, tried = self._search(point, g, step, values, most)
+                new, n_evaluations = self._search(point, g, step, values, remaining)
             else:
-                new, tried, step = self._search_as_printed(point, g, step, most)
-            evaluations += tried
+                new, n_evaluations, step = self._search_as_printed(point, g, step, remaining)
+            evaluations += n_evaluations
             if new is None:
                 break
             g_new = new.gradient()
-            if self.spectral:  # long and short in turn; the longest one where F is not convex
-                s, y = new.mu - point.mu, g_new - g
-                shortest, step = (self._step(radii, g_new) for radii in STEP_RANGE)
-                bend = float(s @ y)
-                if bend > 0:
-                    step = min(max(float(s @ s) / bend if len(values) % 2 else bend / float(y @ y), shortest), step)
-            point, g = new, g_new
+            if self.spectral:
+                step = self._spectral_step(new.mu - point.mu, g_new - g, g_new, long=len(values) % 2 == 1)
+            point = new
+            g = g_new
             values.append(point.value)
         certificate = Certificate("stationarity gap", gap, self.tolerance, evaluations, tuple(values))
         return point.mu, certificate, first_gradient
 
-    def _gap(self, at: Iterate, g: np.ndarray) -> float:
-        """Return how far the linear model falls within the ball, relative to the value."""
+    def _spectral_step(self, s: np.ndarray, y: np.ndarray, g: np.ndarray, long: bool) -> float:
+        """Return the long or short step of Barzilai and Borwein; the longest one if F is not convex along s."""
+        shortest = self._step(SHORTEST_GRADIENT_STEP, g)
+        longest = self._step(LONGEST_GRADIENT_STEP, g)
+        curvature = float(s @ y)
+        if curvature <= 0:
+            return longest
+        if long:
+            step = float(s @ s) / curvature
+        else:
+            step = curvature / float(y @ y)
+        return min(max(step, shortest), longest)
+
+    def _gap(self, point: Iterate, g: np.ndarray) -> float:
+        """Return the possible decrease of the linear model within the ball, relative to the value."""
         lowest = minimize_linear(g, self.mu_0, self.radius, self.norm)
-        return max(float(g @ (at.mu - lowest)), 0.0) / at.value
+        return max(float(g @ (point.mu - lowest)), 0.0) / point.value
 
     def _search(
-        self, at: Iterate, g: np.ndarray, step: float, values: list[float], most: int
+        self, point: Iterate, g: np.ndarray, step: float, values: list[float], max_evaluations: int
     ) -> tuple[Iterate | None, int]:
-        """Return the first point towards the projected step that is low enough, or None, and how many were tried."""
-        nu = at.mu - self.mu_0  # the gradient is never positive: a step along it stays above the center
-        towards = project(nu - step * g, self.radius, self.norm) - nu
-        slope, share = float(g @ towards), 1.0
-        for tried in range(1, most + 1):
-            new = self.objective(self.to_boundary(at.mu + share * towards))
-            if new.value <= max(values[-MEMORY:]) + SUFFICIENT * share * slope:
-                return new, tried
-            above = new.value - at.value - share * slope
-            parabola = -share * slope / (2 * above) if above > 0 else 1.0
-            share *= min(max(parabola, 0.1), REDUCTION)
+        """Return the first point along the projected step that descends, or None, and the number of evaluations."""
+        nu = point.mu - self.mu_0  # the gradient is never positive: a step along it stays above the center
+        direction = project(nu - step * g, self.radius, self.norm) - nu
+        slope = float(g @ direction)
+        share = 1.0
+        for n_evaluations in range(1, max_evaluations + 1):
+            new = self.objective(self.to_boundary(point.mu + share * direction))
+            if new.value <= max(values[-MEMORY:]) + 1e-4 * share * slope:
+                return new, n_evaluations
+            curvature = new.value - point.value - share * slope
+            minimum_of_parabola = 1.0
+            if curvature > 0:
+                minimum_of_parabola = -share * slope / (2 * curvature)
+            share *= min(max(minimum_of_parabola, 0.1), REDUCTION)
             if share < SHORTEST_STEP:
-                return None, tried
-        return None, most
+                return None, n_evaluations
+        return None, max_evaluations
 
     def _search_as_printed(
-        self, at: Iterate, g: np.ndarray, eta: float, most: int
+        self, point: Iterate, g: np.ndarray, eta: float, max_evaluations: int
     ) -> tuple[Iterate | None, int, float]:
-        """Return the first point that is not higher, or None, how many were tried, and eta."""
-        for tried in range(1, most + 1):
-            nu = project(at.mu - self.mu_0 - eta * g, self.radius, self.norm)
+        """Return the first point that is not higher, or None, the number of evaluations, and eta."""
+        for n_evaluations in range(1, max_evaluations + 1):
+            nu = project(point.mu - self.mu_0 - eta * g, self.radius, self.norm)
             new = self.objective(self.to_boundary(self.mu_0 + nu))
-            if new.value <= at.value:
-                return new, tried, eta
+            if new.value <= point.value:
+                return new, n_evaluations, eta
             eta *= REDUCTION
             if eta < SHORTEST_STEP:
-                return None, tried, eta
-        return None, most, eta
+                return None, n_evaluations, eta
+        return None, max_evaluations, eta
 
-    def _step(self, radii: float, g: np.ndarray) -> float:
-        """Return the step along -g that is some radii long."""
-        length = float(np.linalg.norm(g))
-        return radii * self.radius / length if length > 0 else 1.0
+    def _step(self, relative_length: float, g: np.ndarray) -> float:
+        """Return the step along -g of a length relative to the radius."""
+        norm = float(np.linalg.norm(g))
+        if norm == 0:
+            return 1.0
+        return relative_length * self.radius / norm
 
 
 def project(nu: np.ndarray, radius: float, norm: int) -> np.ndarray:
-    r"""Return the point nearest to `nu`, not negative, of those of a norm of at most `radius`, which stays so.
+    r"""Return the Euclidean projection of nonnegative `nu` onto the nonnegative part of a ball around zero; O(p log p).
 
     Parameters
     ----------
     nu : ndarray of shape (p,)
         Not negative. Not modified.
     radius : float
-        Positive, in the units of `nu`.
+        Positive radius of the ball.
     norm : {1, 2}
-        The norm that is bounded; the distance is Euclidean in any case.
-
-    Notes
-    -----
-    O(p log p). The 1-norm takes the same off all entries, as far as they reach.
+        Norm of the ball.
     """
     length = float(np.linalg.norm(nu, norm))
     if length <= radius:
         return nu
     if norm == 2:
         return nu * (radius / length)
-    below = nu - nu.max()  # the same for all changes nothing, and takes no digits far from the ball
-    descending = -np.sort(-below)
-    excess = (np.cumsum(descending) - radius) / np.arange(1, len(nu) + 1)
-    return np.maximum(below - excess[np.count_nonzero(descending > excess) - 1], 0.0)
+    # With norm 1 all entries are reduced by one threshold. It moves with a common shift, which avoids cancellation.
+    shifted = nu - nu.max()
+    descending = -np.sort(-shifted)
+    thresholds = (np.cumsum(descending) - radius) / np.arange(1, len(nu) + 1)
+    n_positive = np.count_nonzero(descending > thresholds)
+    return np.maximum(shifted - thresholds[n_positive - 1], 0.0)
 
 
 def minimize_linear(g: np.ndarray, mu_0: np.ndarray, radius: float, norm: int) -> np.ndarray:
-    r"""Return the weights of the ball where :math:`g^\top \mu` is least, for `g` without a positive entry.
+    r"""Return the weights in the ball with the smallest :math:`g^\top \mu`, for `g` without a positive entry.
 
     .. math:: \mu_0 + \Lambda \, {-g} / \lVert g \rVert_2 \quad (s = 2), \qquad
               \mu_0 + \Lambda \, e_k, \; k \in \arg\min_l g_l \quad (s = 1)
 
-    Of several for norm 1 it is the first; the center where `g` is zero.
+    With norm 1 the first of several minimizers is returned; if `g` is zero, the center.
     """
     mu = np.array(mu_0, dtype=np.float64)
     size = float(-g.min())
