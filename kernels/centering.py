@@ -1,4 +1,4 @@
-"""Centering of Gram matrices in feature space, or none, and the alignment of two matrices."""
+"""Centering of Gram matrices in feature space, and the alignment of two matrices."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ import numpy as np
 from .validation import require_one_of
 from .weights import as_sample_weight, near_one
 
-MIRROR_BLOCK = 64
-"""Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""
-
 
 class Centering(StrEnum):
-    """Whether kernels are taken less the mean feature of the training rows, or as they are.
+    """Whether kernels and targets are centered with the mean of the training rows.
 
-    Code that subtracts a mean of training rows (of features, columns of a kernel or targets) takes it from here, and
-    gets zeros where nothing is centered. With "none" predictors have no intercept either: the constant part is then
-    that of a constant base kernel, and penalized like the rest. With "target" kernels are as they are, and targets are
-    taken less their mean, which predictions get back.
+    "center" centers kernels and targets, "target" only targets. With "none" nothing is centered and predictors have no
+    intercept; a constant base kernel can replace it. Means that are not subtracted are zeros here.
     """
 
     CENTER = "center"
@@ -30,7 +25,7 @@ class Centering(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Centering:
-        """Return the one of a name, or raise ValueError."""
+        """Return the centering of a name, or raise ValueError."""
         require_one_of("centering", value, cls)
         return cls(value)
 
@@ -41,48 +36,58 @@ class Centering(StrEnum):
 
     @property
     def intercept(self) -> bool:
-        """Whether predictors have one: in a ridge regression the mean of the targets."""
+        """Whether predictors have an intercept: the mean of the targets in a ridge regression."""
         return self is not Centering.NONE
 
     def target_mean(self, Y: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
-        """Return the mean that is subtracted of targets of shape (m, q), shape (q,)."""
-        return mean_over(Y, w) if self.intercept else np.zeros(Y.shape[1])
+        """Return the mean to subtract from targets of shape (m, q), shape (q,)."""
+        if not self.intercept:
+            return np.zeros(Y.shape[1])
+        return mean_over(Y, w)
 
     def mean(self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0) -> np.ndarray:
-        """Return the mean that is subtracted of values along an axis of samples of weights w, or zeros like it."""
-        return mean_over(values, w, axis) if self.subtracts else np.zeros(np.delete(values.shape, axis))
+        """Return the mean to subtract from values along an axis of samples with weights w."""
+        if not self.subtracts:
+            return np.zeros(np.delete(values.shape, axis))
+        return mean_over(values, w, axis)
 
     def less_mean(self, values: np.ndarray) -> np.ndarray:
-        """Return values of shape (m, ...) less their mean over the samples, or as they are."""
-        return values - values.mean(axis=0) if self.subtracts else values
+        """Return values of shape (m, ...), centered over the samples if kernels are."""
+        if not self.subtracts:
+            return values
+        return values - values.mean(axis=0)
 
     def shares(self, m: int, w: np.ndarray | None = None) -> np.ndarray:
-        """Return what each of m samples of weights w counts in the mean that is subtracted, shape (m,)."""
+        """Return the share of each of m samples with weights w in the mean to subtract, shape (m,)."""
         if not self.subtracts:
             return np.zeros(m)
-        return np.full(m, 1.0 / m) if w is None else w / w.sum()
+        if w is None:
+            return np.full(m, 1.0 / m)
+        return w / w.sum()
 
     def gram(self, K: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
-        """Return what `center_gram` does, or the matrix itself."""
-        return center_gram(K, w) if self.subtracts else K
+        """Return the matrix, centered by `center_gram` if kernels are."""
+        if not self.subtracts:
+            return K
+        return center_gram(K, w)
 
 
 def as_numbers(matrix: Any, name: str) -> np.ndarray:
-    """Return a matrix of any container as an array of floating-point numbers.
+    """Convert a matrix to an array of floating-point numbers.
 
     Parameters
     ----------
     matrix : array, sparse matrix, DataFrame of any library or list of lists
-        Arrays of float32 and float64, mapped files among them, are returned as they are.
+        Arrays of float32 and float64, including memory-mapped files, are returned unchanged.
     name : str
-        What the matrix is called in sentences.
+        Name of the matrix in error messages.
 
     Raises
     ------
     ValueError
-        Rows have different lengths, or entries are no real numbers.
+        Rows have different lengths, or entries are not real numbers.
     """
-    if hasattr(matrix, "toarray"):  # a sparse matrix or array of SciPy, which is not imported for this
+    if hasattr(matrix, "toarray"):  # a sparse matrix or array of SciPy
         matrix = matrix.toarray()
     if isinstance(matrix, np.ma.MaskedArray):
         matrix = np.ma.filled(matrix.astype(np.float64), np.nan)
@@ -104,47 +109,56 @@ def as_numbers(matrix: Any, name: str) -> np.ndarray:
 
 
 def as_gram_matrices(matrices: Iterable[tuple[str, Any]]) -> list[np.ndarray]:
-    """Return matrices over pairs of the same rows as arrays of floating-point numbers.
+    """Convert matrices over the same rows to arrays of floating-point numbers.
 
     Parameters
     ----------
     matrices : iterable of (str, matrix)
-        What each is called in sentences, and the matrix: see `as_numbers`.
+        Name in error messages, and matrix; see `as_numbers`.
 
     Raises
     ------
     ValueError
-        As `as_numbers`; the rows and columns of a DataFrame, or the rows of two, have labels in another order.
+        As `as_numbers`; also if the rows and columns of a DataFrame, or the rows of two, have labels in another order.
     """
-    arrays, first, labels = list[np.ndarray](), "", None
+    arrays: list[np.ndarray] = []
+    first_name = ""
+    first_labels = None
     for name, matrix in matrices:
-        own = _labels_of(matrix, name)
-        if labels is None:
-            first, labels = name, own
-        elif own is not None and own != labels:
-            raise ValueError(f"{name} must have the labels of {first} in the same order; reorder its rows and columns.")
+        labels = _labels_of(matrix, name)
+        if first_labels is None:
+            first_name = name
+            first_labels = labels
+        elif labels is not None and labels != first_labels:
+            raise ValueError(
+                f"{name} must have the labels of {first_name} in the same order; reorder its rows and columns."
+            )
         arrays.append(as_numbers(matrix, name))
     return arrays
 
 
 def _labels_of(matrix: Any, name: str) -> list[str] | None:
-    """Return the labels of the rows of a DataFrame of pandas; None for numbers from 0 on, and for other containers."""
+    """Return the row labels of a pandas DataFrame; None for default labels and other containers."""
     if not hasattr(matrix, "iloc"):
         return None
-    rows, columns = list(map(str, matrix.index)), list(map(str, matrix.columns))
-    numbers = list(map(str, range(len(rows))))
+    rows = list(map(str, matrix.index))
+    columns = list(map(str, matrix.columns))
+    default_labels = list(map(str, range(len(rows))))
     if rows == columns:
-        return None if rows == numbers else rows
-    if sorted(rows) != sorted(columns) and numbers in (rows, columns):
+        if rows == default_labels:
+            return None
+        return rows
+    if sorted(rows) != sorted(columns) and default_labels in (rows, columns):
         return None
-    different = [place for place, pair in enumerate(zip(rows, columns, strict=False)) if len(set(pair)) == 2]
-    if len(rows) != len(columns) or not different:
-        return None  # the shape is refused
-    place = different[0]
-    raise ValueError(
-        f"{name} must have one order of rows and columns, got row {rows[place]!r} and column {columns[place]!r} at "
-        f"position {place}; reorder it, for example K.loc[K.columns]."
-    )
+    if len(rows) != len(columns):
+        return None  # the shape is checked later
+    for position, (row, column) in enumerate(zip(rows, columns, strict=True)):
+        if row != column:
+            raise ValueError(
+                f"{name} must have one order of rows and columns, got row {row!r} and column {column!r} at "
+                f"position {position}; reorder it, for example K.loc[K.columns]."
+            )
+    return None
 
 
 def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
@@ -158,21 +172,21 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
     K : ndarray of shape (m, m)
         Gram matrix over m samples. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        w, positive weights of the samples: their mean feature is the weighted one. By default each counts once.
+        w, positive weights of the samples. By default all weights are one.
 
     Returns
     -------
     K_c : ndarray of shape (m, m)
-        Rows and columns of it sum to zero, with weights their weighted sums are zero.
+        Centered matrix, whose (weighted) row and column sums are zero.
 
     Raises
     ------
     ValueError
-        K is not square, or there is not one positive weight a sample.
+        K is not square, or a sample has no positive weight.
 
     Notes
     -----
-    O(m^2), by row and column means; H is never formed. Idempotent, linear, and blind to ``K + c 1 1'``.
+    O(m^2), by row and column means; H is never formed. Adding a constant to K does not change the result.
 
     References
     ----------
@@ -185,7 +199,7 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
 
 
 def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
-    r"""Return the cross-Gram matrix of new rows, centered with the training rows' mean feature alone.
+    r"""Return the cross-Gram matrix of new rows, centered with the mean feature of the training rows.
 
     .. math:: [K_c]_{ij} = K(x_i, x_j) - \tfrac1m \sum_l K(x_i, x_l)
               - \tfrac1m \sum_l K(x_l, x_j) + \tfrac1{m^2} \sum_{l, l'} K(x_l, x_{l'})
@@ -199,7 +213,7 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
     K : ndarray of shape (m, m)
         Gram matrix of the training rows, not centered. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the training rows; by default each counts once.
+        Positive weights of the training rows. By default all weights are one.
 
     Returns
     -------
@@ -208,12 +222,11 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
     Raises
     ------
     ValueError
-        K is not square, the second axis of K_cross is not the training rows, or there is not one positive weight a
-        training row.
+        K is not square, K_cross does not have one column per training row, or a training row has no positive weight.
 
     Notes
     -----
-    O(n m + m^2). A new row's centered kernel does not depend on which other new rows come with it.
+    O(n m + m^2). The centered kernel of a new row does not depend on the other new rows.
 
     References
     ----------
@@ -232,23 +245,21 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
-    """Center a symmetric matrix of shape (m, m) in place, and return the matrix; as `center_gram`, without its copy."""
+    """Center a symmetric matrix of shape (m, m) in place; return the matrix."""
     means = K.mean(axis=1)
     return subtract_means(K, means, means, float(means.mean()), out=K)
 
 
 def centered_diagonals(diagonals: np.ndarray, row_means: np.ndarray) -> np.ndarray:
-    """Return the diagonals of centered kernels, of those and the row means of kernels as they are, shape (p, m)."""
+    """Return the diagonals of centered kernels from the diagonals and row means of the kernels, shape (p, m)."""
     return np.asarray(diagonals - 2 * row_means + row_means.mean(axis=1, keepdims=True))
 
 
 def mirror(K: np.ndarray) -> np.ndarray:
-    """Write the part of a square matrix above its diagonal below it, in place, and return the matrix.
-
-    For matrices that are symmetric up to rounding; O(m^2), by squares, as a whole transpose reads against the rows.
-    """
-    for i in range(0, len(K), MIRROR_BLOCK):
-        j = min(i + MIRROR_BLOCK, len(K))
+    """Copy the upper triangle of a square matrix to the lower one, in place, and return the matrix."""
+    block = 64  # two such squares fit into the first cache of a core
+    for i in range(0, len(K), block):
+        j = min(i + block, len(K))
         square = np.triu(K[i:j, i:j])
         K[i:j, i:j] = square + np.triu(square, 1).T
         K[j:, i:j] = K[i:j, j:].T
@@ -258,10 +269,7 @@ def mirror(K: np.ndarray) -> np.ndarray:
 def subtract_means(
     K: np.ndarray, rows: np.ndarray, columns: np.ndarray, grand: float, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return ``K - rows - columns + grand``, with `rows` down the first axis and `columns` along the second.
-
-    It is written to `out`, which may be `K`, or to a matrix of its own.
-    """
+    """Return ``K - rows[:, None] - columns + grand``, written to `out`, which may be `K`, if given."""
     centered: np.ndarray = np.subtract(K, rows[:, None], out=out)
     centered -= columns - grand
     return centered
@@ -279,11 +287,11 @@ def centered_alignment(
     K, L : ndarray of shape (m, m)
         Gram matrices over the same samples in the same order, m >= 2. Need not be centered. Not modified.
     sample_weight : ndarray of shape (m,), optional
-        Positive weights of the samples, of which only the ratios count: one of weight 2 counts as two of weight 1. By
-        default each counts once.
+        Positive weights of the samples; only their ratios matter. A weight has the effect of that number of copies. By
+        default all weights are one.
     debiased : bool, default False
-        Take U-centered matrices in place of centered ones, m >= 4 and without weights: the products are then unbiased
-        estimates, and independent samples align by zero on average, not by some :math:`1 / \sqrt m`.
+        Whether to use U-centered matrices, for m >= 4 and without weights. The products are then unbiased, and the
+        alignment of independent samples is zero on average instead of about :math:`1 / \sqrt m`.
 
     Returns
     -------
@@ -293,13 +301,12 @@ def centered_alignment(
     Raises
     ------
     ValueError
-        Shapes differ or are not square; an entry is not finite; a matrix is constant after centering,
-        where the ratio is undefined; there is not one positive weight a sample.
+        Shapes differ or are not square, an entry is not finite, a matrix is zero after centering, or a sample has no
+        positive weight.
 
     Notes
     -----
-    O(m^2) time, two temporaries of the input's size. Unchanged by ``K -> s K + c 1 1'`` with s > 0, and by
-    one permutation of the samples of both.
+    O(m^2) time, and memory for two matrices. The alignment does not change with ``K -> s K + c 1 1'`` for s > 0.
 
     References
     ----------
@@ -311,13 +318,18 @@ def centered_alignment(
     w = _scaled_weights(sample_weight, len(K))
     if debiased and (w is not None or len(K) < 4):
         raise ValueError(f"debiased alignment takes at least 4 samples without weights, got {len(K)} samples.")
-    total = len(K) if w is None else w.sum()
+    total = len(K)
+    if w is not None:
+        total = w.sum()
     centered = []
     for name, matrix in (("K", K), ("L", L)):
         matrix = near_one(matrix)
-        matrix_c = u_center_gram(matrix) if debiased else weighted_by_roots(center_gram(matrix, w), w)
+        if debiased:
+            matrix_c = u_center_gram(matrix)
+        else:
+            matrix_c = weighted_by_roots(center_gram(matrix, w), w)
         norm = np.linalg.norm(matrix_c)
-        # Rounding leaves about eps * |K| an entry of a matrix that is constant; m of them in norm.
+        # The rounding error of a centered constant matrix is about eps |K| per entry, and m times that in norm.
         if norm <= 4 * np.finfo(np.float64).eps * total * np.abs(matrix).max():
             raise ValueError(f"{name} is constant after centering, so its alignment is undefined; leave it out.")
         centered.append(matrix_c / norm)
@@ -325,7 +337,7 @@ def centered_alignment(
 
 
 def alignment(K: np.ndarray, L: np.ndarray) -> float:
-    r"""Return the alignment of two Gram matrices as they are, without centering.
+    r"""Return the alignment of two Gram matrices without centering.
 
     .. math:: \hat A(K, L) = \frac{\langle K, L \rangle_F}{\lVert K \rVert_F \lVert L \rVert_F}
 
@@ -342,12 +354,11 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
     Raises
     ------
     ValueError
-        Shapes differ or are not square; an entry is not finite; a matrix is zero.
+        Shapes differ or are not square, an entry is not finite, or a matrix is zero.
 
     Notes
     -----
-    O(m^2). It depends on the origin of the features; `centered_alignment` does not, and follows the accuracy of a
-    predictor better.
+    O(m^2). Unlike `centered_alignment`, it depends on the origin of the features.
 
     References
     ----------
@@ -356,7 +367,8 @@ def alignment(K: np.ndarray, L: np.ndarray) -> float:
     """
     K, L = as_gram_matrices([("K", K), ("L", L)])
     require_gram_matrices(K, L)
-    K, L = near_one(K), near_one(L)
+    K = near_one(K)
+    L = near_one(L)
     norms = np.linalg.norm(K) * np.linalg.norm(L)
     if not norms > 0:
         raise ValueError("a matrix is zero, so its alignment is undefined; leave it out.")
@@ -385,27 +397,26 @@ def require_gram_matrices(K: np.ndarray, L: np.ndarray) -> None:
 
 
 def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
-    """Return the centered alignment of a kernel with ``Y Y'``, of targets less their mean, over rows of weights w.
-
-    Zero for a kernel that is constant up to rounding.
-    """
+    """Return the centered alignment of a kernel with ``Y Y'`` for centered Y; zero for a constant kernel."""
     rounding = 4 * np.finfo(np.float64).eps * len(K) * float(np.abs(K).max())
     K = weighted_by_roots(center_gram(K, w), w)
-    Y = Y if w is None else Y * np.sqrt(w)[:, None]
     norm = float(np.linalg.norm(K))
-    return float(np.vdot(Y, K @ Y) / (norm * np.linalg.norm(Y.T @ Y))) if norm > rounding else 0.0
+    if norm <= rounding:
+        return 0.0
+    if w is not None:
+        Y = Y * np.sqrt(w)[:, None]
+    return float(np.vdot(Y, K @ Y) / (norm * np.linalg.norm(Y.T @ Y)))
 
 
 def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.ndarray:
-    """Return the means of values along an axis of samples of weights w; the plain ones without weights."""
-    return np.asarray(values.mean(axis=axis) if w is None else np.moveaxis(values, axis, -1) @ w / w.sum())
+    """Return the (weighted) means of values along an axis of samples."""
+    if w is None:
+        return np.asarray(values.mean(axis=axis))
+    return np.asarray(np.moveaxis(values, axis, -1) @ w / w.sum())
 
 
 def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
-    """Return a matrix over weighted samples times the roots of both their weights, in place; without weights as it is.
-
-    Frobenius products of such matrices count each pair of samples by both weights.
-    """
+    """Multiply rows and columns by the roots of their weights, in place: Frobenius products are then weighted."""
     if w is not None:
         K *= np.sqrt(w)[:, None]
         K *= np.sqrt(w)
@@ -413,14 +424,18 @@ def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
 
 
 def grand_mean(K: np.ndarray, w: np.ndarray | None) -> float:
-    """Return the mean of all entries of a matrix over pairs of samples of weights w; the plain one without weights."""
-    return float(K.mean() if w is None else mean_over(mean_over(K, w), w))
+    """Return the (weighted) mean of all entries of a matrix."""
+    if w is None:
+        return float(K.mean())
+    return float(mean_over(mean_over(K, w), w))
 
 
 def _scaled_weights(sample_weight: np.ndarray | None, n_rows: int) -> np.ndarray | None:
-    """Return checked weights for a result that does not depend on their scale, of which no sum overflows."""
+    """Return checked weights, scaled so that no sum overflows."""
     w = as_sample_weight(sample_weight, n_rows)
-    return None if w is None else near_one(w)
+    if w is None:
+        return None
+    return near_one(w)
 
 
 def _require_square(name: str, K: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Targets: labels and numbers as the matrix Y of the mathematics, and predictions back in their own terms."""
+"""Targets: encoding of labels and numbers as a matrix, and decoding of predictions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ Task = Literal["classification", "regression"]
 
 Labels = Literal["text", "integer", "boolean"]
 
-RUN = 1 << 16
-"""Rows that are looked at at a time."""
-
 FEW_VALUES = 20
-"""Distinct whole numbers up to which a target is treated as labels."""
+"""Largest number of distinct whole numbers that are treated as labels."""
 
 _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
-"""What labels of a kind of dtype are; all others are text."""
+"""Kind of labels by kind of dtype; all others are text."""
 
 
 def task_of(y: np.ndarray) -> Task:
@@ -34,30 +31,36 @@ def task_of(y: np.ndarray) -> Task:
     Parameters
     ----------
     y : ndarray of shape (m,) or (m, q)
-        Anything.
+        Labels or numbers.
 
     Returns
     -------
     task : {"classification", "regression"}
-        Text, booleans and at most 20 distinct whole numbers, whatever their type, are labels. All other numbers are a
-        regression, and so is more than one column of numbers.
+        Classification for text, Booleans and one column of at most 20 distinct whole numbers of any type; regression
+        for other numbers.
     """
     if y.dtype.kind not in "iuf":
         return "classification"
     if y.ndim > 1:
         return "regression"
-    return "classification" if all_whole(y) and len(np.unique(y)) <= FEW_VALUES else "regression"
+    if all_whole(y) and len(np.unique(y)) <= FEW_VALUES:
+        return "classification"
+    return "regression"
 
 
 def all_whole(y: np.ndarray) -> bool:
-    """Return whether all numbers of a column are whole, looking at a run of rows at a time."""
-    runs = (y[start : start + RUN] for start in range(0, len(y), RUN))
-    return all((run == np.round(run)).all() for run in runs)
+    """Return whether all numbers of a column are whole, with temporary arrays of bounded size."""
+    size = 1 << 16
+    for start in range(0, len(y), size):
+        part = y[start : start + size]
+        if not (part == np.round(part)).all():
+            return False
+    return True
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Target(Value):
-    """What is to be predicted.
+    """Target of a classification or regression.
 
     Attributes
     ----------
@@ -67,7 +70,7 @@ class Target(Value):
     classes : tuple of str
         Names of the classes, empty for regression.
     labels : {"text", "integer", "boolean"}
-        What the classes were given as.
+        Type of the original labels.
     """
 
     task: Task
@@ -77,15 +80,14 @@ class Target(Value):
 
     @classmethod
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
-        """Return the target for a column of labels or numbers.
+        """Return the target of labels or numbers.
 
         Parameters
         ----------
         y : ndarray of shape (m,) or (m, q)
             Labels of any kind, or numbers.
         task : {"classification", "regression"}, optional
-            By default what `task_of` makes of `y`: text, booleans and at most 20 distinct whole numbers are labels,
-            other numbers a regression.
+            By default inferred by `task_of`.
 
         Raises
         ------
@@ -111,32 +113,33 @@ class Target(Value):
         return len(self.values)
 
     def take(self, rows: np.ndarray | Sequence[int]) -> Target:
-        """Return the target of some rows; the classes stay those of the whole."""
+        """Return the target of some rows; the classes do not change."""
         return replace(self, values=self.values[rows])
 
     @property
     def Y(self) -> np.ndarray:
-        """The numeric target matrix, shape (m, q).
-
-        Numbers as they are; two classes as minus and plus one; more classes as one indicator column each.
-        """
+        """Numeric target matrix, shape (m, q): numbers, minus and plus one, or one indicator column per class."""
         if self.task == "regression":
-            return self.values if self.values.ndim == 2 else self.values[:, None]
+            if self.values.ndim == 2:
+                return self.values
+            return self.values[:, None]
         if len(self.classes) == 2:
             return np.where(self.values == 1, 1.0, -1.0)[:, None]
         return np.eye(len(self.classes))[self.values]
 
     def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions in the terms of `values` from scores in the terms of `Y`, shape (..., n, q)."""
+        """Return predictions in the format of `values` from scores in the format of `Y`, shape (..., n, q)."""
+        if self.task == "regression" and self.values.ndim == 2:
+            return scores
         if self.task == "regression":
-            return scores if self.values.ndim == 2 else scores[..., 0]
+            return scores[..., 0]
         if len(self.classes) == 2:
             return (scores[..., 0] > 0).astype(np.intp)
         return scores.argmax(axis=-1)
 
     @property
     def given(self) -> np.ndarray:
-        """The target as it was given: numbers, or labels of their own type."""
+        """Target in its original format: numbers, or labels of the original type."""
         if self.task == "regression":
             return self.values
         classes = np.asarray(self.classes)
@@ -147,16 +150,15 @@ class Target(Value):
         return classes[self.values]
 
     def error(self, predictions: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
-        """Return the error of predictions, in the terms of `values`, for the rows held.
-
-        The misclassification rate, or the root mean squared error in units of y; where rows have weights, of these, of
-        which only the ratios count.
-        """
-        sample_weight = None if sample_weight is None else near_one(sample_weight)
+        """Return the (weighted) misclassification rate or root mean squared error of predictions for `values`."""
+        if sample_weight is not None:
+            sample_weight = near_one(sample_weight)
         if self.task == "classification":
             return float(np.average(predictions != self.values, weights=sample_weight))
         squares = (predictions - self.values) ** 2
-        return float(np.sqrt(np.mean(squares if sample_weight is None else mean_over(squares, sample_weight))))
+        if sample_weight is not None:
+            squares = mean_over(squares, sample_weight)
+        return float(np.sqrt(np.mean(squares)))
 
 
 def class_pairs(codes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

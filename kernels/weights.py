@@ -1,4 +1,4 @@
-"""Weights of rows, of which only the ratios count: checked, divided by their mean, and without those too small."""
+"""Sample weights: validation, scaling, and removal of negligible ones."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import numpy as np
 from .base import warn_caller
 
 LEAST_SHARE = float(np.finfo(np.float64).eps)
-"""Share of the total weight up to which a row is left out: less than the rounding of any weighted sum over the rows."""
+"""Share of the total weight up to which a row is left out, as it is below rounding."""
 
 
 def as_sample_weight(
     sample_weight: np.ndarray | None, n_rows: int, *, zero: bool = False, name: str = "sample_weight"
 ) -> np.ndarray | None:
-    """Return the weights of some rows as float64, shape (m,); None for no weights.
+    """Return checked weights as float64, shape (m,), or None for no weights.
 
     Raises
     ------
     ValueError
-        The number of weights is not that of the rows, or a weight is not finite or not positive. With `zero`, weights
-        may be zero.
+        There is not one weight per row, or a weight is not finite, negative, or (unless `zero`) zero.
     """
     if sample_weight is None:
         return None
@@ -29,10 +28,17 @@ def as_sample_weight(
             f"{name} must have one entry per row, got shape {w.shape} for {n_rows} rows; give the weights of "
             "these rows."
         )
-    wrong = ~(np.isfinite(w) & ((w >= 0) if zero else (w > 0)))
-    if wrong.any():
-        row = int(wrong.argmax())
-        sign, advice = ("not negative", "") if zero else ("positive", "; drop rows of weight zero")
+    if zero:
+        is_valid = w >= 0
+        sign = "not negative"
+        advice = ""
+    else:
+        is_valid = w > 0
+        sign = "positive"
+        advice = "; drop rows of weight zero"
+    is_valid &= np.isfinite(w)
+    if not is_valid.all():
+        row = int(is_valid.argmin())
         raise ValueError(f"{name} must be finite and {sign}, got {w[row]:g} for row {row}{advice}.")
     return w
 
@@ -45,10 +51,7 @@ def weights_of_rows(weights: np.ndarray | None, rows: np.ndarray) -> np.ndarray 
 
 
 def near_one(values: np.ndarray) -> np.ndarray:
-    """Return weights, or a matrix, times the power of two that takes the largest size to between a half and one.
-
-    Nothing is rounded, so that means and alignments keep their bits. Sums and squares do not overflow.
-    """
+    """Scale values by a power of two, so without rounding, such that the largest size is between a half and one."""
     _, exponent = np.frexp(np.abs(values).max())
     return np.asarray(np.ldexp(values, -exponent))
 
@@ -60,19 +63,20 @@ def of_mean_one(w: np.ndarray) -> np.ndarray:
 
 
 def relative_weights(*factors: np.ndarray) -> np.ndarray:
-    """Return the products of weights, divided by their mean over the rows that count, shape (m,).
+    """Return the products of weights, divided by their mean over the rows with weight, shape (m,).
 
     Parameters
     ----------
     *factors : ndarray of shape (m,)
-        Finite and not negative. Their products may be out of the range of numbers.
+        Finite and not negative. Their products may overflow.
 
     Returns
     -------
     weights : ndarray of shape (m,)
-        Zero for rows that do not count: of a product of zero, or of at most `LEAST_SHARE` of the sum of all products.
+        Zero for rows whose product is at most `LEAST_SHARE` of the sum of all products.
     """
-    mantissas, exponents = np.ones(len(factors[0])), np.zeros(len(factors[0]), dtype=np.int64)
+    mantissas = np.ones(len(factors[0]))
+    exponents = np.zeros(len(factors[0]), dtype=np.int64)
     for factor in factors:
         mantissa, exponent = np.frexp(factor)
         mantissas *= mantissa
@@ -87,26 +91,26 @@ def relative_weights(*factors: np.ndarray) -> np.ndarray:
 
 
 def counting_rows(*factors: np.ndarray, name: str = "sample_weight") -> tuple[np.ndarray, np.ndarray | None]:
-    """Return which rows count, and their weights: products of weights, divided by their mean.
+    """Return the rows that have weight, and their weights: products of weights, divided by their mean.
 
     Parameters
     ----------
     *factors : ndarray of shape (m,)
         As in `relative_weights`.
     name : str
-        As errors and warnings call the weights.
+        Name of the weights in errors and warnings.
 
     Returns
     -------
     rows : ndarray of int
-        Positions of the rows that count, ascending.
+        Positions of the rows with weight, ascending.
     weights : ndarray or None
         Weights of these rows, of mean one; None if all are equal.
 
     Raises
     ------
     ValueError
-        Fewer than two rows count.
+        Fewer than two rows have weight.
 
     Warns
     -----
@@ -125,7 +129,9 @@ def counting_rows(*factors: np.ndarray, name: str = "sample_weight") -> tuple[np
             f"of {len(weights)}."
         )
     weights = weights[rows]
-    return rows, None if (weights == weights[0]).all() else weights
+    if (weights == weights[0]).all():
+        return rows, None
+    return rows, weights
 
 
 def too_small_to_count(n_too_small: int, n_rows: int) -> str:
