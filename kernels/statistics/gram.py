@@ -1,4 +1,4 @@
-"""Alignment statistics for every union of folds: from one pass over tiles, or from the features of rank-one kernels."""
+"""Alignment statistics of all unions of folds, from one pass over tiles or from rank-one features."""
 
 from __future__ import annotations
 
@@ -24,53 +24,55 @@ from ..weights import as_sample_weight
 Normalization = Literal["trace", "frobenius", "none"]
 
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
-"""What base kernels may be divided by before a learner sees them: their traces, their norms, or nothing."""
+"""Scalings of the base kernels before learning: by their traces, by their norms, or none."""
 
 LARGEST_RATIO = 2.0**500
-"""Largest ratio of sizes of base kernels that are not normalized."""
+"""Largest ratio between the sizes of base kernels that are not normalized."""
 
-LARGEST_VALUE, LEAST_VALUE = 2.0**1020, 2.0**-1000
-"""Of a kernel: the sum of its diagonal must be a number, and its values must have digits."""
+LARGEST_TRACE = 2.0**1020
+"""Largest trace of a base kernel, close to overflow."""
+
+SMALLEST_VALUE = 2.0**-1000
+"""Smallest size of a base kernel, close to underflow."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AlignmentStatistics(Value, ABC):
-    r"""First-stage statistics of p base kernels over m rows: products with each other and with the target, and traces.
+    r"""Statistics of p base kernels over m rows: products with each other and with the target, and traces.
 
-    `GramStatistics` has them from tiles, `FeatureStatistics` from features and `SampledStatistics` from some of the
-    rows. All take `centered`: whether base kernels and targets are centered on the rows held, or as given.
+    `GramStatistics` computes them from tiles, `FeatureStatistics` from features and `SampledStatistics` from a sample.
+    If `centered`, base kernels and targets are centered on the rows of the statistics.
 
-    A row of weight w counts as w copies of it. With D the diagonal matrix of the weights and W their sum, a kernel is
-    centered by the weighted mean and products count pairs of rows by both their weights,
+    A row of weight w has the effect of w copies. With D the diagonal matrix of the weights and W their sum,
 
     .. math:: K_c = H K H^\top, \quad H = I - \tfrac1W \mathbf 1 \mathbf 1^\top D, \qquad
               \langle K, L \rangle_F = \operatorname{tr}(D K D L), \qquad \operatorname{tr} K = \sum_i w_i K_{ii}
 
-    so that these are the products and traces of the repeated rows. Without weights D = I and W = m.
+    are the centering, products and traces of the repeated rows. Without weights D = I and W = m.
 
     Attributes
     ----------
     names : tuple of str
-        The base kernels.
+        Names of the base kernels.
     labels : tuple of int
-        The fold groups held.
+        Fold groups.
     rows : ndarray of shape (m,)
-        Position in the data set of each row, sorted by group; whatever is kept by row follows it.
+        Position of each row in the data set, sorted by group; all arrays over rows have this order.
     group : ndarray of shape (m,)
         Position in `labels` of each row's group.
     targets : ndarray of shape (m, q)
-        Y, less `target_mean`.
+        ``Y - target_mean``.
     target_mean : ndarray of shape (q,)
-        Weighted mean of Y over all rows of the pass, whatever rows are held.
+        Weighted mean of Y over all rows of the pass, also after `restrict`.
     origin : ndarray of shape (d,)
-        Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel, or zero.
+        Vector subtracted from every row: the mean row if that changes no centered kernel, or zero.
     shift : ndarray of shape (p,)
         Constant subtracted from each base kernel.
     sample_weight : ndarray of shape (m,) or None
-        w, the weight of each row; None where each counts once.
+        w, weights of the rows; None if all are one.
     divisors : ndarray of shape (p,) or None
-        Powers of two; products and squared norms are of base kernels divided by these. None where all are one: only
-        values beyond 2^200 or below 2^-200 are divided, as their products overflow or vanish.
+        Powers of two by which base kernels are divided in products and squared norms; None if all are one. Only values
+        beyond 2^200 or below 2^-200 are divided, as their products could overflow or underflow.
     """
 
     refuses_constant: ClassVar[bool] = True  # rank-one features may be constant among others
@@ -88,13 +90,15 @@ class AlignmentStatistics(Value, ABC):
 
     @property
     def n_rows(self) -> int:
-        """m, the number of rows, whatever they weigh."""
+        """m, the number of rows."""
         return len(self.rows)
 
     @property
     def total_weight(self) -> float:
-        """W, the sum of the rows' weights: how many rows they count as."""
-        return float(self.n_rows if self.sample_weight is None else self.sample_weight.sum())
+        """W, the sum of the rows' weights."""
+        if self.sample_weight is None:
+            return float(self.n_rows)
+        return float(self.sample_weight.sum())
 
     @property
     def n_kernels(self) -> int:
@@ -102,23 +106,25 @@ class AlignmentStatistics(Value, ABC):
         return len(self.names)
 
     def _weighted(self, values: Rows, power: float = 1.0) -> Rows:
-        """Return values of the rows, shape (m, ...), times a power of the rows' weights; the values themselves without.
+        """Return values of the rows, shape (m, ...), times a power of the rows' weights.
 
-        Products of values times the roots of the weights are sums over weighted rows, and symmetric to the last digit.
+        With power one half, products of the results are weighted sums, and exactly symmetric.
         """
         if self.sample_weight is None:
             return values
         factors = (self.sample_weight**power)[:, None]
-        return values.multiply(factors).tocsr() if sparse.issparse(values) else values * factors
+        if sparse.issparse(values):
+            return values.multiply(factors).tocsr()
+        return values * factors
 
     def divided(self, values: np.ndarray) -> np.ndarray:
-        """Return values of the base kernels, shape (p, ...), as they are of the kernels divided by `divisors`."""
+        """Divide values of the base kernels, shape (p, ...), by `divisors`."""
         if self.divisors is None:
             return values
         return values / self.divisors.reshape(-1, *[1] * (values.ndim - 1))
 
     def multiplied(self, values: np.ndarray) -> np.ndarray:
-        """Return values of the base kernels divided by `divisors`, shape (p, ...), as they are of the kernels."""
+        """Multiply values of the divided base kernels, shape (p, ...), by `divisors`."""
         if self.divisors is None:
             return values
         return values * self.divisors.reshape(-1, *[1] * (values.ndim - 1))
@@ -126,20 +132,20 @@ class AlignmentStatistics(Value, ABC):
     # Products and traces ---------------------------------------------------------------------------------------------
 
     def products(self, centered: bool = True) -> np.ndarray:
-        """Return M, the Frobenius products of the base kernels, shape (p, p); formed once, on first use.
+        """Return M, the Frobenius products of the base kernels, shape (p, p), computed on first use.
 
         Raises
         ------
         ValueError
-            Kernels as given are requested, but the pass moved the rows and that changes them; see `keep_origin` of
-            `gram_statistics`. So do all statistics of base kernels as given.
+            The base kernels are not centered, but the pass changed them when it moved the rows; see `keep_origin` of
+            `gram_statistics`. All statistics of uncentered base kernels raise it.
         """
-        if centered not in self._formed:
-            self._formed[centered] = self._products(centered)
-        return self._formed[centered]
+        if centered not in self._cached_products:
+            self._cached_products[centered] = self._products(centered)
+        return self._cached_products[centered]
 
     @cached_property
-    def _formed(self) -> dict[bool, np.ndarray]:
+    def _cached_products(self) -> dict[bool, np.ndarray]:
         return {}
 
     @abstractmethod
@@ -147,7 +153,7 @@ class AlignmentStatistics(Value, ABC):
         """Return M, shape (p, p)."""
 
     def squared_norms(self, centered: bool = True) -> np.ndarray:
-        """Return the squared Frobenius norms of the base kernels, shape (p,); without their products if possible."""
+        """Return the squared Frobenius norms of the base kernels, shape (p,)."""
         return np.diag(self.products(centered))
 
     @abstractmethod
@@ -161,13 +167,13 @@ class AlignmentStatistics(Value, ABC):
     @property
     @abstractmethod
     def constant(self) -> np.ndarray:
-        """Whether each base kernel is constant on the rows held, shape (p,)."""
+        """Whether each base kernel is constant on the rows, shape (p,)."""
 
     @abstractmethod
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,).
+        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)``, shape (m,).
 
-        Of several sums, with `coefficients` of shape (r, p), those of each, shape (r, m).
+        For r sums with `coefficients` of shape (r, p), the result has shape (r, m).
         """
 
     def _squared_norm(self, mu: np.ndarray) -> float:
@@ -177,59 +183,57 @@ class AlignmentStatistics(Value, ABC):
     # Targets and alignments ------------------------------------------------------------------------------------------
 
     def _targets(self, centered: bool) -> np.ndarray:
-        """Return the targets, centered on the rows held or as given, shape (m, q)."""
+        """Return the targets, centered on the rows or not, shape (m, q)."""
         if centered:
             return self.targets - mean_over(self.targets, self.sample_weight)
         return self.targets + self.target_mean
 
     def target_norm(self, centered: bool = True) -> float:
-        """Return the Frobenius norm of the target kernel, which is not formed."""
+        """Return the Frobenius norm of the target kernel."""
         Y = self._weighted(self._targets(centered), 0.5)
         return float(np.linalg.norm(Y.T @ Y))
 
     @property
     def alignments(self) -> np.ndarray:
-        """Centered alignment of each base kernel with the target kernel, shape (p,); zero for a constant one."""
+        """Centered alignment of each base kernel with the target kernel, shape (p,); zero for a constant kernel."""
         return self._alignments(True, self.constant)
 
     @property
     def uncentered_alignments(self) -> np.ndarray:
-        """Alignment of each base kernel with the target kernel, both as given, shape (p,); zero for a zero kernel.
+        """Uncentered alignment of each base kernel with the target kernel, shape (p,); zero for a zero kernel.
 
         References
         ----------
-        Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; JMLR 2012, section 2.3, calls it A.
+        Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; A in section 2.3 of JMLR 2012.
         """
         return self._alignments(False, self.squared_norms(False) <= 0)
 
-    def _alignments(self, centered: bool, zero: np.ndarray) -> np.ndarray:
-        products = np.where(zero, 0.0, self.target_products(centered))
-        return products / (np.sqrt(np.where(zero, 1.0, self.squared_norms(centered))) * self.target_norm(centered))
+    def _alignments(self, centered: bool, is_zero: np.ndarray) -> np.ndarray:
+        products = np.where(is_zero, 0.0, self.target_products(centered))
+        norms = np.sqrt(np.where(is_zero, 1.0, self.squared_norms(centered)))
+        return products / (norms * self.target_norm(centered))
 
     def alignment(self, mu: np.ndarray) -> float:
-        """Return the centered alignment of ``sum_k mu_k K_k``, base kernels as given, with the target kernel.
-
-        Zero for a sum that is constant.
-        """
+        """Return the centered alignment of ``sum_k mu_k K_k`` with the target kernel; zero for a constant sum."""
         mu = np.asarray(mu, dtype=np.float64)
         if self.constant[mu != 0].all():
             return 0.0
-        if self.divisors is not None:  # the length of the weights does not count
+        if self.divisors is not None:
             mu = self.multiplied(mu)
-            mu = mu / np.abs(mu).max()
+            mu = mu / np.abs(mu).max()  # does not change the alignment, and prevents overflow
         return float(mu @ self.target_products() / (np.sqrt(self._squared_norm(mu)) * self.target_norm()))
 
-    # What learners ask -----------------------------------------------------------------------------------------------
+    # Scales and checks -----------------------------------------------------------------------------------------------
 
     def scales(self, normalize: Normalization, centered: bool = True) -> np.ndarray:
-        """Return what each base kernel is divided by before a learner sees it, shape (p,).
+        """Return the divisor of each base kernel before learning, shape (p,).
 
-        With "none" that is one, or one power of two for all base kernels where some have extreme values.
+        With "none" all are one, or, if some base kernels have extreme values, the same power of two.
 
         Raises
         ------
         ValueError
-            With "none", base kernels differ in size by so much that the products of the small ones vanish.
+            With "none", base kernels differ in size so much that products of the small ones would underflow.
         """
         if normalize == "trace":
             return self.traces(centered)
@@ -246,15 +250,14 @@ class AlignmentStatistics(Value, ABC):
         return np.full(self.n_kernels, self.divisors[largest])
 
     def vanishing(self, centered: bool = True) -> np.ndarray:
-        """Return whether each base kernel is zero, so that it can carry no weight, shape (p,)."""
-        return self.constant if centered else self.traces(False) <= 0
+        """Return whether each base kernel is zero, shape (p,)."""
+        if centered:
+            return self.constant
+        return self.traces(False) <= 0
 
     def require_informative(self, centered: bool = True) -> None:
-        """Raise ValueError if the target is constant, or base kernels that are zero leave a learner nothing to weigh.
-
-        Base kernels that are not centered may be constant.
-        """
-        # Targets are kept less their mean over the whole pass, so a constant one is zero or that mean's rounding.
+        """Raise ValueError if the target is constant, or if base kernels are zero and no weights can be learned."""
+        # The mean over all rows is subtracted from the targets, so constant targets are zero up to rounding.
         magnitude = self.total_weight * mean_over(self.targets**2, self.sample_weight).sum()
         if not self.target_norm() > (4 * np.finfo(np.float64).eps) ** 2 * magnitude:
             raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
@@ -266,17 +269,20 @@ class AlignmentStatistics(Value, ABC):
                 "leave it out or change its parameters or columns."
             )
         if vanishing.all():
-            every = "feature is constant" if centered else "base kernel is zero"
-            other = "features that vary" if centered else "others, or features that are not zero"
+            problem = "base kernel is zero"
+            advice = "others, or features that are not zero"
+            if centered:
+                problem = "feature is constant"
+                advice = "features that vary"
             raise ValueError(
-                f"every {every} on the {self.n_rows} training rows, so none can carry weight; give {other}."
+                f"every {problem} on the {self.n_rows} training rows, so none can carry weight; give {advice}."
             )
 
     # Fold groups and files -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def restrict(self, groups: Sequence[int]) -> Self:
-        """Return the statistics of the rows of some fold groups alone, without another pass.
+        """Return the statistics of the rows of some fold groups, without another pass.
 
         Parameters
         ----------
@@ -286,48 +292,43 @@ class AlignmentStatistics(Value, ABC):
         Raises
         ------
         ValueError
-            A group is not held, or none is given.
+            `groups` is empty or has an unknown group.
         """
 
-    def _held(self, groups: Sequence[int]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Return positions of some fold groups and of their rows, and the attributes of this class for these alone.
-
-        Raises
-        ------
-        ValueError
-            A group is not held, or none is given.
-        """
+    def _selected(self, groups: Sequence[int]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """Return the positions of some fold groups and of their rows, and the attributes of this class for them."""
         unknown = sorted(set(groups) - set(self.labels))
         if unknown or not len(groups):
             raise ValueError(f"groups must be some of {list(self.labels)}, got {list(groups)}.")
-        keep = np.flatnonzero(np.isin(self.labels, list(groups)))
-        held = np.flatnonzero(np.isin(self.group, keep))
-        attributes = {
-            "labels": tuple(self.labels[g] for g in keep),
-            "rows": self.rows[held],
-            "group": np.searchsorted(keep, self.group[held]),
-            "targets": self.targets[held],
-            "sample_weight": None if self.sample_weight is None else self.sample_weight[held],
+        selected_groups = np.flatnonzero(np.isin(self.labels, list(groups)))
+        rows = np.flatnonzero(np.isin(self.group, selected_groups))
+        attributes: dict[str, Any] = {
+            "labels": tuple(self.labels[g] for g in selected_groups),
+            "rows": self.rows[rows],
+            "group": np.searchsorted(selected_groups, self.group[rows]),
+            "targets": self.targets[rows],
         }
-        return keep, held, attributes
+        if self.sample_weight is not None:
+            attributes["sample_weight"] = self.sample_weight[rows]
+        return selected_groups, rows, attributes
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
-        given = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: np.asarray(value) for name, value in given.items() if value is not None}
+        """Return the attributes as arrays without object dtype, for `from_arrays`."""
+        attributes = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: np.asarray(value) for name, value in attributes.items() if value is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Return the statistics that `to_arrays` was called on; others' arrays are left alone."""
-        given: dict[str, Any] = {name: arrays[name] for item in fields(cls) if (name := item.name) in arrays}
-        given["names"] = tuple(str(name) for name in given["names"])
-        given["labels"] = tuple(int(label) for label in given["labels"])
-        return cls(**given)
+        """Return the statistics from the result of `to_arrays`; other arrays are ignored."""
+        attributes: dict[str, Any] = {item.name: arrays[item.name] for item in fields(cls) if item.name in arrays}
+        attributes["names"] = tuple(str(name) for name in attributes["names"])
+        attributes["labels"] = tuple(int(label) for label in attributes["labels"])
+        return cls(**attributes)
 
 
 @dataclass(frozen=True)
 class NormalizedProducts:
-    """M of some normalized base kernels, formed when its entries are requested.
+    """M of some normalized base kernels, computed when it is converted to an array.
 
     Attributes
     ----------
@@ -335,9 +336,9 @@ class NormalizedProducts:
     kernels : ndarray of int of shape (k,)
         Positions of the base kernels.
     scales : ndarray of shape (k,)
-        What each is divided by.
+        Divisors of the base kernels.
     centered : bool
-        Whether M is that of centered base kernels.
+        Whether the base kernels are centered.
     """
 
     statistics: AlignmentStatistics
@@ -347,14 +348,16 @@ class NormalizedProducts:
 
     @property
     def target(self) -> np.ndarray:
-        """The products with the target kernel, shape (k,)."""
+        """Products with the target kernel, shape (k,)."""
         return np.asarray(self.statistics.target_products(self.centered)[self.kernels] / self._scales)
 
     @property
     def _scales(self) -> np.ndarray:
-        """What each base kernel, divided by its divisor, is divided by."""
+        """Scales of the base kernels that `divisors` have divided already."""
         divisors = self.statistics.divisors
-        return self.scales if divisors is None else self.scales / divisors[self.kernels]
+        if divisors is None:
+            return self.scales
+        return self.scales / divisors[self.kernels]
 
     def diagonal(self) -> np.ndarray:
         """Return the diagonal, shape (k,)."""
@@ -369,22 +372,18 @@ class NormalizedProducts:
 
 
 def require_normalization(normalize: str) -> None:
-    """Raise ValueError for a normalization that there is not."""
+    """Raise ValueError for an unknown normalization."""
     require_one_of("normalize", normalize, NORMALIZATIONS)
-
-
-CONSTANT = 1e-13
-"""A kernel whose centered norm is below this share of its spread around the shift is constant up to rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GramStatistics(AlignmentStatistics):
-    r"""Exact statistics of p base kernels over m rows, kept apart by fold group; see `AlignmentStatistics`.
+    r"""Exact statistics of p base kernels over m rows, stored per pair of fold groups; see `AlignmentStatistics`.
 
     With D the diagonal matrix of the weights w and W their sum (D = I and W = m without weights), products
     :math:`G_{kl} = \langle K_k, K_l \rangle_F = \sum_{ij} w_i w_j K_k(i, j) K_l(i, j)`, row sums :math:`r_k = K_k w`,
-    totals :math:`s_k = w^\top r_k` and the targets' mean :math:`\bar y = Y^\top w / W`, each of a kernel less its
-    constant `shift`:
+    totals :math:`s_k = w^\top r_k` and the mean target :math:`\bar y = Y^\top w / W`, with the constant `shift`
+    subtracted from each kernel:
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F
               = G_{kl} - \tfrac{2}{W} r_k^\top D r_l + \tfrac{s_k s_l}{W^2}
@@ -392,8 +391,8 @@ class GramStatistics(AlignmentStatistics):
               - 2 \bar y \cdot Y^\top D r_k + \lVert \bar y \rVert^2 s_k
     .. math:: \operatorname{tr} K_{kc} = \operatorname{tr} K_k - \tfrac{s_k}{W}
 
-    `M` and `a` are those of the base kernels as given: centered, not scaled. Without centering, of kernels
-    :math:`K_k + c_k` with `shift` c, and of targets as given, :math:`Y_b = Y + \mathbf 1 b^\top`,
+    `M` and `a` are not normalized. Without centering, for kernels :math:`K_k + c_k` with `shift` c and targets
+    :math:`Y_b = Y + \mathbf 1 b^\top` with `target_mean` b,
 
     .. math:: \langle K_k + c_k, K_l + c_l \rangle_F = G_{kl} + c_k s_l + c_l s_k + W^2 c_k c_l
     .. math:: \langle K_k + c_k, Y_b Y_b^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F + 2 b \cdot Y^\top D r_k
@@ -402,7 +401,7 @@ class GramStatistics(AlignmentStatistics):
     Attributes
     ----------
     raw : bool
-        Whether `origin` changed no kernel, so that the uncentered statistics can be had.
+        Whether `origin` changed no kernel, so that uncentered statistics are available.
     block_products, block_targets, block_traces, row_sums : ndarray
         Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as `pass_over_tiles` returns them for base kernels
         divided by `divisors`.
@@ -420,23 +419,24 @@ class GramStatistics(AlignmentStatistics):
 
     @property
     def _weighted_sums(self) -> np.ndarray:
-        """D r, the row sums of each shifted kernel times the weights of their rows, which sum to s, shape (p, m)."""
+        """D r, row sums of each shifted kernel times the weights of the rows, shape (p, m)."""
         return np.asarray(self._weighted(self.row_sums.sum(axis=0).T).T)
 
     @property
     def row_means(self) -> np.ndarray:
-        """Mean of each row of each base kernel less `shift`, over the rows held, shape (p, m)."""
+        """Row means of each base kernel minus `shift`, shape (p, m)."""
         return np.asarray(self.multiplied(self.row_sums.sum(axis=0)) / self.total_weight)
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,)."""
+        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)``, shape (m,)."""
         if self.divisors is not None:
             coefficients = coefficients * self.divisors
         sums = np.tensordot(coefficients, self.row_sums, axes=(-1, 1)).sum(axis=-2)
         return np.asarray(sums / self.total_weight)
 
     def _products(self, centered: bool) -> np.ndarray:
-        G, W = self.block_products.sum(axis=(0, 1)), self.total_weight
+        G = self.block_products.sum(axis=(0, 1))
+        W = self.total_weight
         if centered:
             r = self.row_sums.sum(axis=0)
             Dr = self._weighted(r.T).T
@@ -450,14 +450,16 @@ class GramStatistics(AlignmentStatistics):
 
     def target_products(self, centered: bool = True) -> np.ndarray:
         """Return a, the Frobenius products of the base kernels with the target kernel, shape (p,)."""
-        Dr, given = self._weighted_sums, self.block_targets.sum(axis=(0, 1))
+        Dr = self._weighted_sums
+        products = self.block_targets.sum(axis=(0, 1))
         if centered:
             mean = mean_over(self.targets, self.sample_weight)
-            return given - 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
+            return products - 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
         self._require_raw()
-        mean, total = self.target_mean, self._weighted(self._targets(False)).sum(axis=0)
-        of_shifted = given + 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
-        return of_shifted + self.divided(self.shift) * (total @ total)
+        b = self.target_mean
+        total = self._weighted(self._targets(False)).sum(axis=0)
+        products_of_shifted = products + 2 * (Dr @ self.targets) @ b + (b @ b) * Dr.sum(axis=1)
+        return products_of_shifted + self.divided(self.shift) * (total @ total)
 
     def traces(self, centered: bool = True) -> np.ndarray:
         """Return the trace of each base kernel, shape (p,)."""
@@ -469,12 +471,12 @@ class GramStatistics(AlignmentStatistics):
 
     @cached_property
     def constant(self) -> np.ndarray:
-        """Whether each base kernel is constant on the rows held, up to rounding, shape (p,)."""
+        """Whether each base kernel is constant on the rows, up to rounding, shape (p,)."""
         centered = self.squared_norms()
-        around_shift = np.einsum("ghkk->k", self.block_products)
-        # A kernel that is constant equals its shift up to rounding, and both norms are zero or rounding.
-        whole = around_shift + (self.total_weight * self.divided(self.shift)) ** 2
-        return (centered <= CONSTANT * around_shift) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * whole)
+        shifted = np.einsum("ghkk->k", self.block_products)
+        # A constant kernel equals its shift up to rounding, so its shifted norm may be zero.
+        uncentered = shifted + (self.total_weight * self.divided(self.shift)) ** 2
+        return (centered <= 1e-13 * shifted) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * uncentered)
 
     def _require_raw(self) -> None:
         if not self.raw:
@@ -484,20 +486,20 @@ class GramStatistics(AlignmentStatistics):
             )
 
     def restrict(self, groups: Sequence[int]) -> GramStatistics:
-        """Return the statistics of the rows of some fold groups alone, exactly; O(F p m), by adding blocks."""
-        keep, held, attributes = self._held(groups)
+        """Return the exact statistics of the rows of some fold groups; O(F p m)."""
+        selected, rows, attributes = self._selected(groups)
         return replace(
             self,
             **attributes,
-            block_products=self.block_products[np.ix_(keep, keep)],
-            block_targets=self.block_targets[np.ix_(keep, keep)],
-            block_traces=self.block_traces[keep],
-            row_sums=self.row_sums[keep][:, :, held],
+            block_products=self.block_products[np.ix_(selected, selected)],
+            block_targets=self.block_targets[np.ix_(selected, selected)],
+            block_traces=self.block_traces[selected],
+            row_sums=self.row_sums[selected][:, :, rows],
         )
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Return the statistics that `to_arrays` was called on."""
+        """Return the statistics from the result of `to_arrays`."""
         return super().from_arrays({**arrays, "raw": bool(arrays["raw"])})
 
 
@@ -514,9 +516,7 @@ def gram_statistics(
     n_threads: int | None = None,
     workers: Workers | None = None,
 ) -> GramStatistics | FeatureStatistics:
-    """Return the products of base kernels with each other and with the target, from which alignments follow.
-
-    One pass over the rows, by tiles: the first-stage statistics of a family.
+    """Compute the products of base kernels with each other and with the target, in one pass over tiles.
 
     Parameters
     ----------
@@ -525,36 +525,37 @@ def gram_statistics(
     X : ndarray or CSR matrix of shape (m, d)
         Rows, m >= 2. Not modified.
     Y : ndarray of shape (m,) or (m, q)
-        Numeric targets: one column an output, labels as plus and minus one, or one column per class. Not modified.
+        Numeric targets: one column per output, labels as plus and minus one, or one column per class. Not modified.
     groups : ndarray of int of shape (m,), optional
         Fold group of each row; None puts all rows into group 0.
     sample_weight : ndarray of shape (m,), optional
-        Weights of the rows, positive: one of weight w counts as w copies of it, so that traces grow with the weights
-        and products with their squares. By default each counts once. Not modified.
+        Positive weights of the rows. A weight has the effect of that number of copies. By default all weights are one.
+        Not modified.
     keep_origin : bool, default False
-        Do not move the rows to their mean: needed where kernels are used uncentered and moving the rows would change
-        them (the linear kernel). Rows far from the origin then lose digits of their centered kernels.
+        Whether to leave the rows where they are instead of moving them to their mean. Required for uncentered
+        statistics of kernels that a move changes, such as the linear kernel; for rows far from the origin it makes
+        centered kernels less precise.
     block_rows : int, optional
-        Rows of a tile; by default what fits a core's cache.
+        Number of rows of a tile; by default as many as fit into the cache of a core.
     dtype : {numpy.float64, numpy.float32}, default float64
         Precision of a tile; sums are always float64. float32 takes about two thirds of the time and leaves alignments
         with a relative error of about 1e-6, unless a kernel is nearly constant.
     n_threads : int, optional
-        Threads of this process that compute tiles; by default those that are available, at most one a core.
+        Number of threads; by default the available ones, at most one per core.
     workers : Workers, optional
-        Who does the pass, in place of threads of this process.
+        Workers for the pass, instead of threads of this process.
 
     Returns
     -------
     statistics : GramStatistics
-        For a `FeatureFamily` its `FeatureStatistics`, without a pass: the parameters of tiles and `workers` are not
-        used. These serve uncentered kernels with or without `keep_origin`.
+        For a `FeatureFamily`, `FeatureStatistics`, which need no pass: `keep_origin` and the parameters of tiles and
+        workers are not used.
 
     Raises
     ------
     ValueError
-        Lengths differ, fewer than two rows, `X` or `Y` is not finite, `Y` is constant, a weight is not positive, or
-        products of weights are out of the range of numbers.
+        Lengths differ, there are fewer than two rows, `X` or `Y` is not finite, `Y` is constant, a weight is not
+        positive, or products of weights would overflow.
 
     Notes
     -----
@@ -618,19 +619,19 @@ def gram_statistics(
 
 
 def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
-    """Return powers of two next to the largest values of base kernels over a few rows, where some are extreme.
+    """Return powers of two close to the sizes of base kernels on a few rows; None if no size is extreme.
 
     Raises
     ------
     ValueError
-        Values are so large that a trace of them overflows, or so small that they have lost digits.
+        A trace would overflow, or values are so small that they have lost precision.
     """
     sample = sample_rows(X)
     sizes = np.abs(family.tile(sample, sample)).max(axis=(1, 2)).astype(np.float64)
     divisors = divisors_for(sizes)
     if divisors is None:
         return None
-    beyond = (divisors != 1) & ((sizes > LARGEST_VALUE / X.shape[0]) | (sizes < LEAST_VALUE))
+    beyond = (divisors != 1) & ((sizes > LARGEST_TRACE / X.shape[0]) | (sizes < SMALLEST_VALUE))
     if beyond.any():
         k = int(beyond.argmax())
         raise ValueError(
@@ -641,57 +642,59 @@ def extreme_divisors(family: KernelFamily, X: Rows) -> np.ndarray | None:
 
 
 def _require_moderate(w: np.ndarray, dtype: type[np.floating[Any]]) -> None:
-    """Raise ValueError for weights whose products with each other and with kernels may overflow or vanish."""
-    most = float(np.finfo(dtype).max) ** (1 / 4)
+    """Raise ValueError for weights whose products may overflow or underflow."""
+    limit = float(np.finfo(dtype).max) ** (1 / 4)
     with np.errstate(over="ignore"):
         mean = float(w.mean())
-    if not 1 / most <= mean <= most:
+    if not 1 / limit <= mean <= limit:
         raise ValueError(
-            f"sample_weight must have a mean between {1 / most:.0e} and {most:.0e}, as statistics are products of "
+            f"sample_weight must have a mean between {1 / limit:.0e} and {limit:.0e}, as statistics are products of "
             f"two weights, got a mean of {mean:g}; divide the weights by their mean."
         )
 
 
 def paired(m: int, Y: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return targets, shape (m, q), and fold groups of m rows; ValueError where they are not as many, or too few."""
+    """Return checked targets, shape (m, q), and fold groups of m rows."""
     Y = np.asarray(Y, dtype=np.float64)
-    groups = np.zeros(m, dtype=np.intp) if groups is None else np.asarray(groups)
+    if groups is None:
+        groups = np.zeros(m, dtype=np.intp)
+    groups = np.asarray(groups)
     if m < 2:
         raise ValueError(f"X must have at least two rows, got {m}.")
     if len(Y) != m or len(groups) != m:
         raise ValueError(f"Y and groups must have one entry per row of X, got {len(Y)} and {len(groups)} for {m} rows.")
-    return Y[:, None] if Y.ndim == 1 else Y, groups
+    if Y.ndim == 1:
+        Y = Y[:, None]
+    return Y, groups
 
 
 BLOCK = 512
-"""Columns or rows of a product of sparse features that are formed at once."""
+"""Number of rows or columns of a product that are computed at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FeatureStatistics(AlignmentStatistics):
     r"""Exact statistics of p rank-one base kernels over m rows; see `AlignmentStatistics`.
 
-    With :math:`x_{kc}` the k-th feature less its weighted mean over the rows held, and D the diagonal matrix of the
-    weights (the identity without),
+    With :math:`x_{kc}` the k-th feature minus its weighted mean, and D the diagonal matrix of the weights,
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc}^\top D x_{lc})^2, \qquad
               a_k = \lVert Y_c^\top D x_{kc} \rVert^2, \qquad
               \operatorname{tr} K_{kc} = x_{kc}^\top D x_{kc}
 
-    The uncentered statistics are the same of features and targets as given.
+    Uncentered statistics use the features and targets without centering.
 
     Attributes
     ----------
     columns : ndarray of int of shape (p,)
-        Column of the data that each feature is; -1 for the constant one.
+        Column of the data with each feature; -1 for the constant feature.
     X : ndarray or CSR matrix of shape (m, p)
-        The features less their origin; not yet centered on the rows held.
+        Features minus their origin, not centered on the rows.
 
     Notes
     -----
-    No tile is formed, and `products` only for who asks: all else costs O(m p), for sparse features O(nnz). Sparse
-    features stay sparse; they are centered by a correction of rank one, norms without cancellation. What is constant
-    on the rows held has exactly zero products with everything, and alignment zero.
+    All statistics except `products` cost O(m p), or O(nnz) for sparse features, which are centered by a correction of
+    rank one. Products with a constant feature are exactly zero.
 
     References
     ----------
@@ -705,10 +708,12 @@ class FeatureStatistics(AlignmentStatistics):
 
     @cached_property
     def constant(self) -> np.ndarray:
-        """Whether each feature is the same on all rows held, shape (p,)."""
-        high, low = self.X.max(axis=0), self.X.min(axis=0)
+        """Whether each feature is constant on the rows, shape (p,)."""
+        high = self.X.max(axis=0)
+        low = self.X.min(axis=0)
         if sparse.issparse(self.X):
-            high, low = high.toarray(), low.toarray()
+            high = high.toarray()
+            low = low.toarray()
         return np.ravel(high == low)
 
     @cached_property
@@ -721,32 +726,35 @@ class FeatureStatistics(AlignmentStatistics):
 
     @property
     def _centered(self) -> np.ndarray:
-        """The centered features times the roots of the rows' weights, of dense rows only, shape (m, p)."""
+        """Centered dense features times the roots of the rows' weights, shape (m, p)."""
         X_c = self.X - self._means
         X_c[:, self.constant] = 0.0
         return np.asarray(self._weighted(X_c, 0.5))
 
     @property
     def _raw(self) -> Rows:
-        """The features as given, shape (m, p)."""
+        """Uncentered features, shape (m, p)."""
         if sparse.issparse(self.X):
             return self.X
         return self.X + FeatureFamily(self.names, self.columns).origins(self.origin)
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the row means of ``sum_k coefficients_k K_k`` over the rows held, shape (m,)."""
+        """Return the row means of ``sum_k coefficients_k K_k``, shape (m,)."""
         return np.asarray((self.X @ (coefficients * self._means).T).T)
 
     def traces(self, centered: bool = True) -> np.ndarray:
         """Return the trace of each base kernel, shape (p,)."""
-        return self._centered_traces if centered else np.sqrt(self.squared_norms(False))
+        if centered:
+            return self._centered_traces
+        return np.sqrt(self.squared_norms(False))
 
     @cached_property
     def _centered_traces(self) -> np.ndarray:
         means = self._means
         if sparse.issparse(self.X):
             m, p = self.X.shape
-            w = np.repeat(np.ones(m) if self.sample_weight is None else self.sample_weight, np.diff(self.X.indptr))
+            weights_of_rows = self._weighted(np.ones((m, 1))).ravel()
+            w = np.repeat(weights_of_rows, np.diff(self.X.indptr))
             deviations = self.X.data - means[self.X.indices]
             zeros = self.total_weight - np.bincount(self.X.indices, weights=w, minlength=p)
             squares = np.bincount(self.X.indices, weights=w * deviations**2, minlength=p) + zeros * means**2
@@ -754,12 +762,13 @@ class FeatureStatistics(AlignmentStatistics):
         else:
             deviations = self.X - means
             weighted = self._weighted(deviations)
-            squares, sums = np.einsum("ik,ik->k", weighted, deviations), weighted.sum(axis=0)
-        # The mean is rounded: what the deviations still sum to goes too.
+            squares = np.einsum("ik,ik->k", weighted, deviations)
+            sums = weighted.sum(axis=0)
+        # The mean is rounded, so the deviations do not sum to zero exactly.
         return np.where(self.constant, 0.0, squares - sums**2 / self.total_weight)
 
     def squared_norms(self, centered: bool = True) -> np.ndarray:
-        """Return the squared Frobenius norms of the base kernels, shape (p,); their products are not formed."""
+        """Return the squared Frobenius norms of the base kernels, shape (p,), without their products."""
         if centered:
             return self._centered_traces**2
         V = self._weighted(self._raw, 0.5)
@@ -772,7 +781,10 @@ class FeatureStatistics(AlignmentStatistics):
             M = self._feature_products()
         else:
             V = self._weighted(self._raw, 0.5)
-            M = np.asarray(_sparse_products(V, np.zeros(self.n_kernels)) if sparse.issparse(V) else V.T @ V)
+            if sparse.issparse(V):
+                M = _sparse_products(V, np.zeros(self.n_kernels))
+            else:
+                M = np.asarray(V.T @ V)
         return np.square(M, out=M)
 
     def target_products(self, centered: bool = True) -> np.ndarray:
@@ -794,14 +806,14 @@ class FeatureStatistics(AlignmentStatistics):
     def _squared_norm(self, mu: np.ndarray) -> float:
         """Return the squared Frobenius norm of a weighted sum of centered base kernels.
 
-        From the sum's (m, m) values, by blocks of rows, or from the features' products with each other, whichever are
-        fewer; `products` is not used.
+        It is computed from products of features, or from the sum's entries if these are fewer.
         """
         mu = np.where(self.constant, 0.0, mu)
         active = np.flatnonzero(mu)
         if len(active) <= self.n_rows:
             return float(mu[active] @ self._feature_products(active) ** 2 @ mu[active])
-        means, total = self.combined_row_means(mu), 0.0
+        means = self.combined_row_means(mu)
+        total = 0.0
         grand = float(mean_over(means, self.sample_weight))
         roots = self._weighted(np.ones((self.n_rows, 1)), 0.5)
         for i in range(0, self.n_rows, BLOCK):
@@ -812,13 +824,13 @@ class FeatureStatistics(AlignmentStatistics):
         return total
 
     def _feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the weighted products of some centered features with each other, shape (k, k)."""
+        """Return the weighted products of k centered features with each other, shape (k, k)."""
         if not sparse.issparse(self.X):
             X_c = self._centered[:, kernels]
             G = X_c.T @ X_c
         else:
             X = self._weighted(self.X[:, kernels], 0.5)
-            # The root of W on both sides keeps the correction symmetric to the last digit.
+            # The root of W on both sides makes the correction exactly symmetric.
             G = _sparse_products(X, np.sqrt(self.total_weight) * self._means[kernels])
             constant = self.constant[kernels]
             G[constant] = 0.0
@@ -827,12 +839,12 @@ class FeatureStatistics(AlignmentStatistics):
         return np.asarray(G)
 
     def restrict(self, groups: Sequence[int]) -> FeatureStatistics:
-        """Return the statistics of the rows of some fold groups alone; takes those rows of the features."""
-        _, held, attributes = self._held(groups)
-        return replace(self, **attributes, X=self.X[held])
+        """Return the statistics of the rows of some fold groups."""
+        _, rows, attributes = self._selected(groups)
+        return replace(self, **attributes, X=self.X[rows])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
+        """Return the attributes as arrays without object dtype, for `from_arrays`."""
         arrays = super().to_arrays()
         del arrays["X"]
         if not sparse.issparse(self.X):
@@ -842,7 +854,7 @@ class FeatureStatistics(AlignmentStatistics):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Return the statistics that `to_arrays` was called on."""
+        """Return the statistics from the result of `to_arrays`."""
         if "features" in arrays:
             X = arrays["features"]
         else:

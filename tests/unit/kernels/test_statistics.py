@@ -393,7 +393,7 @@ def test_statistics_of_extreme_matrices_are_those_of_the_matrices_but_for_a_powe
         assert again == other
     sample = {"sample": 30, "seed": 1}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampled, "FEWEST", 10)
+        patch.setattr(sampled, "MIN_ROWS", 10)
         one = sampled.sample_statistics(ordinary, ordinary.X, Y, **sample)
         other = sampled.sample_statistics(extreme, extreme.X, Y, **sample)
     require_scaled(one, other, factor)
