@@ -1,9 +1,6 @@
-r"""Interior-point method: one step for any problem, and the problem of SVMs with weights on a simplex.
+r"""Primal-dual interior-point methods for SVMs with weights on a simplex, and for problems on rank-one kernels.
 
-Active sets settle in a few passes where the free rows determine the SVM. Kernels of low rank (a few linear
-features) with a large C do not let them, and the value is not differentiable in weights that are zero. A primal-dual
-method on the optimality conditions of SVM and weights together does not depend on either: some twenty to forty
-factors, whatever the rank and C.
+Unlike active sets, they do not depend on the rank of the kernels or on C: 20 to 40 Cholesky factors suffice.
 """
 
 from __future__ import annotations
@@ -16,27 +13,26 @@ from scipy.linalg import cho_solve
 from ..engine.operators import FeatureGrams, GramOperator
 from .factor import factored
 
-MOST_STEPS = 120
-"""Newton steps; twenty to forty are usual."""
+MAX_STEPS = 120
+"""Maximum number of Newton steps."""
 
 SHORTEST_STEP = 1e-8
-"""A step this short has met the rounding of its system."""
+"""Length at which a step is dominated by rounding."""
 
 TO_BOUNDARY = 0.995
-"""Share of the way to the nearest bound that a step goes."""
-
+"""Share of the distance to the nearest bound that a step may cover."""
 
 SMALLEST_START = 1e-3
-"""Of the bound s at the start, relative to the longest feature, where no feature is correlated with the start."""
+"""Smallest initial bound s, relative to the longest feature."""
 
 NEGLIGIBLE = 1e-3
-"""Share of the smallest entry on a system's diagonal that the features left out of it may add together."""
+"""Share of the smallest diagonal entry of a system below which the sum of some features is omitted."""
 
 
 class InteriorPoint(ABC):
-    """Iterate of a primal-dual method: positive slacks and their multipliers, whose products fall to zero.
+    """Iterate of a primal-dual method: positive slacks and multipliers, whose products decrease to zero.
 
-    A subclass says what Newton's step on its optimality conditions is.
+    A subclass implements the Newton step on its optimality conditions.
 
     Attributes
     ----------
@@ -63,11 +59,11 @@ class InteriorPoint(ABC):
         """Return the changes of slacks s, of multipliers z and of free variables, with ``s dz + z ds = right``."""
 
     def step(self) -> bool:
-        """Take one step of predictor and corrector, and return whether rounding let it."""
+        """Take one predictor-corrector step; return False if rounding prevents it."""
         s = self.slacks
         z = self.multipliers
         self.factorize()
-        # The predictor aims at products of zero; how far it gets sets the aim of the corrector.
+        # The predictor aims at products of zero; the products it reaches determine the aim of the corrector.
         ds, dz, _ = self.direction(-s * z)
         length = self._longest(ds, dz)
         total = float(s @ z)
@@ -83,7 +79,7 @@ class InteriorPoint(ABC):
         return True
 
     def _longest(self, ds: np.ndarray, dz: np.ndarray) -> float:
-        """Return the step that stays inside; quadratic terms couple both sides, so they move alike."""
+        """Return the longest step inside the bounds, the same for slacks and multipliers."""
         fall_of_slacks = float(np.max(-ds / self.slacks))
         fall_of_multipliers = float(np.max(-dz / self.multipliers))
         fall = max(fall_of_slacks, fall_of_multipliers)
@@ -101,13 +97,13 @@ def balanced(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 class SimplexPath(InteriorPoint):
-    r"""SVMs and weights on a simplex on the way to the solution of their minimax problem.
+    r"""Iterate of SVMs and weights on a simplex.
 
     .. math:: \min_{0 \le x \le 1,\; y^\top x = 0,\; t} \; t\, \Lambda - 2\, \mathbf 1^\top x
               \quad \text{with } C\, (y \circ x)^\top K_k (y \circ x) \le t \text{ for each } k
 
-    The coefficients of all SVMs, as shares x of C, lie one after another, and those of an objective, the sum over
-    them. The multipliers of the base kernels' bounds are the weights; b, those of balanced signs, and t are free.
+    The coefficients of all SVMs, as shares x of C, are concatenated, and the objective is the sum over the SVMs. The
+    multipliers of the base kernels' bounds are the weights; the intercepts b and t are free variables.
     """
 
     def __init__(
@@ -134,8 +130,8 @@ class SimplexPath(InteriorPoint):
         self.slacks = np.concatenate([np.full(2 * n, 0.5), np.zeros(n_working)])
         self.multipliers = np.concatenate([np.full(2 * n, 2.0), np.full(n_working, total / n_working)])
         self.free = np.zeros(len(pairs) + 1)
-        self.measure()  # with t and the slacks of the base kernels' bounds zero, of which it gives the forms
-        forms = self._open
+        self.measure()  # with t and the slacks of the base kernels at zero, the residuals are the forms
+        forms = self._residual_forms
         largest = float(forms.max())
         self.free[-1] = 1.1 * largest
         self.slacks[2 * n :] = 1.2 * largest - forms
@@ -156,7 +152,9 @@ class SimplexPath(InteriorPoint):
         x, _, _ = self._parts(self.slacks)
         beta = np.zeros((self.grams.n_rows, len(self.pairs)))
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
-            shares = balanced(x[svm], y) if self.intercept else x[svm]
+            shares = x[svm]
+            if self.intercept:
+                shares = balanced(shares, y)
             beta[rows, j] = self.C * y * shares
         return beta
 
@@ -173,13 +171,13 @@ class SimplexPath(InteriorPoint):
         # The gradients of the forms, one column per base kernel.
         self._gradients = 2 * self.C * self.signs[:, None] * gradients
         slope = self._gradients @ mu - 2 + 2 * self.free[self._svm_of_row] * self.signs
-        self._missing = lower - upper - slope
-        self._open = self.C * np.einsum("kiq,iq->k", products, beta) + slack - t
+        self._residual = lower - upper - slope
+        self._residual_forms = self.C * np.einsum("kiq,iq->k", products, beta) + slack - t
         objective = max(abs(2 * float(x.sum()) - t * self.total), np.finfo(np.float64).tiny)
         return max(
             float(self.slacks @ self.multipliers) / objective,
-            float(np.abs(self._missing).max()),
-            float(np.abs(self._open).max()) * self.total / self.grams.n_rows,
+            float(np.abs(self._residual).max()),
+            float(np.abs(self._residual_forms).max()) * self.total / self.grams.n_rows,
         )
 
     def factorize(self) -> None:
@@ -199,7 +197,9 @@ class SimplexPath(InteriorPoint):
         self._system[:n_working, -1] = 1.0
         self._system[-1, :n_working] = 1.0
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
-            K_of_pair = K if len(rows) == len(K) else K[np.ix_(rows, rows)]
+            K_of_pair = K
+            if len(rows) < len(K):
+                K_of_pair = K[np.ix_(rows, rows)]
             A = 2 * self.C * K_of_pair
             A *= y
             A *= y[:, None]
@@ -225,15 +225,15 @@ class SimplexPath(InteriorPoint):
         lower, upper, mu = self._parts(self.multipliers)
         right_lower, right_upper, right_mu = self._parts(right)
         n_working = len(mu)
-        dx = self._missing + right_lower / x - right_upper / rest
-        known = np.zeros(len(self._system))
+        dx = self._residual + right_lower / x - right_upper / rest
+        rhs = np.zeros(len(self._system))
         for j, (factor, svm) in enumerate(zip(self._factors, self._svms, strict=True)):
             dx[svm] = cho_solve(factor, dx[svm], check_finite=False)
             if self.intercept:
-                known[n_working + j] = self.signs[svm] @ (dx[svm] + x[svm])
-        known[:n_working] = self._open + right_mu / mu + self._gradients.T @ dx
-        known[-1] = self.total - mu.sum()
-        solution = np.linalg.solve(self._system, known)
+                rhs[n_working + j] = self.signs[svm] @ (dx[svm] + x[svm])
+        rhs[:n_working] = self._residual_forms + right_mu / mu + self._gradients.T @ dx
+        rhs[-1] = self.total - mu.sum()
+        solution = np.linalg.solve(self._system, rhs)
         dmu = solution[:n_working]
         db = 2 * solution[n_working:-1]
         dx -= self._solved[:, :-1] @ dmu + self._solved[:, -1] * db[self._svm_of_row]
@@ -251,7 +251,7 @@ def weights_by_interior_point(
     working: np.ndarray,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    r"""Return the weights on a simplex and the SVMs that solve the minimax problem together.
+    r"""Solve the minimax problem of SVMs and weights on a simplex.
 
     .. math:: \min_{\mu \ge 0,\; \sum \mu_k = \Lambda} \; \max_{0 \le a \le C,\; y^\top a = 0}
               \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
@@ -267,22 +267,22 @@ def weights_by_interior_point(
     total : float
         Lambda.
     working : ndarray of int of shape (w,)
-        Base kernels that may carry weight; the others stay at zero.
+        Base kernels whose weights may be positive.
     tolerance : float
-        Products of slacks and multipliers to reach, relative to the objective.
+        Largest residual of the optimality conditions, relative to the objective.
 
     Returns
     -------
     mu : ndarray of shape (p,)
-        Weights, not negative, of the requested sum.
+        Nonnegative weights of sum `total`.
     dual : ndarray of shape (m, n_pairs)
         ``y * a`` of each pair.
     steps : int
-        Newton steps taken.
+        Number of Newton steps.
 
     Notes
     -----
-    A step costs one `combine`, one `products`, a Cholesky factor for each pair, and a system of size w + n_pairs + 1.
+    A step costs one `combine`, one `products`, a Cholesky factor per pair, and a system of size w + n_pairs + 1.
 
     References
     ----------
@@ -297,7 +297,7 @@ def weights_by_interior_point(
             least_residual = residual
             weights = path.weights
             dual = path.dual()
-        if residual <= tolerance or steps == MOST_STEPS or not path.step():
+        if residual <= tolerance or steps == MAX_STEPS or not path.step():
             break
         steps += 1
     mu = np.zeros(grams.n_kernels)
@@ -306,14 +306,14 @@ def weights_by_interior_point(
 
 
 class FeaturePath(InteriorPoint):
-    r"""Iterate of a primal-dual method for a predictor's dual with a bound on all features' products at once.
+    r"""Iterate for the dual of a predictor on rank-one kernels, with one bound on the products with all features.
 
     .. math:: \min_{x,\, s} \; \delta \lVert x \rVert^2 - 2 c^\top x + \kappa s^2
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
 
-    and, for an SVM, :math:`0 \le x \le 1` and, where it has an intercept, :math:`y^\top x = 0`. The multipliers
-    :math:`\pi_k, \nu_k \ge 0` of the two sides of each bound give the primal solution, :math:`w = (\pi - \nu) / 2`;
-    that of s says :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
+    and, for an SVM, :math:`0 \le x \le 1` and, with an intercept, :math:`y^\top x = 0`. The multipliers :math:`\pi_k,
+    \nu_k \ge 0` of the two sides of each bound give the primal solution, :math:`w = (\pi - \nu) / 2`; stationarity in
+    s is :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
 
     Notes
     -----
@@ -323,9 +323,8 @@ class FeaturePath(InteriorPoint):
               \operatorname{diag} y, \quad E = \operatorname{diag}(\pi/\sigma^+ + \nu/\sigma^-), \quad
               f = \pi/\sigma^+ - \nu/\sigma^-
 
-    with D the diagonal of the box, so that a step costs one Cholesky factor of size m and one `combine`, whether
-    hundreds of features carry weight or all. The number of steps, twenty to forty, depends neither on p nor on the
-    regularization. Where the predictor is all but free of regularization the last digits of the gap are rounding: the
+    with D the diagonal of the box. A step costs one Cholesky factor of size m and one `combine` for any number of
+    active features, and 20 to 40 steps suffice. With little regularization, rounding limits the gap, so the
     caller keeps the best iterate.
 
     References
@@ -366,11 +365,13 @@ class FeaturePath(InteriorPoint):
 
     @property
     def x(self) -> np.ndarray:
-        """Coefficients of the rows, of an SVM strictly inside their box; with an intercept balanced over the signs."""
+        """Coefficients of the rows; for an SVM inside the box, and with an intercept balanced over the signs."""
         if not self._boxed:
             return self.free[2:]
         x, _, _ = self._parts(self.slacks)
-        return balanced(x, self._y) if self._intercept else x
+        if self._intercept:
+            return balanced(x, self._y)
+        return x
 
     @property
     def w(self) -> np.ndarray:
@@ -379,9 +380,9 @@ class FeaturePath(InteriorPoint):
         return np.asarray(multipliers[0] - multipliers[1]) / 2
 
     def sparse_w(self) -> np.ndarray:
-        """Return w without the features that the bounds leave out: those whose share of w is below that of their slack.
+        """Return w without inactive features, whose share of w is smaller than their share of slack.
 
-        At a solution one of the two is zero, so towards it the larger one shows which.
+        At the solution one of the two shares is zero.
         """
         w = self.w
         s = self.free[0]
@@ -402,16 +403,18 @@ class FeaturePath(InteriorPoint):
         x, rest, slack = self._parts(self.slacks)
         lower, upper, multipliers = self._parts(self.multipliers)
         s, b = self.free[:2]
-        self._x = x if self._boxed else self.free[2:]
+        self._x = self.free[2:]
+        if self._boxed:
+            self._x = x
         products = self._products(self._x)
         ratios = multipliers / slack
-        self._missing = -2 * (self._quadratic * self._x - self._linear + self._pull(self.w))
+        self._residual = -2 * (self._quadratic * self._x - self._linear + self._pull(self.w))
         diagonal = np.full(len(self._x), 2 * self._quadratic)
         if self._boxed:
-            self._missing += lower - upper - 2 * b * self._y
+            self._residual += lower - upper - 2 * b * self._y
             diagonal += lower / x + upper / rest
-        self._missing_s = float(multipliers.sum()) - 2 * self._weight * s
-        self._missing_slack = np.stack([s - products, s + products]) - slack
+        self._residual_s = float(multipliers.sum()) - 2 * self._weight * s
+        self._residual_slack = np.stack([s - products, s + products]) - slack
         E = ratios.sum(axis=0)
         A = self._grams.combine(self._relevant(E, float(diagonal.min())))
         A *= self._y
@@ -424,11 +427,11 @@ class FeaturePath(InteriorPoint):
         self._border = np.column_stack(border)
         self._solved = cho_solve(self._factor, self._border, check_finite=False)
         self._small = -self._border.T @ self._solved
-        # As abs(f) <= E, the elimination subtracts at most the sum of E, but for rounding.
+        # As abs(f) <= E, the difference is only negative by rounding.
         self._small[0, 0] = 2 * self._weight + max(self._small[0, 0] + float(E.sum()), 0.0)
 
     def _relevant(self, E: np.ndarray, smallest: float) -> np.ndarray:
-        """Return E without the entries that together add next to nothing: the direction is as good without."""
+        """Return E without the smallest entries, whose sum is negligible."""
         added = E * self._grams.squares
         order = np.argsort(added, kind="stable")
         E = E.copy()
@@ -440,19 +443,19 @@ class FeaturePath(InteriorPoint):
         x, rest, slack = self._parts(self.slacks)
         lower, upper, multipliers = self._parts(self.multipliers)
         right_lower, right_upper, right_features = self._parts(right)
-        h = (right_features - multipliers * self._missing_slack) / slack
-        missing = self._missing - self._pull(h[0] - h[1])
+        h = (right_features - multipliers * self._residual_slack) / slack
+        residual = self._residual - self._pull(h[0] - h[1])
         if self._boxed:
-            missing = missing + right_lower / x - right_upper / rest
-        solved = cho_solve(self._factor, missing, check_finite=False)
-        known = self._border.T @ solved
-        known[0] += float(h.sum()) + self._missing_s
-        known[1:] -= 2 * float(self._y @ self._x)
-        solution = np.linalg.solve(self._small, known)
+            residual = residual + right_lower / x - right_upper / rest
+        solved = cho_solve(self._factor, residual, check_finite=False)
+        rhs = self._border.T @ solved
+        rhs[0] += float(h.sum()) + self._residual_s
+        rhs[1:] -= 2 * float(self._y @ self._x)
+        solution = np.linalg.solve(self._small, rhs)
         ds = solution[0]
         dx = solved + self._solved @ solution
         products = self._products(dx)
-        d_slack = np.stack([ds - products, ds + products]) + self._missing_slack
+        d_slack = np.stack([ds - products, ds + products]) + self._residual_slack
         d_multipliers = (right_features - multipliers * d_slack) / slack
         d_free = np.array([ds, solution[1:].sum()])
         if not self._boxed:

@@ -1,12 +1,12 @@
-r"""Convex minimax problems of one-stage learners: weights outside, a predictor inside.
+r"""Convex minimax problems of one-stage learners: outer weights and an inner predictor.
 
 .. math:: \min_{\mu \in \mathcal M} \max_{\alpha \in \mathcal A} \; \ell(\alpha) - \mu^\top v(\alpha) + R(\mu),
           \qquad v_k(\alpha) = \operatorname{tr} \alpha^\top K_k \alpha
 
 The inner problem is kernel ridge regression (`RidgeProblem`) or a support vector machine (`SupportVectorProblem`). Its
-value J(mu) is convex with gradient -v; the outer set is a norm ball (`Ball`) or the orthant with a quadratic R
-(`Orthant`). Both know their dual: every inner solution gives a lower bound of the minimum, and the difference to the
-value reached is the duality gap that a learner reports.
+value J(mu) is convex with gradient -v; the outer set is a norm ball (`Ball`), possibly with a bound on the alignment
+(`AlignedBall`), or the orthant with a quadratic R (`Orthant`). Every inner solution gives a lower bound of the minimum,
+and hence a duality gap.
 """
 
 from __future__ import annotations
@@ -21,22 +21,16 @@ from .active_set import minimize_nonnegative, minimize_on_simplex
 from .certificate import Certificate
 
 WORKING_SET = 256
-"""Base kernels of the largest forms whose Hessian is formed, next to those that carry weight."""
-
-SUFFICIENT = 1e-4
-"""Share of the decrease that the slope promises which a step must bring."""
-
-LARGEST_CHANGE = 20.0
-"""Of the logarithm of a weight in one step."""
+"""Number of base kernels with the largest forms in the Hessian, in addition to those with positive weight."""
 
 ROUNDING = 1e-13
-"""Of an objective, relative to its size."""
+"""Relative rounding error of an objective."""
 
 SHORTEST_STEP = 1e-2
-"""Share of a direction at which a line search gives up, and takes the next candidate."""
+"""Share of a direction below which a line search gives up."""
 
 RELATIVE_RIDGE = 1e-9
-"""Added to the Hessian's diagonal, relative to its largest entry, so that dependent kernels share their weight."""
+"""Ridge of a Hessian, relative to its largest entry, so that dependent kernels share their weight."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class InnerSolution:
     dual : ndarray of shape (m, q)
         alpha.
     hessian : callable
-        ``hessian(kernels)`` gives the Hessian of J on some base kernels, positive semi-definite.
+        ``hessian(kernels)`` returns the positive semi-definite Hessian of J for some base kernels.
     """
 
     objective: float
@@ -68,7 +62,7 @@ class InnerSolution:
 class Ball:
     r"""Weights :math:`\mu = \mu_0 + \nu` with :math:`\nu \ge 0` and :math:`\lVert \nu \rVert_s \le \Lambda`.
 
-    J falls in every weight, so the minimum over the whole ball around mu_0 has nu >= 0 and lies on its boundary, at
+    J decreases in every weight, so the minimum over the whole ball has nu >= 0 and lies on the boundary, at
     :math:`\nu = \Lambda\, T(v)` with T the gradient of the dual norm, :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
 
     Attributes
@@ -112,7 +106,7 @@ class Ball:
         return float(inner.constant - self.center @ v - self.radius * np.linalg.norm(v, dual_norm))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield Newton's weights, those of the closed-form update that never ascends, and the linear minimizer."""
+        """Yield the weights of a Newton step, of a closed-form update that never ascends, and of the linear model."""
         v = np.maximum(inner.forms, 0.0)
         nu = mu - self.center
         if self.norm == 1:
@@ -136,25 +130,25 @@ class Ball:
         return nu * (self.radius / np.linalg.norm(nu, self.norm))
 
     def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: InnerSolution) -> np.ndarray:
-        positive = np.flatnonzero((T > 0) & (nu > 0))  # a form that should be zero may round to more
+        positive = np.flatnonzero((T > 0) & (nu > 0))
         t = T[positive]
         r = 1 / (self.norm - 1)
-        # N with N^(s-1) T = v^r, from the largest entry, whose powers neither overflow nor vanish.
+        # From the largest entry, whose powers neither overflow nor underflow.
         top = T.argmax()
         dual_norm = float(v[top] / T[top] ** (self.norm - 1))
         derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / dual_norm)
         H = inner.hessian(positive)
-        # In u = log nu: no step leaves the orthant, and forms that fall like powers of the weights are nearly linear.
+        # Newton's method in log nu does not leave the orthant.
         jacobian = np.eye(len(t)) + (derivative @ H) / t[:, None] * nu[positive]
         change = np.linalg.solve(jacobian, np.log(self.radius * t / nu[positive]))
         new = np.zeros_like(nu)
-        new[positive] = nu[positive] * np.exp(np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE))
+        new[positive] = nu[positive] * np.exp(np.clip(change, -20.0, 20.0))
         return self._scaled(new)
 
     def _simplex_newton(self, nu: np.ndarray, v: np.ndarray, inner: InnerSolution) -> np.ndarray:
         largest = np.argsort(-v, kind="stable")[:WORKING_SET]
         carried = np.flatnonzero(nu)
-        if len(carried) > 2 * WORKING_SET:  # equal weights of thousands: the solution is among the largest forms
+        if len(carried) > 2 * WORKING_SET:  # the solution is among the largest forms
             carried = largest
             nu = np.zeros_like(nu)
             nu[largest] = self.radius / len(largest)
@@ -163,7 +157,7 @@ class Ball:
         ridge = RELATIVE_RIDGE * max(float(H.diagonal().max()), float(v.max()) / self.radius)
         H.flat[:: len(H) + 1] += ridge
         eigenvalues, Q = np.linalg.eigh(H)
-        if eigenvalues[0] <= 0:  # of SVMs on kernels of low rank it has fewer digits than the ridge
+        if eigenvalues[0] <= 0:  # inaccurate for SVMs on kernels of low rank
             H = (Q * np.maximum(eigenvalues, ridge)) @ Q.T
         new = np.zeros_like(nu)
         new[kernels] = minimize_on_simplex(H, -v[kernels] - H @ nu[kernels], self.radius, nu[kernels])
@@ -194,9 +188,11 @@ class Orthant:
         return minimize_nonnegative(scale[:, None] * A * scale, scale * b) * scale
 
     def start(self, p: int) -> np.ndarray:
-        """Return the minimizer of R alone; uniform weights where that is zero."""
+        """Return the minimizer of R, or uniform weights if it is zero."""
         mu = self._minimizer(self.Q, self.c / 2)
-        return mu if mu.any() else np.full(p, 1 / p)
+        if not mu.any():
+            return np.full(p, 1 / p)
+        return mu
 
     def penalty(self, mu: np.ndarray) -> tuple[float, np.ndarray]:
         """Return R(mu) and its gradient."""
@@ -205,7 +201,7 @@ class Orthant:
     def lower_bound(self, inner: InnerSolution) -> float:
         """Return the minimum over mu >= 0 of ``constant + mu' Q mu - mu . (v + c)``."""
         mu = self._minimizer(self.Q, (inner.forms + self.c) / 2)
-        # At the minimizer mu' Q mu = mu . (v + c) / 2; the smaller of two expressions of the value stays a bound.
+        # At the minimizer mu' Q mu = mu . (v + c) / 2, so both expressions are the value; the smaller one is safe.
         value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
         return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
 
@@ -228,9 +224,9 @@ class AlignedBall:
     M : ndarray of shape (p, p)
         Products of the base kernels.
     a : ndarray of shape (p,)
-        Products with the target kernel over its norm, so that the alignment is their ratio.
+        Products with the target kernel, divided by its norm.
     least : float
-        Omega.
+        Omega, the smallest alignment.
     radius : float
         Lambda.
     best : ndarray of shape (p,)
@@ -238,9 +234,9 @@ class AlignedBall:
 
     Notes
     -----
-    Steps are convex programs of size p, solved by SLSQP. The lower bound is that of a Lagrange multiplier, so it holds
-    whatever SLSQP returns: the products of v with these weights are at most
-    :math:`\Lambda \lVert (v + t g)_+ \rVert` for any t of at least zero, with g the derivative of the constraint.
+    Steps are convex programs of size p, solved by SLSQP. The lower bound is valid for any result of SLSQP: by Lagrange
+    duality :math:`\mu^\top v \le \Lambda \lVert (v + t g)_+ \rVert` for any t >= 0, with g the derivative of the
+    constraint.
 
     References
     ----------
@@ -262,14 +258,14 @@ class AlignedBall:
         return 0.0, np.zeros_like(mu)
 
     def slack(self, mu: np.ndarray) -> float:
-        """Return ``mu . a - Omega |K_mu|``, which may not be negative."""
+        """Return ``mu . a - Omega |K_mu|``, which is not negative for feasible weights."""
         return float(mu @ self.a - self.least * np.sqrt(mu @ self.M @ mu))
 
     def _derivative(self, mu: np.ndarray) -> np.ndarray:
         return np.asarray(self.a - self.least * (self.M @ mu) / np.sqrt(mu @ self.M @ mu))
 
     def _minimizer(self, start: np.ndarray, value: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> np.ndarray:
-        """Return feasible weights of a small value; `value` gives it and its gradient."""
+        """Return feasible weights of small `value`, which also returns its gradient."""
         radius = self.radius
         in_ball = {"type": "ineq", "fun": lambda u: 1 - u @ u, "jac": lambda u: -2 * u}
         is_aligned = {"type": "ineq", "fun": self.slack, "jac": self._derivative}
@@ -292,7 +288,7 @@ class AlignedBall:
         return self._made_feasible(mu)
 
     def _made_feasible(self, mu: np.ndarray) -> np.ndarray:
-        """Return weights that rounding left outside, moved towards the largest alignment as far as needed."""
+        """Move infeasible weights towards the largest alignment until they are feasible."""
         if self.slack(mu) >= 0:
             return mu
         direction = self.start(len(mu)) - mu
@@ -321,14 +317,14 @@ class AlignedBall:
         def bound(t: float) -> float:
             return self.radius * float(np.linalg.norm(np.maximum(v + t * g, 0.0)))
 
-        # The bound is convex in t, which may be of any size: one search over its logarithm.
+        # The bound is convex in t; the search is over log t.
         search = minimize_scalar(
             lambda size: bound(scale * np.exp(size)), bounds=(-16, 8), method="bounded", options={"xatol": 1e-9}
         )
         return float(inner.constant - min(bound(0.0), search.fun))
 
     def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
-        """Yield the minimizers over these weights of the quadratic and of the linear model."""
+        """Yield the minimizers of the quadratic and of the linear model."""
         H = inner.hessian(np.arange(len(mu)))
         v = inner.forms
         unit = float(v @ mu)
@@ -348,7 +344,7 @@ def interpolated_iterations(
     tolerance: float,
     max_iterations: int,
 ) -> tuple[np.ndarray, Certificate]:
-    r"""Return weights by the paper's interpolated iterations, with eta of one half, and their certificate.
+    r"""Return weights by the paper's interpolated iterations with eta = 1/2, and their certificate.
 
     .. math:: \mu = \mu_0 + \Lambda \frac{v(\alpha)}{\lVert v(\alpha) \rVert}, \qquad
               \alpha \leftarrow \tfrac12 \alpha + \tfrac12 (K_\mu + \lambda I)^{-1} Y
@@ -360,11 +356,11 @@ def interpolated_iterations(
     quadratic_forms : callable
         Returns v, shape (p,), of any coefficients.
     outer : Ball
-        Of norm two. The first alpha is that of mu_0; of equal weights where mu_0 is zero.
+        Ball of norm two. The first alpha is the solution at mu_0, or at equal weights if mu_0 is zero.
     tolerance : float
         Relative duality gap to reach.
     max_iterations : int
-        Most solutions of the regression after the first.
+        Maximum number of regressions after the first.
 
     References
     ----------
@@ -395,34 +391,33 @@ def solve_minimax(
     tolerance: float,
     max_iterations: int,
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
-    """Return the weights that minimize a convex minimax problem, with their certificate and the inner solution.
+    """Solve a convex minimax problem; return the weights, their certificate and the inner solution.
 
     Parameters
     ----------
     at : callable
-        Returns the solution of the problem inside at some weights.
+        Returns the solution of the inner problem at some weights.
     outer : Ball, Orthant or AlignedBall
-        The set of weights outside.
+        Set of weights.
     start : ndarray of shape (p,)
-        Feasible weights to begin with.
+        Feasible initial weights.
     tolerance : float
         Duality gap, relative to the objective's size, at which to stop.
     max_iterations : int
-        Most solutions of the inner problem.
+        Maximum number of solutions of the inner problem.
 
     Returns
     -------
     mu : ndarray of shape (p,)
     certificate : Certificate
-        Its residual is the gap between the value at mu and the best lower bound seen: an upper bound of what the
-        objective can still fall, relative to the value.
+        The residual is the relative gap between the value at mu and the best lower bound.
     inner : InnerSolution
         The inner solution at mu.
 
     Notes
     -----
-    Newton's method with a line search that halves; where Newton's direction does not descend, the next candidate of
-    `outer` does. Every solution of the inner problem counts as an iteration, rejected steps included.
+    Newton's method with a line search. If the Newton direction does not descend, the next candidate of `outer` is used.
+    Every solution of the inner problem counts as an iteration, including rejected steps.
     """
     descent = MinimaxDescent(at, outer, start, max_iterations)
     while descent.gap() > tolerance * descent.size and descent.iterations < max_iterations:
@@ -430,14 +425,16 @@ def solve_minimax(
             break
     residual = np.inf
     if np.isfinite(descent.gap()):
-        residual = max(descent.gap(), 0.0) / descent.size if descent.size > 0 else 0.0
+        residual = 0.0
+        if descent.size > 0:
+            residual = max(descent.gap(), 0.0) / descent.size
     objectives = tuple(descent.objectives)
     certificate = Certificate("duality gap", float(residual), tolerance, descent.iterations, objectives)
     return descent.mu, certificate, descent.inner
 
 
 class MinimaxDescent:
-    """Iterate of `solve_minimax`: weights, the inner solution at these, and the best lower bound seen."""
+    """Iterate of `solve_minimax`: weights, their inner solution, and the best lower bound."""
 
     def __init__(
         self,
@@ -469,7 +466,7 @@ class MinimaxDescent:
         return any(self._move_towards(target) for target in self._outer.candidates(self.mu, self.inner))
 
     def _move_towards(self, target: np.ndarray) -> bool:
-        """Search along the way to a target, and return whether a step was taken."""
+        """Search along the direction to a target; return whether a step was taken."""
         direction = target - self.mu
         slope = float((self._outer.penalty(self.mu)[1] - self.inner.forms) @ direction)
         step = 1.0
@@ -479,8 +476,8 @@ class MinimaxDescent:
             value = self._value(mu, inner)
             bound = self._outer.lower_bound(inner)
             self.iterations += 1
-            descends = value <= self.value + SUFFICIENT * step * slope
-            # Once the value is down to its rounding, a step counts that halves the gap to its own bound.
+            descends = value <= self.value + 1e-4 * step * slope
+            # If the value is constant up to rounding, a step counts that halves its own gap.
             settles = value - self.value <= ROUNDING * self.size and self.value - bound < self.gap() / 2
             self.bound = max(self.bound, bound)
             if descends or settles:
@@ -490,7 +487,7 @@ class MinimaxDescent:
                 self.size = abs(inner.objective)
                 self.objectives.append(value)
                 return True
-            # The minimum of the parabola through both values and the slope, within a tenth and a half.
+            # The minimum of the parabola through both values and the slope, between a tenth and a half of the step.
             shrinking = 0.5
             curvature = value - self.value - step * slope
             if curvature > 0:
