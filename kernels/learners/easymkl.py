@@ -8,6 +8,7 @@ import numpy as np
 
 from ..engine.operators import GramOperator
 from ..solvers.certificate import TOLERANCE, Certificate
+from ..solvers.factor import submatrix
 from ..solvers.svm import solve_svm
 from ..targets import Target, class_pairs
 from .base import JointLearner, Solution
@@ -87,7 +88,7 @@ class EasyMKL(JointLearner):
         n_svms = 0
         objective = 0.0
         for pair, (rows, y) in enumerate(pairs):
-            Q_pair = Q if len(rows) == len(Q) else Q[np.ix_(rows, rows)]
+            Q_pair = submatrix(Q, rows)
             gamma, n_solved = _closest_points(Q_pair, y)
             gap, value = _duality_gap(Q_pair, y, gamma)
             signed_gammas[rows, pair] = y * gamma

@@ -35,6 +35,13 @@ def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
     return factor
 
 
+def submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the rows and columns of a matrix at ascending positions, without a copy if these are all."""
+    if len(rows) == len(K):
+        return K
+    return K[np.ix_(rows, rows)]
+
+
 def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ascending eigenvalues, and eigenvectors, of a symmetric matrix in C order, which is overwritten.
 

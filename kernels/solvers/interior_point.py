@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from ..engine.operators import FeatureGrams, GramOperator
-from .factor import factored
+from .factor import factored, submatrix
 
 MAX_STEPS = 120
 """Maximum number of Newton steps."""
@@ -197,10 +197,7 @@ class SimplexPath(InteriorPoint):
         self._system[:n_working, -1] = 1.0
         self._system[-1, :n_working] = 1.0
         for j, ((rows, y), svm) in enumerate(zip(self.pairs, self._svms, strict=True)):
-            K_of_pair = K
-            if len(rows) < len(K):
-                K_of_pair = K[np.ix_(rows, rows)]
-            A = 2 * self.C * K_of_pair
+            A = 2 * self.C * submatrix(K, rows)
             A *= y
             A *= y[:, None]
             A.flat[:: len(A) + 1] += barrier[svm]

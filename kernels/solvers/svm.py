@@ -7,9 +7,9 @@ from scipy.linalg import cho_solve
 
 from ..centering import Centering
 from ..engine.operators import GramOperator, StackedGrams
-from ..targets import Target, class_pairs
 from ..validation import positive
-from .factor import Factor, factored
+from ..targets import Target, class_pairs
+from .factor import Factor, factored, submatrix
 from .interior_point import weights_by_interior_point
 from .minimax import InnerSolution
 
@@ -73,7 +73,7 @@ class SupportVectorProblem:
         primal = 0.0
         free_blocks: list[tuple[int, np.ndarray, Factor]] = []
         for j, (rows, y) in enumerate(self.pairs):
-            K_pair = _submatrix(K, rows)
+            K_pair = submatrix(K, rows)
             a, b, free = solve_svm(K_pair, y, self.C, self._coefficients[j], self._intercept)
             self._coefficients[j] = a
             beta = y * a
@@ -82,7 +82,7 @@ class SupportVectorProblem:
             loss = np.maximum(0.0, 1.0 - y * (scores + b)).sum()
             primal += float(beta @ scores + 2 * self.C * loss)
             if len(free) > int(self._intercept):
-                free_blocks.append((j, rows[free], _factored(_submatrix(K_pair, free))))
+                free_blocks.append((j, rows[free], _factored(submatrix(K_pair, free))))
         products = self.grams.products(dual)
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
@@ -191,7 +191,7 @@ def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercep
         if not len(free) and intercept:
             return None
         beta = np.where(is_high, y * C, 0.0)
-        K_free = _submatrix(K, free)
+        K_free = submatrix(K, free)
         right = y[free] - (K @ beta)[free]
         total = -float(beta.sum())
         factor = _factored(K_free)
@@ -212,13 +212,6 @@ def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercep
         is_low = new_low
         is_high = new_high
     return None
-
-
-def _submatrix(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the rows and columns of a matrix at ascending positions, without a copy if these are all."""
-    if len(rows) == len(K):
-        return K
-    return K[np.ix_(rows, rows)]
 
 
 def _factored(K: np.ndarray) -> Factor:
