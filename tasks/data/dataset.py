@@ -1,4 +1,4 @@
-"""A data set as everything else uses it: rows, target and names, and where the store has them."""
+"""Data sets: rows, target, names and sample columns, stored under their digest; their scaling and folds."""
 
 from __future__ import annotations
 
@@ -36,18 +36,24 @@ from .readers import names_from_data, names_to_data
 from .row_files import RowFiles
 
 RAW = "raw.arrow"
-"""What holds the columns of a table as they are."""
+"""File with the columns of a table before encoding."""
 
 PARTS = "parts.json"
-"""What says where the parts of a table lie, in place of its features."""
+"""File that lists the parts of a table, instead of its features."""
 
 SAMPLE_COLUMNS = ("held_out", "groups", "times", "weights", "folds")
-"""What a data set may say of each row next to features and target."""
+"""Attributes of a data set with one value or row per row of X."""
 
 
 @dataclass(frozen=True)
 class DatasetRef:
-    """What travels between tasks instead of a data set: its name, digest, place and size."""
+    """Reference to a stored data set, which tasks exchange: its name, digest, path and size.
+
+    Attributes
+    ----------
+    folds : tuple of (int, int) or None
+        Numbers of folds and of repeats that the data set brings.
+    """
 
     name: str
     digest: str
@@ -62,7 +68,6 @@ class DatasetRef:
     by_training: bool = False
     in_parts: bool = False
     folds: tuple[int, int] | None = None
-    """Numbers of folds and of repeats that it brings."""
 
 
 @dataclass(frozen=True)
@@ -72,26 +77,25 @@ class Dataset:
     Attributes
     ----------
     X : ndarray, CSR matrix or RowFiles of float64 of shape (n, d)
-        ``(raw - low) / spread``.
+        Features, ``(raw - low) / spread``.
     target : Target
     features : sequence of str
     low, spread : ndarray of shape (d,) or None
-        How the features were scaled; None where they are raw.
+        Scaling of the features; None for raw features.
     held_out : ndarray of bool of shape (n,) or None
-        Rows that test and do nothing else; None where the data set does not say.
+        Whether each row is only for testing; None if the data set does not state it.
     table : TableEncoding or None
-        How columns that are not all numbers became the features, scaled where that is requested.
+        Encoding of the columns of a table, with their scaling.
     groups, times : ndarray of int of shape (n,) or None
-        Numbers of the group and of the time of each row, of which rows of one number are never divided; None where
-        the data set does not say.
+        Number of the group, and of the time, of each row; rows of one number are not divided.
     weights : ndarray of shape (n,) or None
-        Positive, of mean one; None where each row counts once.
+        Positive weights of mean one; None for equal weights.
     folds : ndarray of int of shape (n, repeats) or None
-        The fold of each row in each repeat, as a user has drawn them; None where the protocol draws them.
+        Fold of each row in each repeat; None if the protocol draws folds.
     raw : pyarrow.Table or None
-        The columns of a table as they are, where its encoding is learned again in each trial.
+        Columns of a table before encoding, if each trial learns the encoding again.
     by_training : str
-        The scale that each trial learns again on its training rows; empty where that of all rows serves them all.
+        Scale that each trial learns again on its training rows; empty if one scaling is for all trials.
     """
 
     X: Rows
@@ -109,12 +113,12 @@ class Dataset:
     by_training: str = ""
 
     def learned_on(self, rows: np.ndarray) -> Dataset:
-        """Return all rows in the units, and with the gaps filled, that some of them alone suggest.
+        """Return the data set with scaling and imputation learned on the training rows of a trial.
 
         Parameters
         ----------
         rows : ndarray of int
-            Positions of the training rows of a trial.
+            Positions of the training rows.
         """
         if self.table is not None and self.raw is not None:
             table = self.table.learned_on(self.raw.take(rows), cast(Any, self.by_training))
@@ -123,31 +127,33 @@ class Dataset:
             )
         low, spread = scaling_of(self.X[rows], self.by_training, "rows that train")
         X = scaled(self.X if sparse.issparse(self.X) else np.array(self.X), low, spread)
-        if low is not None and spread is not None:  # of what was scaled by all rows before
-            (first, unit), own = self.scaling, spread
-            low, spread = first + unit * low, unit * own
+        if low is not None and spread is not None:
+            low_of_all, spread_of_all = self.scaling
+            low = low_of_all + spread_of_all * low
+            spread = spread * spread_of_all
         return replace(self, X=X, low=low, spread=spread, by_training="")
 
     @property
     def sample_columns(self) -> dict[str, Any]:
-        """What it says of each row next to features and target."""
-        said = {name: getattr(self, name) for name in SAMPLE_COLUMNS}
-        return {name: values for name, values in said.items() if values is not None}
+        """Values of the `SAMPLE_COLUMNS` that the data set has, by name."""
+        columns = {name: getattr(self, name) for name in SAMPLE_COLUMNS}
+        return {name: values for name, values in columns.items() if values is not None}
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """What to subtract from each raw feature, and then to divide it by, each of shape (d,)."""
-        d = len(self.features)
-        return (np.zeros(d) if self.low is None else self.low, np.ones(d) if self.spread is None else self.spread)
+        """Values to subtract from, and then to divide the raw features by, each of shape (d,)."""
+        if self.low is None or self.spread is None:
+            return np.zeros(len(self.features)), np.ones(len(self.features))
+        return self.low, self.spread
 
 
 def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn) -> DatasetRef:
-    """Write a data set under its digest, unless it is there already, and return a reference to it.
-
-    `tell` is given a sentence where what is there is damaged.
-    """
+    """Store a data set under its digest, unless the store has it, and return a reference; `tell` reports damage."""
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
+    folds = None
+    if dataset.folds is not None:
+        folds = int(dataset.folds.max()) + 1, dataset.folds.shape[1]
     ref = DatasetRef(
         name=name,
         digest=key,
@@ -161,29 +167,38 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         weighted=dataset.weights is not None,
         by_training=bool(dataset.by_training),
         in_parts=isinstance(dataset.X, RowFiles),
-        folds=None if dataset.folds is None else (int(dataset.folds.max()) + 1, dataset.folds.shape[1]),
+        folds=folds,
     )
     if not kept(path, tell):
         with keep(path) as folder:
-            if isinstance(dataset.X, RowFiles):
-                (folder / PARTS).write_text(parts_to_json(dataset.X), encoding="utf-8")
-            elif sparse.issparse(dataset.X):
-                sparse.save_npz(folder / "X.npz", dataset.X)
-            else:
-                np.save(folder / "X.npy", dataset.X, allow_pickle=False)
-            np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
-            for name, of in dataset.sample_columns.items():
-                np.save(folder / f"{name}.npy", of, allow_pickle=False)
-            if dataset.spread is not None:
-                np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
-            if dataset.raw is not None:
-                pyarrow.feather.write_feather(dataset.raw, folder / RAW, compression="uncompressed")
-            own = {"scale": dataset.by_training, "features": names_to_data(dataset.features)}
-            about = {**asdict(ref), **own, "labels": dataset.target.labels}
-            if dataset.table is not None:
-                about["table"] = to_data(dataset.table, {}, "table")
-            (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+            _write_dataset(dataset, ref, folder)
     return ref
+
+
+def _write_dataset(dataset: Dataset, ref: DatasetRef, folder: Path) -> None:
+    """Write the files of a data set."""
+    if isinstance(dataset.X, RowFiles):
+        (folder / PARTS).write_text(parts_to_json(dataset.X), encoding="utf-8")
+    elif sparse.issparse(dataset.X):
+        sparse.save_npz(folder / "X.npz", dataset.X)
+    else:
+        np.save(folder / "X.npy", dataset.X, allow_pickle=False)
+    np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
+    for name, values in dataset.sample_columns.items():
+        np.save(folder / f"{name}.npy", values, allow_pickle=False)
+    if dataset.spread is not None:
+        np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
+    if dataset.raw is not None:
+        pyarrow.feather.write_feather(dataset.raw, folder / RAW, compression="uncompressed")
+    about = {
+        **asdict(ref),
+        "scale": dataset.by_training,
+        "features": names_to_data(dataset.features),
+        "labels": dataset.target.labels,
+    }
+    if dataset.table is not None:
+        about["table"] = to_data(dataset.table, {}, "table")
+    (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
 
 
 def load_dataset(ref: DatasetRef) -> Dataset:
@@ -196,49 +211,50 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     """
     folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    if (folder / PARTS).exists():
-        X = parts_from_json((folder / PARTS).read_text(encoding="utf-8"))
-    elif (folder / "X.npz").exists():
-        X = sparse.load_npz(folder / "X.npz")
-    else:
-        X = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
     values = np.load(folder / "y.npy", allow_pickle=False)
-    scaling = folder / "scaling.npy"
-    low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
+    optional: dict[str, Any] = {"by_training": about["scale"]}
+    for name in SAMPLE_COLUMNS:
+        file = folder / f"{name}.npy"
+        if file.exists():
+            optional[name] = np.load(file, allow_pickle=False)
+    if (folder / "scaling.npy").exists():
+        optional["low"], optional["spread"] = np.load(folder / "scaling.npy", allow_pickle=False)
+    if (folder / RAW).exists():
+        optional["raw"] = pyarrow.feather.read_table(folder / RAW, memory_map=True)
+    features = names_from_data(about["features"])
+    if "table" in about:
+        optional["table"] = from_data(about["table"], {})
+        features = optional["table"].features
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
-    files = {name: folder / f"{name}.npy" for name in SAMPLE_COLUMNS}
-    held: dict[str, Any] = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
-    table = from_data(about["table"], {}) if "table" in about else None
-    features = names_from_data(about["features"]) if table is None else table.features
-    raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
-    held["by_training"] = about["scale"]
-    return Dataset(X, target, features, low, spread, table=table, raw=raw, **held)
+    return Dataset(_load_features(folder), target, features, **optional)
+
+
+def _load_features(folder: Path) -> Rows:
+    """Return the features of a stored data set."""
+    if (folder / PARTS).exists():
+        return parts_from_json((folder / PARTS).read_text(encoding="utf-8"))
+    if (folder / "X.npz").exists():
+        return sparse.load_npz(folder / "X.npz")
+    return np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
 
 
 def copied_share(ref: DatasetRef) -> float:
-    """Return the share of the rows of a table in memory that equal an earlier one in every feature and the target."""
+    """Return the share of rows that equal an earlier row in every feature and the target, of a table in memory."""
     dataset = load_dataset(ref)
-    projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)  # tells all but equal rows apart
+    projected = dataset.X @ np.random.default_rng(0).normal(size=ref.n_features)  # differs unless rows are equal
     return 1 - len(np.unique(projected + 1j * dataset.target.values)) / ref.n_rows
 
 
 def stored_bytes(ref: DatasetRef) -> int:
-    """Return how many bytes the features of a stored data set take."""
+    """Return the size of the features of a stored data set in bytes."""
     if ref.in_parts:
         return 8 * ref.n_rows * ref.n_features
     return sum(file.stat().st_size for file in Path(ref.path).glob("X.*"))
 
 
 def dataset_digest(dataset: Dataset) -> str:
-    """Return the digest of the content of a data set; not of where it came from.
-
-    Rows, target, names, scaling and task, and what the data set says of its rows next to these.
-    """
+    """Return the digest of the content of a data set, whatever its source: rows, target, names and sample columns."""
     X = dataset.X
-    # The width of a CSR matrix's index integers is not content; writing and reading changes it.
-    arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
-    if isinstance(X, RowFiles):
-        arrays = []
     target = dataset.target
     about = [
         target.task,
@@ -256,62 +272,78 @@ def dataset_digest(dataset: Dataset) -> str:
         raw = {} if dataset.raw is None else read_columns(dataset.raw)
         about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]
     sha = hashlib.sha256(json.dumps(about, default=str).encode())
-    unnamed = [("", array) for array in (*arrays, *dataset.scaling, target.values)]
-    for name, array in (*unnamed, *dataset.sample_columns.items()):
-        sha.update(f"{name}{array.dtype}".encode())
-        sha.update(np.ascontiguousarray(array).data)
+    for array in (*_arrays_of_features(X), *dataset.scaling, target.values):
+        _update_digest(sha, "", array)
+    for name, values in dataset.sample_columns.items():
+        _update_digest(sha, name, values)
     return sha.hexdigest()[:20]
+
+
+def _arrays_of_features(X: Rows) -> list[np.ndarray]:
+    """Return the arrays that hold the features in memory."""
+    if isinstance(X, RowFiles):
+        return []
+    if sparse.issparse(X):  # files may change the width of the indices
+        return [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)]
+    return [X]
+
+
+def _update_digest(sha: Any, name: str, array: np.ndarray) -> None:
+    """Add name, type and values of an array to a digest."""
+    sha.update(f"{name}{array.dtype}".encode())
+    sha.update(np.ascontiguousarray(array).data)
 
 
 # Units ---------------------------------------------------------------------------------------------------------------
 
 
 def scaling_of(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return what to subtract from each feature, and to divide it by; nothing for raw features."""
+    """Return the values to subtract from, and to divide features by; (None, None) for raw features."""
     if scale == "none":
         return None, None
+    low = np.zeros(X.shape[1])
     if sparse.issparse(X):
         if scale != "max" and (scale != "unit" or X.data.min(initial=0.0) < 0):
             raise InputError(
                 f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', 'max', or "
                 "'unit' with features that are not negative."
             )
-        low, spread = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
+        spread = np.asarray(abs(X).max(axis=0).todense()).ravel()
     elif scale == "max":
-        low, spread = np.zeros(X.shape[1]), np.maximum(X.max(axis=0), -X.min(axis=0))
+        spread = np.maximum(X.max(axis=0), -X.min(axis=0))
     elif scale == "unit":
-        low, spread = X.min(axis=0), np.ptp(X, axis=0)
+        low = X.min(axis=0)
+        spread = np.ptp(X, axis=0)
     else:
-        low, spread = X.mean(axis=0), X.std(axis=0)
-    # A constant column has no spread; it becomes zero, of its largest size one.
-    return low, np.where(spread > 0, spread, 1.0)
+        low = X.mean(axis=0)
+        spread = X.std(axis=0)
+    return low, np.where(spread > 0, spread, 1.0)  # constant columns are not divided
 
 
 def scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
-    """Return scaled features; dense ones are scaled where they are."""
+    """Return scaled features; dense ones are scaled in place."""
     if low is None or spread is None:
         return X
-    if not sparse.issparse(X):
-        X -= low
-        X /= spread
-        return X
-    return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
+    if sparse.issparse(X):
+        return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
+    X -= low
+    X /= spread
+    return X
 
 
 # Folds ---------------------------------------------------------------------------------------------------------------
 
 
 def fold_seed(seed: int, repeat: int) -> int:
-    """Return the seed of the folds of one repeat, spawned from the run's root seed."""
+    """Return the seed of the folds of one repeat, spawned from the seed of the run."""
     return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
 
 
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
-    """Return the fold of each row, or of a split what each row is drawn for; -1 for rows that are not used.
+    """Return the fold of each row, or its part of a split; -1 for unused rows.
 
-    Where the data set says which rows test, these do, and the others of a split are drawn among the rest. No group is
-    divided. Nothing is drawn of a data set with folds of its own, or in time, where folds are blocks of time, and where
-    each repeat of a split ends before the test rows of the repeat before it.
+    Held-out rows of a data set are its test rows; the other parts are drawn from the rest. Groups are not divided.
+    Folds in time are blocks, and each repeat of a split in time ends before the test rows of the repeat before it.
 
     Raises
     ------
@@ -321,40 +353,45 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.nd
     if dataset.folds is not None:
         assert protocol.folds is not None  # see `config_on`
         return given_folds(dataset.target, dataset.folds[:, repeat], protocol.folds)
-    target, roles = dataset.target, {name: of for name, of in dataset.sample_columns.items() if name != "weights"}
     seed = fold_seed(protocol.seed, repeat)
-    if dataset.times is not None and protocol.split is not None and repeat > 0:
+    if protocol.split is None:
+        assert protocol.folds is not None  # the schema requires one of both
+        return _draw_cross_validation(dataset, protocol.folds, seed)
+    if dataset.times is not None and repeat > 0:
         return _earlier_split(dataset, protocol, repeat)
-    if protocol.split is not None:
-        split = protocol.split
-        if split.validation is None:
-            assert protocol.choose is not None  # the schema has one of both
-            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **roles)
-        return assign_split(target, split.train, split.validation, split.test, seed, **roles)
-    assert protocol.folds is not None  # the schema has one of both
-    try:
-        return _folds_of(dataset, protocol.folds, seed)
-    except ValueError as error:
-        fewer, _ = most_folds(dataset, protocol.folds - 1, seed)
-        way_out = "at least 3 are needed: one to test, one to validate, one to train"
-        if fewer:
-            from ..naming import by_deployment  # brings Prefect along
+    split = protocol.split
+    columns = {name: values for name, values in dataset.sample_columns.items() if name != "weights"}
+    if split.validation is not None:
+        return assign_split(dataset.target, split.train, split.validation, split.test, seed, **columns)
+    assert protocol.choose is not None  # the schema requires one of both
+    return assign_nested_split(dataset.target, split.train, split.test, protocol.choose.folds, seed, **columns)
 
-            way_out = f"set 'protocol.folds' to {fewer}"
-            if not by_deployment():
-                way_out += f" (--set protocol.folds={fewer})"
-        raise ValueError(f"{str(error).rstrip('.')}; {way_out}.") from None
+
+def _draw_cross_validation(dataset: Dataset, n_folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each row, or raise ValueError with the number of folds that the data set allows."""
+    try:
+        return _folds_of(dataset, n_folds, seed)
+    except ValueError as error:
+        reason = str(error).rstrip(".")
+    fewer, _ = most_folds(dataset, n_folds - 1, seed)
+    remedy = "at least 3 are needed: one to test, one to validate, one to train"
+    if fewer:
+        from ..naming import by_deployment  # imports Prefect
+
+        remedy = f"set 'protocol.folds' to {fewer}"
+        if not by_deployment():
+            remedy += f" (--set protocol.folds={fewer})"
+    raise ValueError(f"{reason}; {remedy}.")
 
 
 def _earlier_split(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> np.ndarray:
-    """Return the split in time of a repeat: that of the rows before the test rows of the repeat before it."""
+    """Return the split in time of the rows before the test rows of the previous repeat."""
     assert dataset.times is not None
-    later = draw_folds(dataset, protocol, repeat - 1)
-    earlier = np.flatnonzero(dataset.times < dataset.times[later == later.max()].min())
-    past = Dataset(
-        np.empty((len(earlier), 0)), dataset.target.take(earlier), (), groups=None, times=dataset.times[earlier]
-    )
-    folds = np.full(len(later), -1, dtype=later.dtype)
+    later_folds = draw_folds(dataset, protocol, repeat - 1)
+    is_test = later_folds == later_folds.max()
+    earlier = np.flatnonzero(dataset.times < dataset.times[is_test].min())
+    past = Dataset(np.empty((len(earlier), 0)), dataset.target.take(earlier), (), times=dataset.times[earlier])
+    folds = np.full(len(later_folds), -1, dtype=later_folds.dtype)
     try:
         folds[earlier] = draw_folds(past, protocol, 0)
     except ValueError as error:
@@ -363,19 +400,16 @@ def _earlier_split(dataset: Dataset, protocol: ProtocolConfig, repeat: int) -> n
 
 
 def most_folds(dataset: Dataset, most: int, seed: int) -> tuple[int, str]:
-    """Return the largest number of folds, from `most` down to three, that a data set allows, and why not one more.
-
-    Zero where it allows none.
-    """
-    why = ""
+    """Return the largest number of folds, from `most` down to 3, that a data set allows, or 0; and why not one more."""
+    reason = ""
     for n_folds in range(most, 2, -1):
         try:
             _folds_of(dataset, n_folds, seed)
         except ValueError as error:
-            why = str(error)
+            reason = str(error)
         else:
-            return n_folds, why
-    return 0, why
+            return n_folds, reason
+    return 0, reason
 
 
 def _folds_of(dataset: Dataset, n_folds: int, seed: int) -> np.ndarray:

@@ -307,9 +307,10 @@ def _complete_rows(
         return rows, encoding
     rows = rows.complete(encoding)  # columns that vary in all rows stay, even if they are constant in complete ones
     if n_missing:
+        remaining_types = None
         if column_types:
-            column_types = {name: column_types[name] for name in encoding.names if name in column_types}
-        encoding, _ = rows.learn_encoding(encoding.names, column_types or None, config.scale)
+            remaining_types = {name: column_types[name] for name in encoding.names if name in column_types}
+        encoding, _ = rows.learn_encoding(encoding.names, remaining_types, config.scale)
     return rows, encoding
 
 
@@ -475,10 +476,10 @@ def _positive_rows(values: np.ndarray, positive: str | Sequence[str], where: str
 def _target_values(y: Any, request: _Request, is_typed: bool) -> np.ndarray:
     """Return a target as numbers, NaN for missing ones, or as labels, None for missing ones."""
     title = f"{request.where}: target {request.config.target!r}"
-    if isinstance(y, pa.ChunkedArray | pa.Array) and pa.types.is_dictionary(y.type):
-        if not pa.types.is_string(y.type.value_type):
-            y = y.dictionary_decode()
-    if not isinstance(y, pa.ChunkedArray | pa.Array):
+    is_arrow = isinstance(y, pa.ChunkedArray | pa.Array)
+    if is_arrow and pa.types.is_dictionary(y.type) and not pa.types.is_string(y.type.value_type):
+        y = y.dictionary_decode()
+    if not is_arrow:
         values = np.asarray(y)
     elif is_number(y.type):
         values = np.asarray(y.to_numpy(zero_copy_only=False))
@@ -551,7 +552,8 @@ def _present(values: np.ndarray) -> np.ndarray:
         is_there = np.isfinite(values)
     else:
         is_there = np.array([value is not None for value in values.flat], dtype=bool)
-    return is_there.reshape(len(values), -1).all(axis=1)
+    columns = tuple(range(1, values.ndim))
+    return np.asarray(is_there.reshape(values.shape).all(axis=columns))
 
 
 def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
@@ -560,10 +562,8 @@ def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
         X = sparse.csr_matrix(X, copy=True)
         X.sum_duplicates()
         X.eliminate_zeros()
-        rows = [
-            X.indices[start:stop].tobytes() + X.data[start:stop].tobytes()
-            for start, stop in itertools.pairwise(X.indptr)
-        ]
+        slices = [slice(start, stop) for start, stop in itertools.pairwise(X.indptr)]
+        rows = [X.indices[entries].tobytes() + X.data[entries].tobytes() for entries in slices]
     else:
         rows = [(row + 0.0).tobytes() for row in X]  # -0.0 becomes 0.0
     digests = [hashlib.sha256(row).digest() for row in rows]
