@@ -32,7 +32,7 @@ ATTEMPTS = 2
 PART_BYTES = 10 * 2**20
 """What an upload sends at a time."""
 
-Told = tuple[tuple[str, int | float | str | None, str], ...]
+FolderColumns = tuple[tuple[str, int | float | str | None, str], ...]
 """Names of columns, the one value of each, and what pyarrow calls its type."""
 
 
@@ -47,14 +47,14 @@ class Location:
     filesystem : pyarrow.fs.FileSystem
     path : str
         Within the file system: absolute, or ``bucket/key``.
-    told : tuple of (str, value, str)
+    folder_columns : tuple of (str, value, str)
         Columns of which all its rows have one value, which the names of its folders tell, and the types of these.
     """
 
     text: str
     filesystem: Any
     path: str
-    told: Told = ()
+    folder_columns: FolderColumns = ()
 
     @property
     def remote(self) -> bool:

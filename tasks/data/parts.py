@@ -22,7 +22,7 @@ from learnkernels.kernels.column_encoding.summary import MOST_EXACT, ColumnSumma
 from learnkernels.kernels.files import from_data, to_data
 
 from ..store import atomic_path, digest
-from .locations import Location, Told, locate
+from .locations import FolderColumns, Location, locate
 from .row_files import READ_BYTES, Job, Readers, Result, RowFiles, copies, patiently, write_rows
 from .tables import Table, joint_name
 
@@ -74,7 +74,7 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
     n_file_rows: int
     n_rows: int
     mask: bytes | None = None
-    told: Told = ()
+    told: FolderColumns = ()
 
     def with_rows(self, is_used: np.ndarray) -> TablePart:
         """Return the part with some rows of its file, shape (n_file_rows,)."""
@@ -110,7 +110,7 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
             It cannot be read for now.
         """
         changed = InputError(f"{self.address}: has changed since the run began; start again, and it is read again.")
-        location = replace(locate(self.address), told=self.told)
+        location = replace(locate(self.address), folder_columns=self.told)
         if stamp_of(location) != self.stamp:
             raise changed
         read = list(dict.fromkeys((*columns, *(() if complete is None else complete.names))))
@@ -174,7 +174,7 @@ def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
                 group=group,
                 n_file_rows=n,
                 n_rows=n,
-                told=location.told,
+                told=location.folder_columns,
             )
             parts.append(part.with_rows(is_used[first : first + n]))
         first += n

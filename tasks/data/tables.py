@@ -1,4 +1,4 @@
-"""Tables of one file, or of several files of the same columns: read as a whole, in pieces or in parts, and written."""
+"""Tables of one or several files: they are read as a whole, in pieces or in parts, and written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import charset_normalizer
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.fs
@@ -41,99 +40,93 @@ from learnkernels.kernels.column_encoding.reading import MISSING
 
 from .locations import Location, explained, locate, transferring
 
-AHEAD_BYTES = 64 << 20
-"""Read ahead of a Parquet file of this machine, over all its columns."""
-
 BLOCK_BYTES = 4 << 20
-"""What is read of a CSV at a time."""
+"""Bytes of a CSV file that are read at a time."""
 
 SAMPLE_BYTES = 1 << 18
-"""The beginning of a CSV, in which it is looked for what separates columns, and how it is encoded."""
+"""Bytes at the beginning of a CSV file from which the delimiter and the encoding are inferred."""
 
-ENCODINGS = ["cp1251", "cp1253", "cp932", "gb18030", "big5", "euc_kr", "euc_jp"]
-"""What a CSV may be written in that is not UTF-8 and has few Latin letters; any other is read as Windows-1252."""
-
-MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf8"}
-"""How a file is encoded that begins with some bytes."""
-
-ARROW_TYPES = (
-    (f"^({CANONICAL_INTEGER})$", pa.int64()),
-    (f"^({CANONICAL_NUMBER})$", pa.float64()),
-    (f"^({BOOLEAN})$", pa.bool_()),
-)
-"""Patterns of the texts of a CSV file that say no more than a value of a type."""
-
-INTEGER_DIGITS = 20
-"""Digits of the largest number of 64 bits."""
-
-DECIMAL_DIGITS = 38
-"""Digits of the largest decimal of 128 bits."""
 
 NO_NAME = re.compile("|Unnamed: [0-9]+")
-"""Names of columns without a name: none, or what pandas writes for it."""
+"""Names of columns without a name: empty, or as pandas writes them."""
 
 
 # Places --------------------------------------------------------------------------------------------------------------
 
 
 def joint_name(locations: Sequence[Location]) -> str:
-    """Return what files are called in sentences."""
+    """Return the name of one or several files in messages."""
     first, *others = locations
-    return f"{first.name} and {len(others)} more" if others else first.name
+    if not others:
+        return first.name
+    return f"{first.name} and {len(others)} more"
 
 
 def locations_of(*addresses: str) -> tuple[Location, ...]:
-    """Return the locations of paths or addresses: of one file, or of those of a folder or pattern by name.
+    """Return the locations of the files of paths, addresses, folders or patterns, sorted by name.
 
-    What names of folders tell of rows is that of folders below each of them.
+    Names of folders below a folder or pattern, such as ``year=2024``, are columns.
 
     Raises
     ------
     InputError
-        A folder or pattern holds no table or tables of several formats, or a server cannot be reached.
+        A folder or pattern has no table or tables of several formats, or a server cannot be reached.
     """
-    found = [(file, folder_of(address)) for address in addresses for file in _files_at(address)]
-    return telling([locate(file) for file, _ in found], [told_by_folders(*one) for one in found])
+    locations = []
+    values = []
+    for address in addresses:
+        for file in _files_at(address):
+            locations.append(locate(file))
+            values.append(told_by_folders(file, folder_of(address)))
+    return with_folder_columns(locations, values)
 
 
 def _files_at(address: str) -> list[str]:
-    """Return the paths or addresses of the files that one refers to, by name."""
+    """Return the paths or addresses of the files of a path, folder or pattern, sorted by name."""
     if not is_remote(address):
         return files_of(address) or [address]
     if not is_pattern(address):
         return [address]
-    within = locate(f"{folder_of(address)}/x")
-    folder = within.path.rpartition("/")[0]
-    with explained(within):
-        infos = within.filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True))
+    location = locate(f"{folder_of(address)}/x")
+    folder = location.path.rpartition("/")[0]
+    selector = pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True)
+    with explained(location):
+        infos = location.filesystem.get_file_info(selector)
     files = [f"s3://{info.path}" for info in infos if info.type == pyarrow.fs.FileType.File]
-    found = files if address.endswith("/") else matching(files, address)
-    return chosen(found, address, f"s3://{folder}")
+    if not address.endswith("/"):
+        files = matching(files, address)
+    return chosen(files, address, f"s3://{folder}")
 
 
-def telling(locations: Sequence[Location], told: Sequence[Mapping[str, str | None]]) -> tuple[Location, ...]:
-    """Return places of files with what the names of their folders tell: whole numbers, numbers, or else text.
+def with_folder_columns(
+    locations: Sequence[Location], values: Sequence[Mapping[str, str | None]]
+) -> tuple[Location, ...]:
+    """Return locations with the columns in the names of their folders: integers, other numbers, or else text.
 
     Parameters
     ----------
     locations : sequence of Location
-        Of files.
-    told : sequence of mapping of str to str
-        Of each of them, None for a missing value; a column has numbers where all that are there are numbers.
+        Files.
+    values : sequence of mapping of str to (str or None)
+        Value of each column of each file; None is a missing value.
     """
-    names = dict.fromkeys(name for values in told for name in values)
-    columns = {name: _typed_by_folders([values.get(name) for values in told]) for name in names}
-    placed = []
-    for position, (location, values) in enumerate(zip(locations, told, strict=True)):
-        of_file = tuple((name, columns[name][position].as_py(), str(columns[name].type)) for name in values)
-        placed.append(replace(location, told=of_file))
-    return tuple(placed)
+    names = dict.fromkeys(name for values_of_file in values for name in values_of_file)
+    columns = {name: _typed_by_folders([values_of_file.get(name) for values_of_file in values]) for name in names}
+    located = []
+    for position, location in enumerate(locations):
+        folder_columns = tuple(
+            (name, columns[name][position].as_py(), str(columns[name].type)) for name in values[position]
+        )
+        located.append(replace(location, folder_columns=folder_columns))
+    return tuple(located)
 
 
 def _typed_by_folders(texts: Sequence[str | None]) -> pa.Array:
-    """Return the values in names of folders as whole numbers, numbers or else text."""
+    """Return the values of a column in names of folders as integers, other numbers or else text."""
     column = pa.array(texts)
-    for kind in (pa.int64(), pa.float64()) if column.null_count < len(column) else ():
+    if column.null_count == len(column):
+        return column
+    for kind in (pa.int64(), pa.float64()):
         with suppress(pa.ArrowInvalid):
             return column.cast(kind)
     return column
@@ -149,15 +142,14 @@ class TableFile:
     ----------
     location : Location
     group : int, optional
-        Of which row group of Parquet the rows are read; of all by default.
+        Row group of a Parquet file to read; by default all.
 
     Attributes
     ----------
     schema : pyarrow.Schema
-        Of the columns in the file, of plain types, and of those that the names of its folders tell. Columns of a CSV
-        are text.
+        Columns of the file, with plain types, and columns in the names of its folders. Columns of a CSV file are text.
     share_read : float
-        How much of it was read, from 0 to 1.
+        Share of the file that was read, from 0 to 1.
     encoding : str
         Encoding of texts.
     """
@@ -167,46 +159,50 @@ class TableFile:
     _source: Any
 
     def __init__(self, location: Location, group: int | None = None) -> None:
-        self.location, self._group = location, group
+        self.location = location
+        self._group = group
         self.share_read = 0.0
         self._open()
-        names = list(self.schema.names)  # decoded here, where what is not UTF-8 is refused
-        for i, field in enumerate(self.schema):
-            self.schema = self.schema.set(i, field.with_type(plain_type(field.type)))
-        self._told: dict[str, pa.Scalar] = {}
-        for name, value, type_name in location.told:
+        names = list(self.schema.names)  # decodes the names, which fails if they are not UTF-8
+        for position, field in enumerate(self.schema):
+            self.schema = self.schema.set(position, field.with_type(plain_type(field.type)))
+        self._folder_values: dict[str, pa.Scalar] = {}
+        for name, value, type_name in location.folder_columns:
             if name in names:
                 continue
             scalar = pa.scalar(value, pa.type_for_alias(type_name))
-            self._told[name] = scalar.cast(pa.string()) if location.suffix == ".csv" else scalar
-            self.schema = self.schema.append(pa.field(name, self._told[name].type))
+            if location.suffix == ".csv":
+                scalar = scalar.cast(pa.string())
+            self._folder_values[name] = scalar
+            self.schema = self.schema.append(pa.field(name, scalar.type))
 
     def _open(self) -> None:
-        """Find the schema."""
+        """Open the file and set the schema."""
         raise NotImplementedError
 
     def count_rows(self) -> int:
-        """Return the number of its rows."""
+        """Return the number of rows."""
         raise NotImplementedError
 
     def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Give record batches of about so many rows that hold these columns of the file."""
+        """Give record batches of about `rows` rows with some columns of the file."""
         raise NotImplementedError
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """What can be read without the rest: the file, the number of a row group or None for all, and its rows."""
+        """Parts that can be read separately: the file, the row group or None for all, and the number of rows."""
         return [(self.location, None, self.count_rows())]
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Give record batches of about so many rows that hold these columns, in their order."""
-        own = [name for name in names if name not in self._told] or self.schema.names[:1]
+        """Give record batches of about `rows` rows with some columns, in their order."""
+        names_in_file = [name for name in names if name not in self._folder_values]
         fields = {field.name: field for field in self.schema}
         schema = pa.schema([fields[name] for name in names])
-        for batch in self._read(own, rows):
-            batch.validate(full=True)  # what it states may lead out of the memory of a column
+        for batch in self._read(names_in_file or self.schema.names[:1], rows):
+            batch.validate(full=True)  # offsets of a damaged file may point outside of a column
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            columns |= {name: pa.repeat(value, batch.num_rows) for name, value in self._told.items()}
+            for name, value in self._folder_values.items():
+                columns[name] = pa.repeat(value, batch.num_rows)
             yield pa.record_batch([as_plain(columns[name], fields[name].type) for name in names], schema=schema)
 
     def close(self) -> None:
@@ -215,10 +211,10 @@ class TableFile:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a column is read as: one that all functions take, with the same values.
+    """Return the type in which a column is read: one that all functions accept, with the same values.
 
-    Views become texts, bytes and lists, runs of equal values become these values, extensions of Arrow become the values
-    that they store, UUIDs become texts, and decimals get one width. Other types stay.
+    Views become text, bytes and lists; run-end encoded values become their values; extension types of Arrow become
+    their storage types; UUIDs become text; and decimals become 128 bits wide. Other types stay.
     """
     if isinstance(kind, pa.BaseExtensionType):
         if isinstance(kind, pa.ExtensionType):  # of a library, such as periods of pandas, whose values read as texts
@@ -243,8 +239,10 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain_item(kind: pa.DataType) -> pa.DataType:
-    """Return what the items of a list are read as: of views their `plain_type`, others as they are."""
-    return plain_type(kind) if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) else kind
+    """Return the type in which items of a list are read: views change, other types stay."""
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return plain_type(kind)
+    return kind
 
 
 def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -267,51 +265,61 @@ def as_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class ParquetFile(TableFile):
-    """Parquet, without a row group as a whole in memory; but one row group of a server, which is read at once."""
+    """Parquet file, read without holding a row group in memory; a single row group on a server is read at once."""
 
     def _open(self) -> None:
         self._source = self.location.open_input()
-        at_once = self.location.remote and self._group is not None  # of a server, whose every answer takes its time
-        about = pyarrow.parquet.read_metadata(self._source)
-        ahead = 0 if at_once else int(np.clip(AHEAD_BYTES // max(1, about.num_columns), 1 << 16, 1 << 20))
-        self._file = pyarrow.parquet.ParquetFile(self._source, metadata=about, pre_buffer=at_once, buffer_size=ahead)
+        reads_at_once = self.location.remote and self._group is not None  # each request to a server takes time
+        metadata = pyarrow.parquet.read_metadata(self._source)
+        buffer_bytes = 0
+        if not reads_at_once:  # of each column; 64 MiB in all
+            buffer_bytes = int(np.clip((64 << 20) // max(1, metadata.num_columns), 1 << 16, 1 << 20))
+        self._file = pyarrow.parquet.ParquetFile(
+            self._source, metadata=metadata, pre_buffer=reads_at_once, buffer_size=buffer_bytes
+        )
         self.schema = self._file.schema_arrow
 
     def count_rows(self) -> int:
-        about = self._file.metadata
-        return int(about.num_rows if self._group is None else about.row_group(self._group).num_rows)
+        metadata = self._file.metadata
+        if self._group is not None:
+            metadata = metadata.row_group(self._group)
+        return int(metadata.num_rows)
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        about = self._file.metadata
-        return [(self.location, group, about.row_group(group).num_rows) for group in range(about.num_row_groups)]
+        metadata = self._file.metadata
+        return [(self.location, group, metadata.row_group(group).num_rows) for group in range(metadata.num_row_groups)]
 
     def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        total, read = self.count_rows(), 0
+        n_rows = self.count_rows()
+        n_read = 0
         groups = None if self._group is None else [self._group]
         for batch in self._file.iter_batches(batch_size=rows, row_groups=groups, columns=list(names)):
-            read += batch.num_rows
-            self.share_read = read / max(total, read)
+            n_read += batch.num_rows
+            self.share_read = n_read / max(n_rows, n_read)
             yield batch
-        if read != total:
-            raise ValueError(f"it states {total:,} rows and holds {read:,}")
+        if n_read != n_rows:
+            raise ValueError(f"it states {n_rows:,} rows and holds {n_read:,}")
 
 
 class ArrowFile(TableFile):
-    """Arrow IPC file, Feather: mapped into memory where it lies on this machine."""
+    """Arrow IPC or Feather file; a local file is memory-mapped."""
 
     def _open(self) -> None:
         self.location.size()
-        self._source = self.location.open_input() if self.location.remote else pa.memory_map(self.location.path)
+        if self.location.remote:
+            self._source = self.location.open_input()
+        else:
+            self._source = pa.memory_map(self.location.path)
         self.schema = pa.ipc.open_file(self._source).schema
         if not len(self.schema):
             raise ValueError("it has no columns")
 
     def _record_batches(self, fields: list[int]) -> Iterator[pa.RecordBatch]:
         reader = pa.ipc.open_file(self._source, options=pa.ipc.IpcReadOptions(included_fields=fields))
-        for i in range(reader.num_record_batches):
-            yield reader.get_batch(i)
-            self.share_read = (i + 1) / reader.num_record_batches
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+            self.share_read = (number + 1) / reader.num_record_batches
 
     def count_rows(self) -> int:
         return sum(batch.num_rows for batch in self._record_batches([0]))
@@ -338,9 +346,13 @@ class CsvFile(TableFile):
             sample = bytes(stream.read(SAMPLE_BYTES))
         self.encoding = _encoding_of(sample)
         text = sample.decode(self.encoding, "replace").removeprefix("\ufeff")
-        said = re.match(r"sep=(.)\r?\n", text)  # as Excel says it
-        self._delimiter = _delimiter_of(text) if said is None else said[1]
-        header = self._header(0 if said is None else 1)
+        declaration = re.match(r"sep=(.)\r?\n", text)  # Excel's
+        if declaration is None:
+            self._delimiter = _delimiter_of(text)
+            header = self._header(0)
+        else:
+            self._delimiter = declaration[1]
+            header = self._header(1)
         self._width = len(header)
         empty = self._empty_columns([i for i, name in enumerate(header) if NO_NAME.fullmatch(name)])
         self.n_empty = len(empty)
@@ -353,10 +365,10 @@ class CsvFile(TableFile):
         self.schema = pa.schema([pa.field(name, pa.string()) for name in self._names.values()])
 
     def _header(self, skipped: int) -> list[str]:
-        """Return the names of columns, as many as rows have cells, without spaces around them.
+        """Return the names of the columns below some skipped lines, one for each cell of the rows.
 
-        Empty cells by which the header or the first row is longer, as of a separator at the ends of lines, are columns
-        without a name in the former case, and none in the latter.
+        Trailing empty cells of the first row, as after a delimiter at the end of a line, are columns without a name;
+        those of the header alone are no columns.
         """
         encoding = "utf-8-sig" if self.encoding == "utf8" else self.encoding
         with io.TextIOWrapper(io.BufferedReader(self._stream()), encoding, "replace", newline="") as lines:
@@ -366,24 +378,26 @@ class CsvFile(TableFile):
             header = [name.strip() for name in _next_row(rows)]
             self._lines_above = skipped + rows.line_num
             try:
-                first = _next_row(rows)
-            except csv.Error:  # of cells that Python's reader does not take
-                first = header
-        self._has_rows = bool(first)
-        beyond = first[len(header) :]
-        if any(cell.strip() for cell in beyond):
-            raise ValueError(f"its header has {len(header)} cells, and the first row below {len(first)}")
-        header += [""] * len(beyond)
-        if first and not any(header[len(first) :]):
-            del header[len(first) :]
+                first_row = _next_row(rows)
+            except csv.Error:  # cells that only pyarrow reads
+                first_row = header
+        self._has_rows = bool(first_row)
+        additional = first_row[len(header) :]
+        if any(cell.strip() for cell in additional):
+            raise ValueError(f"its header has {len(header)} cells, and the first row below {len(first_row)}")
+        header += [""] * len(additional)
+        if first_row and not any(header[len(first_row) :]):
+            del header[len(first_row) :]
         if not header:
             raise ValueError("it is empty")
         return header
 
     def _empty_columns(self, columns: Sequence[int]) -> set[int]:
-        """Return which of some columns have no value in any row."""
+        """Return the columns, among some, without a value in any row."""
         empty = set(columns)
-        for batch in self._batches(columns) if columns else ():
+        if not columns:
+            return empty
+        for batch in self._batches(columns):
             for i, column in zip(columns, batch.columns, strict=True):
                 if stripped_texts(column).null_count < batch.num_rows:
                     empty.discard(i)
@@ -395,10 +409,12 @@ class CsvFile(TableFile):
         return self.location.open_text()
 
     def _batches(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Give the texts of some columns; the names are the numbers of these."""
+        """Give the texts of some columns, named by their numbers."""
+        if not self._has_rows:
+            return
         n_rows = 0
         try:
-            for batch in self._batches_after(columns, 0) if self._has_rows else ():
+            for batch in self._batches_after(columns, 0):
                 n_rows += batch.num_rows
                 yield batch
         except pa.ArrowInvalid as error:
@@ -408,24 +424,30 @@ class CsvFile(TableFile):
             yield from self._batches_after(columns, n_rows)
 
     def _batches_after(self, columns: Sequence[int], n_rows: int) -> Iterator[pa.RecordBatch]:
-        """Give the texts of some columns in the rows after the first ones."""
+        """Give the texts of some columns, without the first rows."""
         self._source = self.location.open_input()
+        source = self._source
         compression = compression_of(self.location.name)
-        source = self._source if compression is None else pa.CompressedInputStream(self._source, compression)
+        if compression is not None:
+            source = pa.CompressedInputStream(source, compression)
         if self.encoding != "utf8":
             source = pa.transcoding_input_stream(source, self.encoding, "utf8")
-        read = pyarrow.csv.ReadOptions(
-            block_size=BLOCK_BYTES,
-            column_names=[str(i) for i in range(self._width)],
-            skip_rows=self._lines_above,
-            skip_rows_after_names=n_rows,
-            use_threads=False,  # as messages then say in which row something is wrong
-        )
-        parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
         names = [str(i) for i in columns]
-        convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=names)
-        options = {"read_options": read, "parse_options": parse, "convert_options": convert}
-        with closing(pyarrow.csv.open_csv(source, **options)) as reader:
+        reader = pyarrow.csv.open_csv(
+            source,
+            read_options=pyarrow.csv.ReadOptions(
+                block_size=BLOCK_BYTES,
+                column_names=[str(i) for i in range(self._width)],
+                skip_rows=self._lines_above,
+                skip_rows_after_names=n_rows,
+                use_threads=False,  # messages then contain the number of the row
+            ),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), include_columns=names
+            ),
+        )
+        with closing(reader):
             yield from reader
 
     def count_rows(self) -> int:
@@ -443,21 +465,24 @@ class CsvFile(TableFile):
 
 
 def _next_row(rows: Iterator[list[str]]) -> list[str]:
-    """Return the next row of a CSV that is no empty line; nothing at its end."""
+    """Return the next row of a CSV file that is not an empty line; nothing at the end."""
     return next((row for row in rows if row), [])
 
 
 def _encoding_of(sample: bytes) -> str:
-    """Return the encoding of a CSV by its beginning: by a byte order mark, UTF-8 if that is possible, or a guess."""
-    if mark := next((mark for mark in MARKS if sample.startswith(mark)), None):
-        return MARKS[mark]
-    if b"\0" in sample:  # as every second byte of Latin letters in UTF-16 is
-        return "utf-16-be" if sample[::2].count(0) > sample[1::2].count(0) else "utf-16-le"
+    """Return the encoding of a CSV file by its beginning: by a byte order mark, else UTF-8 if valid, else a guess."""
+    if sample.startswith(codecs.BOM_UTF8):
+        return "utf8"
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in sample:  # every second byte of Latin letters in UTF-16
+        is_big_endian = sample[::2].count(0) > sample[1::2].count(0)
+        return "utf-16-be" if is_big_endian else "utf-16-le"
     return _encoding_of_all(io.BytesIO(sample))
 
 
 def _encoding_of_all(stream: Any) -> str:
-    """Return the encoding of a CSV by all its bytes: UTF-8, or a guess from the first block that is not."""
+    """Return the encoding of a CSV file: UTF-8 if all bytes are valid, else a guess from the first invalid block."""
     decoder = codecs.getincrementaldecoder("utf8")()
     with stream as source:
         while block := bytes(source.read(BLOCK_BYTES)):
@@ -469,37 +494,49 @@ def _encoding_of_all(stream: Any) -> str:
 
 
 def _guessed(sample: bytes) -> str:
-    """Return the likely encoding of bytes that are not UTF-8."""
+    """Return the likely encoding of bytes that are not UTF-8: Windows-1252 or Latin-1 if most letters are Latin."""
     letters = [byte for byte in sample if byte > 127 or chr(byte).isalpha()]
     if 3 * sum(byte > 127 for byte in letters) > len(letters):
-        guess = charset_normalizer.from_bytes(sample, cp_isolation=ENCODINGS).best()
+        candidates = ["cp1251", "cp1253", "cp932", "gb18030", "big5", "euc_kr", "euc_jp"]
+        guess = charset_normalizer.from_bytes(sample, cp_isolation=candidates).best()
         if guess is not None:
             return str(guess.encoding)
-    return "latin-1" if any(byte in sample for byte in b"\x81\x8d\x8f\x90\x9d") else "cp1252"
+    is_undefined_in_cp1252 = any(byte in sample for byte in b"\x81\x8d\x8f\x90\x9d")
+    return "latin-1" if is_undefined_in_cp1252 else "cp1252"
 
 
 def _delimiter_of(sample: str) -> str:
-    """Return what separates the columns of a CSV: what gives most lines, and the header, the same number of columns.
+    """Return the delimiter that splits most lines of a CSV file into equally many cells."""
+    whole_lines = sample[: sample.rfind("\n") + 1] or sample
+    return max(",;\t|", key=lambda delimiter: _agreement(whole_lines, delimiter))
 
-    Next best is what gives all lines below the header the same number.
+
+def _agreement(text: str, delimiter: str) -> tuple[int, float, int]:
+    """Return how well a delimiter fits lines; a larger tuple is a better fit.
+
+    Returns
+    -------
+    level : {0, 1, 2}
+        2 if the header has as many cells as most lines, 1 if only the header differs, else 0.
+    share : float
+        Share of the lines with the most frequent number of cells.
+    n_cells : int
+        This number.
     """
-    whole = sample[: sample.rfind("\n") + 1] or sample
-
-    def agreement(delimiter: str) -> tuple[int, float, int]:
-        rows = csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter)
-        try:
-            lines = [len(line) for line in rows if line][:500]
-        except csv.Error:
-            lines = []
-        ((columns, n),) = Counter(lines).most_common(1) or [(1, 0)]
-        share = n / max(1, len(lines))
-        if columns > 1 and lines[0] == columns:
-            return 2, share, columns
-        if columns > 1 and lines[0] > 1 and n == len(lines) - 1:
-            return 1, share, columns
-        return 0, share, columns
-
-    return max(",;\t|", key=agreement)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        lengths = [len(row) for row in rows if row][:500]
+    except csv.Error:
+        lengths = []
+    if not lengths:
+        return 0, 0.0, 1
+    ((n_cells, n_lines),) = Counter(lengths).most_common(1)
+    share = n_lines / len(lengths)
+    if n_cells > 1 and lengths[0] == n_cells:
+        return 2, share, n_cells
+    if n_cells > 1 and lengths[0] > 1 and n_lines == len(lengths) - 1:
+        return 1, share, n_cells
+    return 0, share, n_cells
 
 
 FORMATS: dict[str, type[TableFile]] = {
@@ -508,23 +545,23 @@ FORMATS: dict[str, type[TableFile]] = {
     ".arrow": ArrowFile,
     ".feather": ArrowFile,
 }
-"""Endings of tables and what reads each."""
+"""Reader of tables, by the ending of a file."""
 
 
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
 class Table(AbstractContextManager["Table"]):
-    """A table of which columns, or rows piece by piece, are read when they are requested.
+    """A table of which columns, or rows piece by piece, are read on request.
 
     Parameters
     ----------
     locations : sequence of Location
         Files of one format.
     where : str
-        Begins sentences about the content.
+        Beginning of messages about the content.
     group : int, optional
-        Of which row group of a Parquet file the rows are read; of all by default.
+        Row group of a Parquet file to read; by default all.
 
     Attributes
     ----------
@@ -550,11 +587,11 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def is_typed(self) -> bool:
-        """Whether the files have types of columns. Columns of a CSV file are text."""
+        """Whether the files state column types; columns of a CSV file are text."""
         return self._files[0].location.suffix != ".csv"
 
     def in_memory(self, as_text: Collection[str] = ()) -> Table | pa.Table:
-        """Return the table with all its columns in memory if they are text, and columns of numbers as numbers.
+        """Return a CSV file with all columns in memory, those of numbers as numbers; other tables stay.
 
         Columns of `as_text` stay text.
         """
@@ -578,7 +615,7 @@ class Table(AbstractContextManager["Table"]):
 
     @cached_property
     def num_rows(self) -> int:
-        """How many rows there are; of a CSV, which does not say it, all are read."""
+        """Number of rows; those of a CSV file are read to count them."""
         counts = []
         for file in self._files:
             with self._reading(file.location):
@@ -587,53 +624,55 @@ class Table(AbstractContextManager["Table"]):
 
     @property
     def pieces(self) -> list[tuple[Location, int | None, int]]:
-        """What can be read without the rest, file by file: see `TableFile`."""
+        """Parts that can be read separately, see `TableFile`."""
         return [piece for file in self._files for piece in file.pieces]
 
     @property
     def notes(self) -> list[str]:
         """Remarks about the files, for reports; complete once they are read."""
-        files = [file for file in self._files if isinstance(file, CsvFile)]
-        notes = [
-            f"{file.location.name} is not UTF-8, and is read as {file.encoding}"
-            for file in files
-            if not file.encoding.startswith("utf")
-        ]
-        if wider := [file.location for file in files if file.n_empty]:
-            notes.append(f"empty columns without a name are left out of {joint_name(wider)}")
+        notes = []
+        with_empty_columns = []
+        for file in self._files:
+            if not file.encoding.startswith("utf"):
+                notes.append(f"{file.location.name} is not UTF-8, and is read as {file.encoding}")
+            if isinstance(file, CsvFile) and file.n_empty:
+                with_empty_columns.append(file.location)
+        if with_empty_columns:
+            notes.append(f"empty columns without a name are left out of {joint_name(with_empty_columns)}")
         return notes
 
     @property
     def share_read(self) -> float:
-        """How much of it was read in the last pass, from 0 to 1."""
+        """Share of the table that was read in the last pass, from 0 to 1."""
         return sum(file.share_read for file in self._files) / max(1, len(self._files))
 
-    def _only(self, names: Sequence[str]) -> pa.Schema:
-        """Return the schema of some columns."""
-        fields, times = {field.name: field for field in self.schema}, Counter(self.schema.names)
-        if wrong := [name for name in names if times[name] != 1]:
-            name = self._where or self._files[0].location.text
-            raise InputError(f"{name}: must have a column {wrong[0]!r} once; rename the columns.")
-        return pa.schema([fields[name] for name in names])
+    def _schema_of(self, names: Sequence[str]) -> pa.Schema:
+        """Return the schema of some columns; raise InputError unless each occurs once."""
+        counts = Counter(self.schema.names)
+        for name in names:
+            if counts[name] != 1:
+                title = self._where or self._files[0].location.text
+                raise InputError(f"{title}: must have a column {name!r} once; rename the columns.")
+        return pa.schema([self.schema.field(name) for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
         """Return some columns, checked; see `remember_columns`."""
-        schema = self._only(names)
+        schema = self._schema_of(names)
         remembered = _remembered(self._files)
-        known = dict(remembered.columns)  # a copy, as other threads read tables, too
-        lacking = [name for name in names if name not in known]
-        if lacking:
-            batches = list(self.batches(lacking, 1 << 30))
-            read = pa.Table.from_batches(batches, self._only(lacking)).unify_dictionaries()
-            known.update(zip(lacking, read.columns, strict=True))
-            if sum(column.nbytes for column in known.values()) <= MOST_REMEMBERED:
-                remembered.columns.update(known)
+        columns = dict(remembered.columns)  # a copy, as other threads may change it
+        missing = [name for name in names if name not in columns]
+        if missing:
+            batches = list(self.batches(missing, 1 << 30))
+            table = pa.Table.from_batches(batches, self._schema_of(missing)).unify_dictionaries()
+            columns.update(zip(missing, table.columns, strict=True))
+            if sum(column.nbytes for column in columns.values()) <= MOST_REMEMBERED:
+                remembered.columns.update(columns)
                 remembered.encodings[:] = [file.encoding for file in self._files]
-        return pa.table([known[name] for name in names], schema=schema)
+        return pa.table([columns[name] for name in names], schema=schema)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """Give the record batches of some columns, of at most about so many rows each, checked; together all rows."""
-        schema = self._only(names)
+        """Give the record batches of some columns, of about `rows` rows or fewer, checked."""
+        schema = self._schema_of(names)
         for file in self._files:
             with self._reading(file.location):
                 for batch in file.batches(names, rows):
@@ -641,16 +680,16 @@ class Table(AbstractContextManager["Table"]):
             file.share_read = 1.0
 
     def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """Give some columns in pieces of so many rows each but the last.
+        """Give some columns in pieces of `rows` rows, except for the last one.
 
         Raises
         ------
         InputError
             The content is damaged.
         TransferError
-            It cannot be read for now.
+            The content cannot be read for now.
         """
-        waiting = self._only(names).empty_table()
+        waiting = self._schema_of(names).empty_table()
         for batch in self.batches(names, rows):
             waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
             n_whole = waiting.num_rows - waiting.num_rows % rows
@@ -672,14 +711,14 @@ _REMEMBERED: dict[Any, _Remembered] = {}
 """Columns of the table that was read last, by the state of its files."""
 
 MOST_REMEMBERED = 1 << 30
-"""Bytes of columns that are remembered."""
+"""Largest size of columns that are remembered, in bytes."""
 
 _remembers = threading.Event()
 
 
 @contextmanager
 def remember_columns() -> Iterator[None]:
-    """Keep the columns of the table that is read last until `forget_columns`; an error in the context forgets them."""
+    """Keep the columns of the last table in memory until `forget_columns`; an error in the context forgets them."""
     _remembers.set()
     try:
         yield
@@ -689,68 +728,66 @@ def remember_columns() -> Iterator[None]:
 
 
 def forget_columns() -> None:
-    """Release the columns that are remembered, and remember no more."""
+    """Release the remembered columns, and remember no others."""
     _remembers.clear()
     _REMEMBERED.clear()
 
 
 @contextmanager
 def columns_remembered() -> Iterator[None]:
-    """Enter a context in which the columns of the table that is read last are in memory, and are read once."""
+    """Within the context, keep the columns of the last table in memory, so that they are read once."""
     with remember_columns():
         yield
     forget_columns()
 
 
 def _remembered(files: Sequence[TableFile]) -> _Remembered:
-    """Return the columns that are remembered of files in their present state, for more to be added."""
+    """Return the remembered columns of files in their present state, to which columns can be added."""
     if not _remembers.is_set():
         return _Remembered({}, [])
-    infos = [file.location.info() for file in files]
-    state = tuple(
-        (file.location.text, file.location.told, info.size, info.mtime_ns)
-        for file, info in zip(files, infos, strict=True)
-    )
-    if state not in _REMEMBERED:
+    state = []
+    for file in files:
+        info = file.location.info()
+        state.append((file.location.text, file.location.folder_columns, info.size, info.mtime_ns))
+    key = tuple(state)
+    if key not in _REMEMBERED:
         _REMEMBERED.clear()
-    remembered = _REMEMBERED.setdefault(state, _Remembered({}, []))
-    for file, encoding in zip(files, remembered.encodings, strict=False):  # none of a table that is not read yet
+    remembered = _REMEMBERED.setdefault(key, _Remembered({}, []))
+    for file, encoding in zip(files, remembered.encodings, strict=False):  # a table not yet read has no encodings
         file.encoding = encoding
     return remembered
 
 
 def stripped_texts(column: Any) -> Any:
-    """Return texts without spaces around them, None where one denotes a missing value."""
+    """Return texts without surrounding spaces, None for texts that denote a missing value."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING), text.type)), None, text)
 
 
 def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of text without spaces around it; as numbers or Booleans where it holds nothing else."""
-    text = pc.utf8_trim_whitespace(column)
-    held = stripped_texts(column)
-    if held.null_count == len(held):
-        return text
-    for pattern, kind in ARROW_TYPES:
-        if pc.all(pc.match_substring_regex(held, pattern)).as_py():
-            return held.cast(kind)
-    return text
+    """Return a text column as numbers or Booleans if it holds nothing else, otherwise without surrounding spaces."""
+    values = stripped_texts(column)
+    if values.null_count < len(values):
+        for pattern, kind in ((CANONICAL_INTEGER, pa.int64()), (CANONICAL_NUMBER, pa.float64()), (BOOLEAN, pa.bool_())):
+            if pc.all(pc.match_substring_regex(values, f"^({pattern})$")).as_py():
+                return values.cast(kind)
+    return pc.utf8_trim_whitespace(column)
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
-    """Return the columns of several files, in the order of the first, and the types that hold all their values.
+    """Return the columns of several files, in the order of the first file, with types that hold all their values.
 
     Parameters
     ----------
     named : sequence of (str, pyarrow.Schema)
         Name of each file, and its columns.
     where : str
-        Begins sentences.
+        Beginning of messages.
 
     Raises
     ------
     InputError
-        A file has other columns than the first, or a column of a type that does not go with the others.
+        A file has other columns than the first, or the types of a column have no common type.
     """
     first_name, first_schema = named[0]
     for name, schema in named[1:]:
@@ -775,22 +812,26 @@ def _require_same_columns(
     first_name: str, first_columns: Sequence[str], name: str, columns: Sequence[str], where: str
 ) -> None:
     """Raise InputError if a file has other columns than the first, or one of them more often."""
-    way_out = "give files of the same columns, or leave it out"
-    if lacking := [column for column in first_columns if column not in columns]:
-        raise InputError(f"{where}: {name} has no column {listed(lacking)}, which {first_name} has; {way_out}.")
-    if beyond := [column for column in columns if column not in first_columns]:
+    remedy = "give files of the same columns, or leave it out"
+    missing = [column for column in first_columns if column not in columns]
+    if missing:
+        raise InputError(f"{where}: {name} has no column {listed(missing)}, which {first_name} has; {remedy}.")
+    additional = [column for column in columns if column not in first_columns]
+    if additional:
         raise InputError(
-            f"{where}: {name} has the column {listed(beyond)}, which {first_name} does not have; {way_out}."
+            f"{where}: {name} has the column {listed(additional)}, which {first_name} does not have; {remedy}."
         )
     if sorted(first_columns) != sorted(columns):
         raise InputError(f"{where}: {name} has a column more than once; rename one.")
 
 
 def _common(types: Sequence[Any]) -> Any:
-    """Return the type that holds the values of several; None if there is none."""
+    """Return the type that holds the values of several types; None if there is none."""
     different = [kind for kind in dict.fromkeys(types) if not pa.types.is_null(kind)]
-    if len(different) < 2:
-        return different[0] if different else pa.null()
+    if not different:
+        return pa.null()
+    if len(different) == 1:
+        return different[0]
     if all(pa.types.is_signed_integer(kind) for kind in different):
         return pa.int64()
     if all(pa.types.is_integer(kind) or pa.types.is_decimal(kind) for kind in different):
@@ -807,48 +848,46 @@ def _common(types: Sequence[Any]) -> Any:
 
 
 def _common_decimal(kinds: Sequence[Any]) -> Any:
-    """Return the type that holds the numbers of integers and decimals; float64 where no decimal has so many digits."""
+    """Return the decimal that holds the numbers of integers and decimals, or float64 if it needs too many digits."""
     decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
     if not decimals:
         return pa.float64()
-    before_point = [kind.precision - kind.scale for kind in decimals]
+    digits_before_point = [kind.precision - kind.scale for kind in decimals]
     if len(decimals) < len(kinds):
-        before_point.append(INTEGER_DIGITS)
+        digits_before_point.append(20)  # of 64-bit integers
     scale = max(0, *(kind.scale for kind in decimals))
-    digits = max(before_point) + scale
-    return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS else pa.float64()
+    digits = max(digits_before_point) + scale
+    if digits > 38:  # of 128-bit decimals
+        return pa.float64()
+    return pa.decimal128(digits, scale)
 
 
 # Output --------------------------------------------------------------------------------------------------------------
 
 
-FORMULA = r"^[=+\-@\t\r]"
-"""Beginnings of texts that a spreadsheet runs as formulas."""
-
-SIGNED_NUMBER = r"(?i)^[+-](\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
-"""Texts with such a beginning that are numbers, and run nothing."""
-
-
 def escape_formulas(table: Any) -> Any:
-    """Return a table in which an apostrophe leads each text, and name of a column, that begins like a formula."""
+    """Return a table with an apostrophe before each text and column name that a spreadsheet would run as a formula."""
     names = _escaped(pa.array(table.column_names, pa.string())).to_pylist()
     return pa.table([_escaped(column) for column in table.columns], names=names)
 
 
 def _escaped(values: Any) -> Any:
-    """Return values, of which texts that begin like a formula have an apostrophe before them."""
+    """Return a column with an apostrophe before texts that begin like a formula and are not numbers."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         return values
-    begins = pc.match_substring_regex(values, FORMULA)
-    is_formula = pc.and_not(begins, pc.match_substring_regex(values, SIGNED_NUMBER))
-    apostrophe, nothing = pa.scalar("'", values.type), pa.scalar("", values.type)
-    return pc.if_else(is_formula, pc.binary_join_element_wise(apostrophe, values, nothing), values)
+    begins_like_formula = pc.match_substring_regex(values, r"^[=+\-@\t\r]")
+    is_number = pc.match_substring_regex(
+        values, r"(?i)^[+-](\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|infinity|nan)$"
+    )
+    apostrophe = pa.scalar("'", values.type)
+    escaped = pc.binary_join_element_wise(apostrophe, values, pa.scalar("", values.type))
+    return pc.if_else(pc.and_not(begins_like_formula, is_number), escaped, values)
 
 
 GROUP_ROWS = 2**17
-"""Rows that are collected before they are written; a row group of Parquet, a batch of Arrow."""
+"""Rows that are collected before they are written, as a row group of Parquet or a batch of Arrow."""
 
 
 class TableOutput(AbstractContextManager["TableOutput"]):
@@ -857,12 +896,13 @@ class TableOutput(AbstractContextManager["TableOutput"]):
     Parameters
     ----------
     path : Path
-        Where; `location` names it in sentences.
+        File to write.
     location : Location
+        Final place of the file, for messages.
     schema : pyarrow.Schema
-        Its metadata is kept by Parquet and Arrow.
+        Columns; Parquet and Arrow files also hold its metadata.
     escaped : bool
-        Whether texts of a CSV file are escaped that a spreadsheet would run as formulas.
+        Whether to escape texts of a CSV file that a spreadsheet would run as formulas.
     """
 
     def __init__(self, path: Path, location: Location, schema: Any, escaped: bool = False) -> None:
@@ -870,9 +910,9 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         self._escaped = escaped and location.suffix == ".csv"
         if self._escaped:
             schema = escape_formulas(schema.empty_table()).schema
-        self._held: list[Any] = []
-        self._rows = 0
-        self._values: dict[str, Any] = {}
+        self._waiting: list[Any] = []
+        self._n_waiting = 0
+        self._dictionaries: dict[str, Any] = {}
         with self._writing():
             self._writer = _WRITERS[location.suffix](str(path), schema)
 
@@ -882,43 +922,50 @@ class TableOutput(AbstractContextManager["TableOutput"]):
         Raises
         ------
         InputError
-            The format has no such type.
+            The format does not have the type of a column.
         TransferError
-            They cannot be written for now.
+            The rows cannot be written for now.
         """
-        self._held.append(table)
-        self._rows += table.num_rows
-        if self._rows >= GROUP_ROWS:
+        self._waiting.append(table)
+        self._n_waiting += table.num_rows
+        if self._n_waiting >= GROUP_ROWS:
             self._flush()
 
     def _flush(self) -> None:
-        if self._held:
-            with self._writing():
-                table = pa.concat_tables(self._held).combine_chunks()
-                if self._escaped:
-                    table = escape_formulas(table)
-                if self._location.suffix in (".arrow", ".feather"):
-                    table = self._with_growing_dictionaries(table)
-                self._writer.write_table(table)
-            self._held, self._rows = [], 0
+        if not self._waiting:
+            return
+        with self._writing():
+            table = pa.concat_tables(self._waiting).combine_chunks()
+            if self._escaped:
+                table = escape_formulas(table)
+            if self._location.suffix in (".arrow", ".feather"):
+                table = self._with_growing_dictionaries(table)
+            self._writer.write_table(table)
+        self._waiting = []
+        self._n_waiting = 0
 
     def _with_growing_dictionaries(self, table: Any) -> Any:
-        """Return the table with dictionaries that only grow, as an Arrow file needs them."""
-        for c, field in enumerate(table.schema):
+        """Return the table with dictionaries that begin with the values written before, as an Arrow file requires."""
+        for position, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type):
-                column = table.column(c).combine_chunks()
-                column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-                known = self._values.get(field.name, column.dictionary.slice(0, 0))
-                new = column.dictionary.filter(pa.compute.invert(pa.compute.is_in(column.dictionary, value_set=known)))
-                known = self._values[field.name] = pa.concat_arrays([known, new.unique()])
-                places = pa.compute.index_in(column.dictionary, value_set=known).cast(field.type.index_type)
-                grown = pa.DictionaryArray.from_arrays(places.take(column.indices), known, ordered=field.type.ordered)
-                table = table.set_column(c, field, grown)
+                column = table.column(position).combine_chunks()
+                if isinstance(column, pa.ChunkedArray):
+                    column = column.chunk(0)
+                table = table.set_column(position, field, self._with_growing_dictionary(field, column))
         return table
+
+    def _with_growing_dictionary(self, field: Any, column: Any) -> Any:
+        """Return a column whose dictionary is the one written before, followed by new values."""
+        written = self._dictionaries.get(field.name, column.dictionary.slice(0, 0))
+        is_new = pc.invert(pc.is_in(column.dictionary, value_set=written))
+        dictionary = pa.concat_arrays([written, column.dictionary.filter(is_new).unique()])
+        self._dictionaries[field.name] = dictionary
+        positions = pc.index_in(column.dictionary, value_set=dictionary).cast(field.type.index_type)
+        return pa.DictionaryArray.from_arrays(positions.take(column.indices), dictionary, ordered=field.type.ordered)
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None:
-            with suppress(Exception):  # what is written will not be used
+            with suppress(Exception):  # the file is discarded
                 self._writer.close()
             return
         self._flush()

@@ -29,9 +29,9 @@ from learnkernels.kernels.column_encoding.summary import NumberSummary
 from learnkernels.kernels.hypothesis_tests.drift import FEWEST_ROWS, Drift, NewRows, drift_of
 from learnkernels.kernels.model import Model
 
-from ..data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
+from ..data.locations import TRIED_AGAIN, FolderColumns, Location, explained, locate, written
 from ..data.readers import refuse_repeated
-from ..data.tables import FORMATS, Table, TableOutput, locations_of, telling
+from ..data.tables import FORMATS, Table, TableOutput, locations_of, with_folder_columns
 from ..databases import first_line, mlflow_ui
 from ..measure.progress import RunProgress
 from ..naming import step
@@ -631,7 +631,7 @@ def score_parts_with(
     _require_own(success, set(parts))
     n_rows = [0] * len(files) if options.ids else pool.map(_count, files)  # row numbers replace missing ids
     first_rows = np.cumsum([0, *n_rows])[:-1].tolist()
-    jobs = list(zip(files, [location.told for location in inputs], parts, first_rows, strict=True))
+    jobs = list(zip(files, [location.folder_columns for location in inputs], parts, first_rows, strict=True))
     progress = PartsProgress(on_progress, sum(n_rows))
     tallies = pool.map(_score_part, jobs, progress, model=model, about=about, options=options)
     total = reduce(add, tallies)
@@ -657,7 +657,7 @@ def _inputs_of(source: str, needed: set[str]) -> tuple[Location, ...]:
     for location in locations:
         values = told_by_folders(location.text)
         folder_values.append({name: value for name, value in values.items() if name in needed})
-    return telling(locations, folder_values)
+    return with_folder_columns(locations, folder_values)
 
 
 def input_columns(source: str, needed: set[str]) -> list[str]:
@@ -672,12 +672,12 @@ def input_columns(source: str, needed: set[str]) -> list[str]:
         return list(table.schema.names)
 
 
-def _input_of(file: str, told: Told = ()) -> Table:
-    return Table([replace(table_location(file), told=told)])
+def _input_of(file: str, told: FolderColumns = ()) -> Table:
+    return Table([replace(table_location(file), folder_columns=told)])
 
 
 def _score_part(
-    job: tuple[str, Told, str, int], model: Model, about: Mapping[str, str], options: ScoringOptions
+    job: tuple[str, FolderColumns, str, int], model: Model, about: Mapping[str, str], options: ScoringOptions
 ) -> Tally:
     file, told, part, first = job
     with _scored(model, about, _input_of(file, told), locate(part), options, file, first=first) as tally:

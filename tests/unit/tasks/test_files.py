@@ -35,7 +35,7 @@ from learnkernels.tasks.data.dataset import Dataset, dataset_digest
 from learnkernels.tasks.data.infer_config import infer_config
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
-from learnkernels.tasks.data.tables import Table, columns_remembered, locations_of, telling
+from learnkernels.tasks.data.tables import Table, columns_remembered, locations_of, with_folder_columns
 from learnkernels.tasks.models.scoring import ScoringOptions, score_with
 from tests.refusals import require_refusals
 from tests.sources import config, load, require_equal, write
@@ -278,10 +278,10 @@ def test_folders_of_several_files_have_a_value_and_the_type_of_all():
     places = [locate(name) for name in ("a", "b", "c")]
     told = [{"k": "1", "m": None, "t": "01x"}, {"k": None, "m": None, "t": None}, {"k": "2.5"}]
     expected = [("k", 1.0, "double"), ("m", None, "null"), ("t", "01x", "string")]
-    found = telling(places, told)
-    assert found[0].told == tuple(expected)
-    assert found[1].told == (("k", None, "double"), ("m", None, "null"), ("t", None, "string"))
-    assert found[2].told == (("k", 2.5, "double"),)
+    found = with_folder_columns(places, told)
+    assert found[0].folder_columns == tuple(expected)
+    assert found[1].folder_columns == (("k", None, "double"), ("m", None, "null"), ("t", None, "string"))
+    assert found[2].folder_columns == (("k", 2.5, "double"),)
     assert told_by_folders("d/k=/x%20y=__HIVE_DEFAULT_PARTITION__/a.csv") == {"k": None, "x y": None}
 
 
