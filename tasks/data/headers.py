@@ -1,9 +1,8 @@
-"""Names of the columns of tables, and whether a user's names are among them: checked before a run starts."""
+"""Checks of a user's files, column names and keys before a run starts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 
 from learnkernels.conf.errors import InputError, did_you_mean, option, short
 from learnkernels.conf.loading import config_of, existing_files
@@ -12,39 +11,29 @@ from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig
 from .locations import Location
 from .tables import FORMATS, Table, joint_name, locations_of
 
-NAMED = 12
-"""Most columns that a sentence names."""
-
-PROTOCOLS: tuple[dict[str, object], ...] = (
-    {"folds": 5, "refit": True},
-    {"split": {"train": 1000, "validation": 400, "test": 600}, "repeats": 3},
-)
-"""Protocols of a small and of a large table."""
-
 
 def source_files(config: DatasetConfig, data_dir: str) -> tuple[Location, ...]:
-    """Return where the files of a data set lie.
+    """Return the locations of the files of a data set.
 
     Raises
     ------
     InputError
-        There is no such file or object, its ending is not one that can be read, or its server cannot be used.
+        A file or object does not exist, has an unknown ending, or its server cannot be used.
     """
     addresses = existing_files(config, data_dir)
     try:
         locations = locations_of(*addresses)
         for location in locations:
             if location.remote:
-                location.size()
+                location.size()  # fails if there is no such object
     except InputError as error:
         raise type(error)(f"data set {config.label}: {error}") from None
     return locations
 
 
-def columns_of(path: str | Sequence[str]) -> list[str]:
-    """Return the names of the columns of a table; InputError if it is none."""
-    given = path if isinstance(path, str) else tuple(path)
-    files = source_files(DatasetConfig.of({"source": "file", "path": given}), ".")
+def columns_of(paths: Sequence[str]) -> list[str]:
+    """Return the names of the columns of a table; raise InputError if the files are not tables."""
+    files = source_files(DatasetConfig.of({"source": "file", "path": tuple(paths)}), ".")
     if files[0].suffix not in FORMATS:
         raise InputError(
             f"{joint_name(files)}: has no names of columns; write a configuration for it, with 'source: file'."
@@ -60,21 +49,25 @@ def require_names(
     without: Sequence[str],
     by_command: bool,
 ) -> list[str]:
-    """Return the columns of a table; raise InputError where an option names no column, or no baseline."""
-    if others := [name for name in without if name not in BASELINE_TITLES]:
-        meant = did_you_mean(others[0], BASELINE_TITLES)
-        shown = option("without", by_command, others[0])
-        raise InputError(f"{shown}: {meant}the baselines are {', '.join(BASELINE_TITLES)}.")
+    """Return the columns of a table; raise InputError if an option names a missing column or baseline."""
+    for name in without:
+        if name not in BASELINE_TITLES:
+            meant = did_you_mean(name, BASELINE_TITLES)
+            shown = option("without", by_command, name)
+            raise InputError(f"{shown}: {meant}the baselines are {', '.join(BASELINE_TITLES)}.")
     names = columns_of(paths)
-    shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+    most_shown = 12
+    columns = ", ".join(names[:most_shown])
+    if len(names) > most_shown:
+        columns += ", ..."
     where = joint_title(paths)
     if not targets:
-        asked = option("target", by_command)
-        raise InputError(f"{where}: name the column to predict with {asked}; its columns are {shown}.")
+        target_option = option("target", by_command)
+        raise InputError(f"{where}: name the column to predict with {target_option}; its columns are {columns}.")
     for name in (*targets, *sample_columns.values()):
         if name is not None and name not in names:
             meant = did_you_mean(name, names)
-            raise InputError(f"{where}: it has no column {short(name)}; {meant}its columns are {shown}.")
+            raise InputError(f"{where}: it has no column {short(name)}; {meant}its columns are {columns}.")
     return names
 
 
@@ -86,14 +79,14 @@ def require_keys(
     without: Sequence[str],
     changes: Sequence[str] = (),
 ) -> None:
-    """Refuse a metric, or a change, that fits no configuration of a table, before its rows are read.
+    """Refuse a metric or a change that fits no configuration of a table, before its rows are read.
 
-    What follows from the rows is not known: both kinds of protocol are tried, and changes of single kernels are left.
+    The rows decide between two protocols, so both are tried. Changes of single kernels are not checked.
 
     Raises
     ------
     InputError
-        The metric or a change is refused.
+        The metric or a change is refused with both protocols.
     """
     dataset: dict[str, object] = {
         "source": "file",
@@ -103,26 +96,32 @@ def require_keys(
         "scale": "standard",
         "columns": {},
     }
-    dataset |= {role: column for role, column in sample_columns.items() if column is not None}
-    known = [change for change in changes if not str(change).strip().startswith("kernels.")]
-    refusals = []
-    for protocol in PROTOCOLS:
-        table = {
+    dataset |= {key: column for key, column in sample_columns.items() if column is not None}
+    protocols: tuple[dict[str, object], ...] = (
+        {"folds": 5, "refit": True},
+        {"split": {"train": 1000, "validation": 400, "test": 600}, "repeats": 3},
+    )
+    checked_changes = [change for change in changes if not str(change).strip().startswith("kernels.")]
+    errors = []
+    for protocol in protocols:
+        if metric is not None:
+            protocol["metric"] = metric
+        config = {
             "name": "table",
             "datasets": [dict(dataset)],
             "kernels": [{"family": "gaussian", "gammas": [1.0]}],
             "learners": ["rfm", "alignf"],
             "baseline": {"boosting": True, "without": list(without)},
-            "protocol": deepcopy(protocol) | ({} if metric is None else {"metric": metric}),
+            "protocol": protocol,
         }
         try:
-            config_of(table, paths[0], known)
+            config_of(config, paths[0], checked_changes)
         except InputError as error:
-            refusals.append(error)
-    if len(refusals) == len(PROTOCOLS):
-        raise refusals[0]
+            errors.append(error)
+    if len(errors) == len(protocols):
+        raise errors[0]
 
 
 def joint_title(paths: Sequence[str]) -> str:
-    """Return what sentences call some files."""
+    """Return the names of some files in messages."""
     return ", ".join(paths[:2]) + (", ..." if len(paths) > 2 else "")

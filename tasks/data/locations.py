@@ -1,4 +1,4 @@
-"""Where data lie: a file on this machine, or an object `s3://bucket/key` of a server that speaks S3."""
+"""Locations of data: files of this machine, and objects `s3://bucket/key`; their errors, and atomic output."""
 
 from __future__ import annotations
 
@@ -24,31 +24,32 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 3
 REQUEST_SECONDS = 10
-"""How long a connection may take, and how long a server may stay silent during a request."""
+"""Time limits of a connection, and of an answer to a request."""
 
 ATTEMPTS = 2
-"""How often a request is sent before it has failed; tasks try again after that."""
+"""Attempts at a request; tasks repeat it after that."""
 
 PART_BYTES = 10 * 2**20
-"""What an upload sends at a time."""
+"""Size of the parts of an upload."""
+
 
 FolderColumns = tuple[tuple[str, int | float | str | None, str], ...]
-"""Names of columns, the one value of each, and what pyarrow calls its type."""
+"""Name, value and pyarrow's type of each column in the names of folders."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """A file or an object: where pyarrow finds it, and what the user wrote.
+    """A file or an object.
 
     Attributes
     ----------
     text : str
-        As given.
+        Path or address as the user wrote it.
     filesystem : pyarrow.fs.FileSystem
     path : str
-        Within the file system: absolute, or ``bucket/key``.
+        Path within the file system: absolute, or ``bucket/key``.
     folder_columns : tuple of (str, value, str)
-        Columns of which all its rows have one value, which the names of its folders tell, and the types of these.
+        Columns in the names of its folders, such as ``year=2024``, with one value and a type each.
     """
 
     text: str
@@ -63,12 +64,12 @@ class Location:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Last part of the path."""
         return Path(self.path).name
 
     @property
     def suffix(self) -> str:
-        """The ending of its name, in lower case, with the dot; of a compressed text the one before."""
+        """Ending of the name in lower case, with the dot and without that of a compression."""
         return ending_of(self.name)
 
     @property
@@ -82,7 +83,7 @@ class Location:
         Raises
         ------
         InputError
-            There is no such file, object or bucket, or the server cannot be reached or refuses to say.
+            There is no such file, object or bucket, or the server cannot be reached or refuses access.
         """
         info = self.info()
         if info.type == pyarrow.fs.FileType.File:
@@ -108,24 +109,21 @@ class Location:
         return self.filesystem.open_input_file(self.path)
 
     def open_text(self) -> Any:
-        """Return the content as a pyarrow file that is read from its beginning, decompressed by the ending of its name.
+        """Return the content as a pyarrow stream, decompressed according to the ending of the name.
 
         Raises
         ------
         InputError, OSError
             As `open_input`.
         """
-        source, compression = self.open_input(), compression_of(self.name)
-        return source if compression is None else pa.CompressedInputStream(source, compression)
+        source = self.open_input()
+        compression = compression_of(self.name)
+        if compression is None:
+            return source
+        return pa.CompressedInputStream(source, compression)
 
     def require_bucket(self) -> None:
-        """Refuse an object of a bucket that does not exist.
-
-        Raises
-        ------
-        InputError
-            There is no such bucket, or the server cannot be reached or refuses to say.
-        """
+        """Raise InputError if the bucket does not exist, or the server cannot be reached or refuses access."""
         with explained(self):
             if self.filesystem.get_file_info(self.bucket).type == pyarrow.fs.FileType.NotFound:
                 raise InputError(f"{self.text}: there is no bucket {self.bucket!r}{_server()}; correct or create it.")
@@ -134,16 +132,19 @@ class Location:
         """Return whether both are one file or object."""
         if self.remote or other.remote:
             return self.remote and other.remote and self.path == other.path
-        ours, theirs = Path(self.path), Path(other.path)
-        return ours.resolve() == theirs.resolve() or (ours.exists() and theirs.exists() and ours.samefile(theirs))
+        path = Path(self.path)
+        other_path = Path(other.path)
+        if path.exists() and other_path.exists():
+            return path.samefile(other_path)
+        return path.resolve() == other_path.resolve()
 
     def info(self) -> Any:
-        """Return what the file system knows of it: what it is, its size, when it was last changed.
+        """Return type, size and time of the last change, as pyarrow's FileInfo.
 
         Raises
         ------
         InputError
-            The server cannot be reached or refuses to say.
+            The server cannot be reached or refuses access.
         """
         with explained(self):
             return self.filesystem.get_file_info(self.path)
@@ -205,22 +206,25 @@ def _endpoint() -> str | None:
 
 
 def _server() -> str:
+    """Return a phrase for messages with the address of a server other than Amazon's."""
     endpoint = _endpoint()
-    return f" at {without_passwords(endpoint)}" if endpoint else ""
+    if endpoint is None:
+        return ""
+    return f" at {without_passwords(endpoint)}"
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
 class TransferError(InputError, OSError):
-    """Something could not be read or written, and may be the next time; the message is one sentence.
+    """Data could not be read or written, perhaps temporarily.
 
-    As an `OSError` it lets a task try again, as an `InputError` it ends as a sentence and not as a traceback.
+    As an `OSError` it makes a task retry; as an `InputError` it ends a command with a message, without a traceback.
     """
 
 
 def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
-    """Return whether a task run failed at reading or writing, which is worth another try; for `retry_condition_fn`."""
+    """Return whether a task run failed while reading or writing, so that it is retried; for `retry_condition_fn`."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, TransferError) or (isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT))
 
@@ -230,32 +234,36 @@ TRIED_AGAIN: dict[str, Any] = {
 }  # fmt: skip
 """Options of a task that reads or writes."""
 
-LIBSVM = (".libsvm", ".svm", ".svmlight")
-"""Endings of texts in LIBSVM's format."""
 
 UNREADABLE = (
-    pa.ArrowException, ValueError, LookupError, ArithmeticError, MemoryError, RecursionError, SystemError,
-)  # fmt: skip
-"""What libraries raise, in addition to OSError, at content that is damaged or not of its format."""
+    pa.ArrowException,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+    SystemError,
+)
+"""Errors that libraries raise, in addition to OSError, for content that is damaged or has another format."""
 
 
 @contextmanager
 def transferring(location: Location, what: str = "read", called: str = "") -> Iterator[None]:
-    """Turn what a file system or a library complains about on the way into one sentence.
+    """Turn errors of file systems and libraries into one sentence.
 
     Parameters
     ----------
     location : Location
-        Where.
+        File or object that is read or written.
     what : {"read", "written"}
-        Of what is read everything can be wrong: see `UNREADABLE`.
+        Direction; errors of content, see `UNREADABLE`, occur on reading.
     called : str
-        What the sentence names where the content is to blame; the place, by default.
+        Name of the content in messages; by default the location.
 
     Raises
     ------
     InputError
-        The content cannot be read, or the format cannot hold what is written.
+        The content cannot be read, or the format does not support the content to write.
     TransferError
         As `explanation`.
     """
@@ -264,8 +272,8 @@ def transferring(location: Location, what: str = "read", called: str = "") -> It
     except InputError:
         raise
     except OSError as error:
-        # What pyarrow itself complains about while it reads is the content.
-        if what == "read" and error.errno is None and "AWS Error" not in str(error):
+        is_of_content = error.errno is None and "AWS Error" not in str(error)  # pyarrow's own
+        if what == "read" and is_of_content:
             raise _unfit(location, what, called, error) from error
         raise explanation(location, error) from error
     except UNREADABLE as error:
@@ -275,20 +283,21 @@ def transferring(location: Location, what: str = "read", called: str = "") -> It
 
 
 def _unfit(location: Location, what: str, called: str, error: Exception) -> InputError:
+    """Return the error of content that a format cannot be read from or written to."""
     advice = "correct the file, or its ending" if what == "read" else "take another format"
+    reason = _reason(error)
     if isinstance(error, MemoryError):
-        reason, advice = "it states sizes for which there is no memory", "correct the file, or take a smaller one"
+        reason = "it states sizes for which there is no memory"
+        advice = "correct the file, or take a smaller one"
     elif isinstance(error, UnicodeError):
         reason = "it holds text that is not UTF-8"
-    else:
-        reason = _reason(error)
-    kind = "LIBSVM text" if location.suffix in LIBSVM else location.suffix[1:]
+    kind = "LIBSVM text" if location.suffix in (".libsvm", ".svm", ".svmlight") else location.suffix[1:]
     return InputError(f"{called or f'{location.text}:'} cannot be {what} as {kind} ({reason}); {advice}.")
 
 
 @contextmanager
 def explained(location: Location) -> Iterator[None]:
-    """Turn what a file system complains about into one sentence, an `InputError`."""
+    """Turn errors of a file system into an `InputError`."""
     try:
         yield
     except OSError as error:
@@ -296,7 +305,7 @@ def explained(location: Location) -> Iterator[None]:
 
 
 def explanation(location: Location, error: OSError) -> InputError:
-    """Return what went wrong at a place as one sentence, and what to do; a `TransferError` where it may go away."""
+    """Return an error with reason and remedy; a `TransferError` if the cause may be temporary."""
     reason = _reason(error)
     if not location.remote:
         if error.errno in WAYS_OUT:
@@ -324,8 +333,11 @@ def explanation(location: Location, error: OSError) -> InputError:
 
 
 def _reason(error: Exception) -> str:
+    """Return the first sentence of an error, or its type."""
     text = getattr(error, "strerror", None) or str(error)
-    return cut(one_line(str(text)).split(" (Request ID")[0].rstrip("."), 160) if text else type(error).__name__
+    if not text:
+        return type(error).__name__
+    return cut(one_line(str(text)).split(" (Request ID")[0].rstrip("."), 160)
 
 
 # Output --------------------------------------------------------------------------------------------------------------
@@ -333,18 +345,17 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def written(location: Location, lasting: bool = True) -> Iterator[Path]:
-    """Give a temporary file; when the block ends well, it becomes the file or the object, whole or not at all.
+    """Give a temporary file, which becomes the file or object if the block ends without an error.
 
-    Folders of a local file are made. A file on its way to a server is written to this machine first, and sent when it
-    is complete; there must be room for it in the folder of temporary files. A local file outlasts a power cut if it is
-    to be `lasting`.
+    Folders of a local file are made, and a `lasting` file survives a power cut. An object is written to the folder of
+    temporary files first.
 
     Raises
     ------
     InputError
-        It is a folder, or its bucket does not exist.
+        The location is a folder, or its bucket does not exist.
     TransferError
-        It cannot be written for now; nothing of it is visible.
+        It cannot be written for now; an incomplete file is not visible.
     """
     if not location.remote:
         path = Path(location.path)
@@ -361,14 +372,7 @@ def written(location: Location, lasting: bool = True) -> Iterator[Path]:
 
 
 def upload(path: Path, location: Location) -> None:
-    """Send a file to a server, where it appears whole or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        Is not changed meanwhile.
-    location : Location
-        An object.
+    """Send a file to an object server, which shows it only when it is complete.
 
     Raises
     ------
@@ -377,8 +381,7 @@ def upload(path: Path, location: Location) -> None:
 
     Notes
     -----
-    By boto3, two parts at a time: after a failure, and after Ctrl-C, it takes the parts back that it has sent. pyarrow
-    would complete an upload with what was sent until then.
+    boto3 deletes the parts that it has sent after a failure or Ctrl-C; pyarrow would complete the upload with them.
     """
     import boto3  # here: most runs write no object
     from boto3.exceptions import Boto3Error
@@ -396,7 +399,7 @@ def upload(path: Path, location: Location) -> None:
                 connect_timeout=CONNECT_SECONDS,
                 read_timeout=REQUEST_SECONDS,
                 retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
-                s3={"addressing_style": "path"} if endpoint else None,  # as pyarrow addresses a server of one's own
+                s3={"addressing_style": "path"} if endpoint else None,  # as in pyarrow
             ),
         )
         with closing(client), path.open("rb") as source:

@@ -65,7 +65,7 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
     mask : bytes or None
         A bit for each row in the file, set for rows of the data set; None if all are.
     told : tuple of (str, value, str)
-        Columns in the names of the file's folders: see `Location`.
+        Columns in the names of folders: `folder_columns` of the location.
     """
 
     address: str
