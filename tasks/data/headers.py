@@ -64,10 +64,10 @@ def require_names(
     if not targets:
         target_option = option("target", by_command)
         raise InputError(f"{where}: name the column to predict with {target_option}; its columns are {columns}.")
-    for name in (*targets, *sample_columns.values()):
-        if name is not None and name not in names:
-            meant = did_you_mean(name, names)
-            raise InputError(f"{where}: it has no column {short(name)}; {meant}its columns are {columns}.")
+    for column in (*targets, *sample_columns.values()):
+        if column is not None and column not in names:
+            meant = did_you_mean(column, names)
+            raise InputError(f"{where}: it has no column {short(column)}; {meant}its columns are {columns}.")
     return names
 
 

@@ -1,4 +1,4 @@
-"""Models in MLflow: logged as code and one safe file, registered as versions, found by name, fetched and checked."""
+"""Registry of models in MLflow: models are logged, registered as versions, found by name, fetched and checked."""
 
 from __future__ import annotations
 
@@ -40,44 +40,41 @@ if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel as PyFuncModel
 
 CHAMPION, CHALLENGER = "champion", "challenger"
-"""The alias of the version in use, and of the one that is to take its place."""
+"""Alias of the version in use, and of the version that may replace it."""
 
 DIGEST = "learnkernels.digest"
 """Tag of a logged model and of a version: the SHA-256 of the model's file."""
 
 PLACE = "learnkernels.place"
-"""Tag of a version: where its data, workers and evidence were when it was trained last."""
+"""Tag of a version: its data folder, workers and tracking when it was last trained, as JSON."""
 
 RECIPE, COPIED = "learnkernels.recipe", "learnkernels.copied"
-"""Tags of a version: the digest of the configuration that chose it, and the share of its rows that repeat others."""
+"""Tags of a version: digest of its recipe, and share of duplicate rows."""
 
 LEAKS = "learnkernels.leaks"
-"""Tag of a version: the columns of which each alone determines the target, as JSON."""
+"""Tag of a version: the columns that each determine the target, as JSON."""
 
 SCORED = "scored.json"
-"""Artifact of the run that trained a version: the input that it scored last, and the columns of that."""
+"""Artifact of the run that trained a version: the input that it scored last, and its columns."""
 
 REFERENCE, REJECTED = "learnkernels.reference", "learnkernels.rejected"
-"""Tags of a version: of which version the error is not to be exceeded, and which champion has been preferred to it."""
+"""Tags of a version: the version whose error limits that of refreshes, and the champion that was preferred to it."""
 
 MODEL = f"model{ENDING}"
 """Name of the file of every trained model."""
 
 ARTIFACT = f"artifacts/{MODEL}"
-"""Where the model's file lies in what MLflow logs."""
+"""Path of the model's file in MLflow's folder of a model."""
 
 PACKAGES = (
     *("joblib", "llvmlite", "mlflow", "narwhals", "numba"),
     *("numpy", "pandas", "safetensors", "scikit-learn", "scipy", "threadpoolctl"),
 )
-"""What serving a model needs: MLflow, and all that `kernels` imports."""
+"""Packages that serve a model: MLflow, and the imports of `kernels`."""
 
 SCRIPT = Path(__file__).with_name("served_model.py")
 
-NAMED = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]{1,9}))?")
-
-GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""How MLflow says that there is no such model, version (the first) or alias (the second)."""
+MODEL_ADDRESS = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]{1,9}))?")
 
 
 @dataclass(frozen=True)
@@ -91,9 +88,9 @@ class ModelVersion:
     uri : str
         ``models:/<name>/<version>``.
     run_id : str
-        The MLflow run that it was trained in.
+        MLflow run that trained it.
     tags : mapping of str to str
-        Of `DIGEST` and the others above it has none where something else registered it.
+        `DIGEST` and the other tags; without them if another program registered the version.
     """
 
     name: str
@@ -104,7 +101,7 @@ class ModelVersion:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the model's file, 64 hexadecimal digits; empty for a version that something else registered."""
+        """SHA-256 of the model's file in hexadecimal digits; empty for a version of another program."""
         return self.tags.get(DIGEST, "")
 
 
@@ -112,21 +109,21 @@ class ModelVersion:
 
 
 def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
-    """Log a model's file to a run, with all that is needed to load and serve it anywhere.
+    """Log a model's file to a run, with the code and requirements to serve it.
 
     Parameters
     ----------
     run_id : str
-        An existing run; its state is not changed. Its parameters and metrics are shown with the model.
+        Existing run; its parameters and metrics are shown with the model.
     path : Path
-        Named `MODEL`; written by `Model.save`.
+        File of `Model.save`, named `MODEL`.
     example : DataFrame
         A few raw rows with at least the model's columns.
 
     Returns
     -------
     uri : str
-        ``models:/m-...``, which `register` takes.
+        ``models:/m-...``, the argument of `register`.
 
     Raises
     ------
@@ -137,8 +134,8 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
 
     Notes
     -----
-    Logged are the file, the script `tasks/models/served_model.py`, `kernels`, the signature, the example, and
-    versions of the packages that are installed here. No pickle, and nothing of MLflow's global state is used.
+    The model consists of the file, the script `tasks/models/served_model.py`, `kernels`, the signature, the example,
+    and versions of installed packages. It has no pickle, and MLflow's global state is not used.
     """
     model = Model.load(path)
     with mlflow_store() as client:
@@ -171,13 +168,13 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
 
 
 def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame, about: ModelFolder) -> None:
-    """Write what MLflow calls a model to the folder ``model``, with the part of this package that a model needs."""
+    """Write MLflow's folder of a model, with the code of `kernels`."""
     package = Path(learnkernels.__file__).parent
     code = folder / package.name
     shutil.copytree(package / "kernels", code / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copyfile(package / "__init__.py", code / "__init__.py")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MLflow warns about type hints and pandas calls of its own
+        warnings.simplefilter("ignore")  # of MLflow about itself
         from mlflow.pyfunc import save_model
 
         save_model(
@@ -193,10 +190,10 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
 
 
 def signature_of(model: Model) -> ModelSignature:
-    """Return the columns that a model gives, as MLflow names their types.
+    """Return the output columns of a model with MLflow's types.
 
-    Those that it takes are left open, and checked by the model: MLflow would refuse whole numbers where numbers were
-    declared, and dates, categories and Booleans where texts were.
+    The signature has no inputs: the model checks them, and MLflow would refuse integers for numbers, and dates,
+    categories and Booleans for text.
     """
     return ModelSignature(
         outputs=Schema([ColSpec(_type_of(dtype), name) for name, dtype in model.column_types.items()])
@@ -204,21 +201,26 @@ def signature_of(model: Model) -> ModelSignature:
 
 
 def _type_of(dtype: np.dtype) -> DataType:
+    """Return MLflow's type for a NumPy type."""
     if dtype.kind in "iu":
-        return DataType.integer if dtype.itemsize + (dtype.kind == "u") <= 4 else DataType.long
+        fits_32_bits = dtype.itemsize + (dtype.kind == "u") <= 4
+        return DataType.integer if fits_32_bits else DataType.long
     return {"b": DataType.boolean, "f": DataType.double}.get(dtype.kind, DataType.string)
 
 
 def _copy_metrics(client: MlflowClient, run_id: str, names: Sequence[str], model_id: str) -> None:
-    """Show the metrics of a run with its model; those of folds and weights, whose names hold a slash, stay there."""
-    points = [point for name in names if "/" not in name for point in client.get_metric_history(run_id, name)]
+    """Show the metrics of a run with its model, without those of folds and weights, whose names have a slash."""
     dataset = _dataset_of(client, run_id)
-    copies = [
-        Metric(point.key, point.value, point.timestamp, point.step, model_id=model_id, run_id=run_id, **dataset)
-        for point in points[:1000]
-    ]
+    copies = []
+    for name in names:
+        if "/" in name:
+            continue
+        for point in client.get_metric_history(run_id, name):
+            copies.append(
+                Metric(point.key, point.value, point.timestamp, point.step, model_id=model_id, run_id=run_id, **dataset)
+            )
     if copies:
-        client.log_batch(run_id, metrics=copies)
+        client.log_batch(run_id, metrics=copies[:1000])
 
 
 def _dataset_of(client: MlflowClient, run_id: str) -> dict[str, str]:
@@ -231,20 +233,20 @@ def _dataset_of(client: MlflowClient, run_id: str) -> dict[str, str]:
 
 
 def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str) -> ModelVersion:
-    """Make a new version of a registered model, and the model if there is none; the version becomes the challenger.
+    """Register a new version of a model, which becomes the challenger; create the registered model if it is missing.
 
     Parameters
     ----------
     model_uri : str
-        What `log_model` returned.
+        Result of `log_model`.
     name : str
-        Of the registered model.
+        Name of the registered model.
     run_id : str
-        The run that it was logged to.
+        Run that the model was logged to.
     tags : mapping of str to str
-        Of this version.
+        Tags of the version.
     description : str
-        Of this version, in markdown.
+        Description of the version, in Markdown.
 
     Returns
     -------
@@ -270,7 +272,7 @@ def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str],
 
 
 def set_alias(name: str, alias: str, version: int) -> None:
-    """Make an alias of a model mean a version, and no other one any more."""
+    """Move an alias of a model to a version."""
     with mlflow_store() as client:
         client.set_registered_model_alias(name, alias, str(version))
 
@@ -283,7 +285,7 @@ def tag_version(name: str, version: int, tags: Mapping[str, str]) -> None:
 
 
 def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
-    """Add a point to series of metrics of the run that trained a version."""
+    """Append values to metrics of the run that trained a version."""
     with mlflow_store() as client:
         step = len(client.get_metric_history(version.run_id, next(iter(metrics))))
         now = int(time.time() * 1000)
@@ -291,7 +293,7 @@ def log_series(version: ModelVersion, metrics: Mapping[str, float]) -> None:
 
 
 def log_scored(version: ModelVersion, source: str, columns: Sequence[str], n_rows: int) -> None:
-    """Keep, with the run that trained a version, the input that it scored last and the columns of this input."""
+    """Log the input that a version scored last, and its columns, to the run that trained the version."""
     with mlflow_store() as client:
         client.log_inputs(version.run_id, [scored_input(source, columns, n_rows)])
         client.log_dict(version.run_id, {"input": source, "columns": list(columns)}, SCORED)
@@ -301,12 +303,12 @@ def log_scored(version: ModelVersion, source: str, columns: Sequence[str], n_row
 
 
 def find_version(model: str) -> ModelVersion:
-    """Return the version that a user means.
+    """Return the version that a user names.
 
     Parameters
     ----------
     model : str
-        ``name``, which means the champion or, where there is none, the newest version; ``name@alias``; ``name/3``; each
+        ``name``, which is the champion or, if there is none, the newest version; ``name@alias``; or ``name/3``; each
         with or without ``models:/`` in front.
 
     Returns
@@ -316,43 +318,47 @@ def find_version(model: str) -> ModelVersion:
     Raises
     ------
     InputError
-        There is no such model, version or alias (what there is, is named), or the store cannot be used.
+        There is no such model, version or alias, or the store cannot be used.
     """
-    match = NAMED.fullmatch(model)
+    match = MODEL_ADDRESS.fullmatch(model)
     if match is None:
         raise InputError(f"model {model!r}: expected 'name', 'name@alias' or 'name/version'; give one of these.")
-    name, alias, number = match["name"], match["alias"], match["version"]
+    name = match["name"]
     versions = [] if is_missing(mlflow.get_tracking_uri()) else _versions(name)
     if not versions:
         raise InputError(_no_such_model(name))
-    if number is not None:
-        found = next((one for one in versions if one.version == int(number)), None)
-        held = f"versions {', '.join(str(one.version) for one in versions)}"
+    if match["version"] is not None:
+        for version in versions:
+            if version.version == int(match["version"]):
+                return version
+        valid = f"versions {', '.join(str(version.version) for version in versions)}"
     else:
-        found = alias_of(name, alias or CHAMPION) or (None if alias else versions[-1])
+        aliased = alias_of(name, match["alias"] or CHAMPION)
+        if aliased is not None:
+            return aliased
+        if match["alias"] is None:
+            return versions[-1]
         with mlflow_store() as client:
-            held = f"aliases {', '.join(sorted(client.get_registered_model(name).aliases)) or 'none'}"
-    if found is None:
-        raise InputError(f"model {model!r}: there is none; {name} has {held}; name one of these.")
-    return found
+            valid = f"aliases {', '.join(sorted(client.get_registered_model(name).aliases)) or 'none'}"
+    raise InputError(f"model {model!r}: there is none; {name} has {valid}; name one of these.")
 
 
 def _no_such_model(name: str) -> str:
-    """Return the sentence about a model that has no version; a store that is missing is not made for it."""
+    """Return the message about a model without a version; a missing store is not created."""
     names: list[str] = []
     if not is_missing(mlflow.get_tracking_uri()):
         with mlflow_store() as client:
             names = [model.name for model in client.search_registered_models()]
     if names:
-        there = f"{did_you_mean(name, names)}it has {listed(names)}"
+        content = f"{did_you_mean(name, names)}it has {listed(names)}"
     else:
-        there = f"the registry is empty. Train it: learnkernels train CONFIG --model {name}"
-    return f"model {name!r} not found in {mlflow_address()}; {there}."
+        content = f"the registry is empty. Train it: learnkernels train CONFIG --register {name}"
+    return f"model {name!r} not found in {mlflow_address()}; {content}."
 
 
 def as_served(version: ModelVersion) -> PyFuncModel:
     """Return a version as MLflow serves it: it predicts the rows of a DataFrame."""
-    from mlflow.pyfunc import load_model as load_pyfunc  # brings much along
+    from mlflow.pyfunc import load_model as load_pyfunc  # imports many modules
 
     with mlflow_store():
         served: PyFuncModel = load_pyfunc(version.uri)
@@ -360,33 +366,34 @@ def as_served(version: ModelVersion) -> PyFuncModel:
 
 
 def newest_version(name: str) -> ModelVersion | None:
-    """Return the version of a model that was registered last, or None where there is none."""
+    """Return the newest version of a model, or None if it has none."""
     versions = _versions(name)
     return versions[-1] if versions else None
 
 
 def alias_of(name: str, alias: str) -> ModelVersion | None:
-    """Return the version that an alias of a model means, or None where there is no such alias or model."""
-    with mlflow_store() as client, _accepting(*GONE):
+    """Return the version with an alias, or None if the model or the alias does not exist."""
+    missing_codes = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")  # model or version, and alias
+    with mlflow_store() as client, _accepting(*missing_codes):
         return _version_of(client.get_model_version_by_alias(name, alias))
     return None
 
 
 def _versions(name: str) -> list[ModelVersion]:
-    """Return the versions of a model, oldest first; none if there is no such model."""
+    """Return the versions of a model, oldest first; nothing if there is no such model."""
     quote = '"' if "'" in name else "'"
     with mlflow_store() as client:
-        found = client.search_model_versions(f"name = {quote}{name}{quote}")
-    return sorted(map(_version_of, found), key=lambda one: one.version)
+        versions = client.search_model_versions(f"name = {quote}{name}{quote}")
+    return sorted(map(_version_of, versions), key=lambda version: version.version)
 
 
-def _version_of(found: RegisteredVersion) -> ModelVersion:
+def _version_of(registered: RegisteredVersion) -> ModelVersion:
     return ModelVersion(
-        name=found.name,
-        version=int(found.version),
-        uri=f"models:/{found.name}/{found.version}",
-        run_id=found.run_id or "",
-        tags=dict(found.tags),
+        name=registered.name,
+        version=int(registered.version),
+        uri=f"models:/{registered.name}/{registered.version}",
+        run_id=registered.run_id or "",
+        tags=dict(registered.tags),
     )
 
 
@@ -394,12 +401,12 @@ def _version_of(found: RegisteredVersion) -> ModelVersion:
 
 
 def load_version(version: ModelVersion) -> Model:
-    """Return the model of a version, whose file is checked against the digest that it was registered with.
+    """Return the model of a version, whose file is checked against its registered digest.
 
     Raises
     ------
     InputError
-        The version holds no model of this program, its file is not what was registered, or the store cannot be used.
+        Another program registered the version, its file has changed, or the store cannot be used.
     """
     where = f"model {version.name}/{version.version}"
     if not version.digest:
@@ -422,7 +429,7 @@ def load_version(version: ModelVersion) -> Model:
 
 
 def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
-    """Return what the trials of a learner came to when a version was trained; None where MLflow has that no longer."""
+    """Return the results of a learner's trials at the training of a version; None if MLflow no longer has them."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             path = mlflow.artifacts.download_artifacts(
@@ -434,11 +441,11 @@ def stored_folds(version: ModelVersion, learner: str) -> pd.DataFrame | None:
 
 
 def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
-    """Return the input that a version scored last, and its columns; None where it scored none, or its run is gone."""
+    """Return the input that a version scored last, and its columns; None if it scored none or its run was deleted."""
     try:
         with mlflow_store() as client:
             files = [file.path for file in client.list_artifacts(version.run_id)]
-            if SCORED not in files:  # a server would be asked for it several times
+            if SCORED not in files:  # loading a missing file would repeat requests to a server
                 return None
             text = mlflow.artifacts.load_text(f"runs:/{version.run_id}/{SCORED}")
     except InputError:
@@ -449,7 +456,7 @@ def last_scored(version: ModelVersion) -> tuple[str, list[str]] | None:
 
 @contextmanager
 def _accepting(*codes: str) -> Iterator[None]:
-    """Go on after an answer of MLflow with one of some error codes."""
+    """Ignore errors of MLflow with some codes."""
     try:
         yield
     except MlflowException as error:
