@@ -1,4 +1,4 @@
-"""From a comparison to one model: what the validation folds choose, learned on all rows."""
+"""Training: the validation folds choose learner, parameters and C, and a model is fitted on all rows."""
 
 from __future__ import annotations
 
@@ -50,27 +50,26 @@ from ..store import earlier_versions, keep, kept, result_key, store_path, versio
 from ..workers.cluster import Advance, DaskPool
 from .registry import MODEL, PLACE, ModelVersion
 
-OF_THE_PLACE = {"data_dir", "dask", "parallel", "tracking", "promotion_margin", "drift"}
-"""Keys that do not change the model: how and where a run computes and leaves evidence, when to warn or promote."""
+PLACE_KEYS = {"data_dir", "dask", "parallel", "tracking", "promotion_margin", "drift"}
+"""Keys that do not change the model: computing, tracking, promotion and drift."""
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What the protocol chose.
+    """Learner, parameters and C that the protocol selected.
 
     Attributes
     ----------
     learner : LearnerConfig
-        With the parameters that were chosen, and nothing left to tune.
+        Learner with the selected parameters.
     predictor : str
     C : float
-        C.
     validation_error : float
-        Mean over the trials, for this learner, these parameters and this C.
+        Mean validation error over the trials.
     candidates : tuple of dict
         One row per compared learner, for reports: its best setting and its errors.
     about : dict
-        What the trials say of the chosen learner: `test_error`, `test_error_sd`, `metric`, `relative_error`.
+        Test results of the learner: `test_error`, `test_error_sd`, `metric`, `relative_error`.
     """
 
     learner: LearnerConfig
@@ -89,120 +88,150 @@ def training_config(
     Parameters
     ----------
     config : CompareConfig
-        What a user has written.
-    dataset, learner : str, optional
-        Names in reports of the data set to learn from and of the only learner to consider; needed for the data set
-        where the configuration has several.
+        Configuration of a comparison.
+    dataset : str, optional
+        Label of the data set to learn from; required if there are several.
+    learner : str, optional
+        Title of the only learner to consider.
     by_command : bool
-        Whether messages name the options of a command, or the arguments of a function.
+        Whether messages name options of a command instead of arguments of a function.
 
     Raises
     ------
     InputError
-        There is no such data set or learner, the data set is not named, or what is left has no value for new rows:
-        base kernels that are stored matrices or custom, a learner that learns no kernel.
+        There is no such data set or learner, the data set is not named, or no model can predict new rows: base kernels
+        are stored matrices or custom, or a learner learns no kernel.
     """
-    labels, titles = [data.label for data in config.datasets], [one.title for one in config.learners]
+    labels = [data.label for data in config.datasets]
     if dataset is None and len(labels) > 1:
         raise InputError(
             f"datasets: a model learns from one data set, got {', '.join(labels)}; name one with "
             f"{option('dataset', by_command)}."
         )
-    for given, valid, what in ((dataset, labels, "dataset"), (learner, titles, "learner")):
-        if given is not None and given not in valid:
-            meant = did_you_mean(given, valid)
-            name = option(what, by_command, given)
-            raise InputError(f"{name}: {meant}the configuration has {', '.join(valid)}; name one of them.")
+    _require_one_of(labels, dataset, "dataset", by_command)
+    _require_one_of([candidate.title for candidate in config.learners], learner, "learner", by_command)
     data = next(data for data in config.datasets if dataset in (None, data.label))
-    learners = tuple(one for one in config.learners if learner in (None, one.title))
-    chosen = config.on(data).model_copy(update={"learners": learners, "baseline": None})
-    if any(isinstance(family, PrecomputedConfig) for family in chosen.kernels):
-        raise InputError(
-            "kernels: family precomputed has no values for new rows, so no model can be trained on it; name the "
-            "families that the matrices were made from."
-        )
-    for family in chosen.kernels:
+    learners = tuple(candidate for candidate in config.learners if learner in (None, candidate.title))
+    training = config.on(data).model_copy(update={"learners": learners, "baseline": None})
+    for family in training.kernels:
+        if isinstance(family, PrecomputedConfig):
+            raise InputError(
+                "kernels: family precomputed has no values for new rows, so no model can be trained on it; name the "
+                "families that the matrices were made from."
+            )
         if isinstance(family, OwnConfig):
             raise InputError(
                 f"kernels: a model holds numbers and no code, so none with family {family.family}, which is your own, "
                 "can be kept; take families of this package, or fit an estimator where the class is at hand."
             )
-    for one in chosen.learners:
-        if not learner_class(one.name).learns_kernel:
+    for candidate in training.learners:
+        if not learner_class(candidate.name).learns_kernel:
             raise InputError(
-                f"learners: {one.title} learns no kernel, so no model can be trained with it; leave it out, or name "
-                f"another with {option('learner', by_command)}."
+                f"learners: {candidate.title} learns no kernel, so no model can be trained with it; leave it out, or "
+                f"name another with {option('learner', by_command)}."
             )
-    return chosen
+    return training
+
+
+def _require_one_of(names: Sequence[str], name: str | None, key: str, by_command: bool) -> None:
+    """Raise InputError if the value of an option is not among the names of a configuration."""
+    if name is None or name in names:
+        return
+    raise InputError(
+        f"{option(key, by_command, name)}: {did_you_mean(name, names)}the configuration has {', '.join(names)}; name "
+        "one of them."
+    )
 
 
 def require_columns(ref: DatasetRef, ignore: Sequence[str]) -> None:
-    """Raise InputError where `drift.ignore` names what is no column of a data set."""
+    """Raise InputError if `drift.ignore` names a column that a data set does not have."""
     dataset = load_dataset(ref)
-    known = dataset.features if dataset.table is None else (*dataset.table.names, *dataset.table.left_out)
-    if unknown := [name for name in ignore if name not in known]:
+    columns = list(dataset.features)
+    if dataset.table is not None:
+        columns = [*dataset.table.names, *dataset.table.left_out]
+    unknown = [name for name in ignore if name not in columns]
+    if unknown:
         raise InputError(
-            f"drift.ignore: data set {ref.name} has no column {listed(unknown)}; {did_you_mean(unknown[0], known)}"
+            f"drift.ignore: data set {ref.name} has no column {listed(unknown)}; {did_you_mean(unknown[0], columns)}"
             "correct the name, or leave it out."
         )
 
 
 def choose(config: CompareConfig, results: Sequence[run_learner.FoldsRef]) -> ModelChoice:
-    """Return the learner, its parameters and C of the lowest validation error, the mean over all trials.
+    """Return the learner, parameters and C with the lowest validation error, the mean over all trials.
 
     Parameters
     ----------
     config : CompareConfig
-        With one data set.
+        Configuration with one data set.
     results : sequence of FoldsRef
-        One a learner, in their order.
+        Results of each learner, in the order of the configuration.
 
     Returns
     -------
-    choice : Choice
+    choice : ModelChoice
         Ties go to the first learner, then to the smallest C, then to the first combination of `tune`. A learner
-        with ``tune_by: alignment`` takes the combination that most trials chose by alignment.
+        with ``tune_by: alignment`` has the combination that most trials chose by alignment.
     """
-    grid = grid_values(config.protocol.grid)
-    rows, found = [], []
-    for learner, of in zip(config.learners, results, strict=True):
-        folds = read_folds([of])
-        errors = _mean_errors(folds)
-        position, candidate = divmod(int(errors.T.argmin()), len(errors))
-        setting, summary = learner.settings()[candidate], summarize(folds).iloc[0]
-        chosen = learner.model_copy(update={"params": setting, "tune": {}, "tune_by": "error"})
-        about = {
-            "metric": str(summary.metric),
-            "test_error": float(summary.error_mean),
-            "test_error_sd": None if np.isnan(summary.error_sd) else float(summary.error_sd),
-            "relative_error": float(summary.relative_error),
-        }
-        error = float(errors[candidate, position])
-        found.append(ModelChoice(chosen, of.predictor, float(grid[position]), error, (), about))
+    choices = []
+    rows = []
+    for learner, result in zip(config.learners, results, strict=True):
+        folds = read_folds([result])
+        choice = _best_setting(config, learner, result, folds)
+        summary = summarize(folds).iloc[0]
+        choice.about.update(
+            metric=str(summary.metric),
+            test_error=float(summary.error_mean),
+            test_error_sd=None if np.isnan(summary.error_sd) else float(summary.error_sd),
+            relative_error=float(summary.relative_error),
+        )
+        choices.append(choice)
         rows.append(
             {
                 "learner": learner.title,
-                "parameters": ", ".join(f"{name}={value}" for name, value in setting.items()),
-                "C": f"{grid[position]:g}",
-                "validation error": f"{error:.4g}",
+                "parameters": ", ".join(f"{name}={value}" for name, value in choice.learner.params.items()),
+                "C": f"{choice.C:g}",
+                "validation error": f"{choice.validation_error:.4g}",
                 "test error": f"{summary.error_mean:.4g}",
                 "alignment": f"{summary.alignment_mean:.3f}",
             }
         )
-    best = min(range(len(found)), key=lambda i: found[i].validation_error)
+    best = min(range(len(choices)), key=lambda position: choices[position].validation_error)
     rows[best]["learner"] += " *"
-    return replace(found[best], candidates=tuple(rows))
+    return replace(choices[best], candidates=tuple(rows))
+
+
+def _best_setting(
+    config: CompareConfig, learner: LearnerConfig, result: run_learner.FoldsRef, folds: pd.DataFrame
+) -> ModelChoice:
+    """Return the parameters and C of a learner with the lowest validation error."""
+    grid = grid_values(config.protocol.grid)
+    errors = _mean_errors(folds)
+    position, candidate = divmod(int(errors.T.argmin()), len(errors))
+    params = learner.settings()[candidate]
+    learner = learner.model_copy(update={"params": params, "tune": {}, "tune_by": "error"})
+    return ModelChoice(
+        learner=learner,
+        predictor=result.predictor,
+        C=float(grid[position]),
+        validation_error=float(errors[candidate, position]),
+        candidates=(),
+        about={},
+    )
 
 
 def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
-    """Return the mean validation error of each candidate along the grid, infinite for those seldom considered."""
+    """Return the mean validation error of each candidate along the grid, shape (candidates, L).
+
+    Errors are infinite for candidates that fewer trials considered than others.
+    """
     errors = np.array([[list(row) for row in table] for table in folds["candidate_errors"]])  # (trials, candidates, L)
-    considered = np.isfinite(errors).all(axis=2)
-    often = considered.sum(axis=0)
-    mean = np.full(errors.shape[1:], np.inf)
-    for candidate in np.flatnonzero(often == often.max()):
-        mean[candidate] = errors[considered[:, candidate], candidate].mean(axis=0)
-    return mean
+    is_considered = np.isfinite(errors).all(axis=2)
+    n_trials = is_considered.sum(axis=0)
+    means = np.full(errors.shape[1:], np.inf)
+    for candidate in np.flatnonzero(n_trials == n_trials.max()):
+        means[candidate] = errors[is_considered[:, candidate], candidate].mean(axis=0)
+    return means
 
 
 @step("learn {choice.learner.title} on all rows of {ref.name}")
@@ -214,18 +243,19 @@ def fit_on_all_rows(
     pool: DaskPool,
     advance: Advance,
 ) -> tuple[Path, dict[str, Any]]:
-    """Learn the chosen kernel and its predictor on every row, unless the store has that model.
+    """Fit the selected kernel and its predictor on all rows, unless the store has the model; return file and facts.
 
-    Returned are the model's file, and what it says about itself. The statistics of all rows are those of all folds
-    together, so a cross-validation leaves nothing more to compute. Where the predictor is ``auto``, all rows may need
-    another one than those of a trial.
+    Cross-validation has computed the statistics of all rows: the sum over its folds. With the predictor ``auto``, all
+    rows may need another one than a trial.
     """
-    log, dataset = get_run_logger(), load_dataset(ref)
-    found = run_learner.predictor_for(config, choice.learner, ref, ref.n_rows)
-    options = run_learner.predictor_options(config, found.predictor.name)
-    predictor, data = as_predictor(found.predictor.name, **options), config.datasets[0]
+    log = get_run_logger()
+    dataset = load_dataset(ref)
+    data = config.datasets[0]
+    selected = run_learner.predictor_for(config, choice.learner, ref, ref.n_rows)
+    options = run_learner.predictor_options(config, selected.predictor.name)
+    predictor = as_predictor(selected.predictor.name, **options)
     if predictor.name != choice.predictor:
-        log.warning("%s: %s chose C in the trials, and all rows take %s", ref.name, choice.predictor, found.reason)
+        log.warning("%s: %s chose C in the trials, and all rows take %s", ref.name, choice.predictor, selected.reason)
     recipe = config.model_copy(update={"learners": (choice.learner,)})
     about: dict[str, Any] = {
         "name": config.name,
@@ -237,11 +267,11 @@ def fit_on_all_rows(
         "n_rows": ref.n_rows,
         "predictor": predictor.name,
         "predictor_options": options,
-        "predictor_reason": found.reason if options else "",
+        "predictor_reason": selected.reason if options else "",
         "regularization": choice.C,
         "validation_error": choice.validation_error,
         **choice.about,
-        "config": recipe.model_dump(mode="json", by_alias=True, exclude=OF_THE_PLACE),
+        "config": recipe.model_dump(mode="json", by_alias=True, exclude=PLACE_KEYS),
         "versions": versions(),
         "earlier_versions": earlier_versions([Path(statistics.path)]),
     }
@@ -252,7 +282,8 @@ def fit_on_all_rows(
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
         return from_store((path, dict(Model.load(path).about)))
-    low, high = (_dense(getattr(dataset.X, extreme)(axis=0)).ravel() for extreme in ("min", "max"))
+    low = _dense(dataset.X.min(axis=0)).ravel()
+    high = _dense(dataset.X.max(axis=0)).ravel()
     dataset = replace(dataset, X=pool.workers.local_view(dataset.X))
     kernel = _kernel_of_all_rows(ref.name, dataset, statistics, choice, config, pool)
     about |= {"alignment": kernel.alignment, "sampling": kernel.sampling and asdict(kernel.sampling)}
@@ -315,28 +346,30 @@ def _fitted(
     estimator: KernelLearningClassifier | KernelLearningRegressor
     shared: dict[str, Any] = {"normalize": config.normalize, "predictor": predictor, "centering": config.centering}
     if dataset.target.task == "regression":
-        estimator = KernelLearningRegressor(family=family, learner=learner, alpha=1 / choice.C, **shared)
+        estimator = KernelLearningRegressor(family, learner, 1 / choice.C, **shared)
     else:
         likely = config.protocol.metric in OF_PROBABILITIES
-        estimator = KernelLearningClassifier(family=family, learner=learner, C=choice.C, probability=likely, **shared)
-    given = dataset.target.given
-    workers = pool.workers if predictor.by_rows and len(given) > run_learner.PARALLEL_ROWS else None
+        estimator = KernelLearningClassifier(family, learner, choice.C, probability=likely, **shared)
+    y = dataset.target.given
+    workers = None
+    if predictor.by_rows and len(y) > run_learner.PARALLEL_ROWS:
+        workers = pool.workers
     steps = run_learner.Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
-    if len(kernel.rows) < len(given):
-        fit_on_kernel(estimator, kernel, given, X=dataset.X, workers=workers, progress=steps)
+    if len(kernel.rows) < len(y):
+        fit_on_kernel(estimator, kernel, y, X=dataset.X, workers=workers, progress=steps)
     else:
-        fit_on_kernel(estimator, kernel, given[kernel.rows], workers=workers, progress=steps)
+        fit_on_kernel(estimator, kernel, y[kernel.rows], workers=workers, progress=steps)
     set_table(estimator, dataset.table)
     return estimator
 
 
 def place_of(config: CompareConfig) -> str:
-    """Return where a configuration finds its data, its workers and its evidence, as JSON."""
-    return json.dumps(config.model_dump(mode="json", by_alias=True, include=OF_THE_PLACE), sort_keys=True)
+    """Return the data folder, workers and tracking of a configuration as JSON."""
+    return json.dumps(config.model_dump(mode="json", by_alias=True, include=PLACE_KEYS), sort_keys=True)
 
 
 def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
-    """Return the configuration that a model was trained with, one data set and one learner, in its place of today."""
+    """Return the configuration of a model: its recipe, with the data folder, workers and tracking of its version."""
     try:
         return CompareConfig.model_validate({**model.about["config"], **json.loads(version.tags.get(PLACE, "{}"))})
     except (KeyError, TypeError, ValueError) as error:
@@ -345,7 +378,7 @@ def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
 
 
 def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
-    """Return the first rows of a data set as a user has them: named columns, not scaled."""
+    """Return the first rows of a data set with named columns before scaling."""
     dataset = load_dataset(ref)
     if dataset.table is not None:
         return pd.DataFrame(dataset.table.decode(np.asarray(dataset.X[:rows])))
@@ -354,8 +387,10 @@ def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
 
 
 def _dense(X: Any) -> np.ndarray:
-    """Return numbers that may be sparse as an array."""
-    return np.asarray(X.toarray() if sparse.issparse(X) else X)
+    """Return a sparse or dense matrix as an array."""
+    if sparse.issparse(X):
+        return np.asarray(X.toarray())
+    return np.asarray(X)
 
 
 def describe_training(
