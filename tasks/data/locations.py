@@ -235,6 +235,9 @@ TRIED_AGAIN: dict[str, Any] = {
 """Options of a task that reads or writes."""
 
 
+LIBSVM = (".libsvm", ".svm", ".svmlight")
+"""Endings of LIBSVM files."""
+
 UNREADABLE = (
     pa.ArrowException,
     ValueError,
@@ -291,7 +294,7 @@ def _unfit(location: Location, what: str, called: str, error: Exception) -> Inpu
         advice = "correct the file, or take a smaller one"
     elif isinstance(error, UnicodeError):
         reason = "it holds text that is not UTF-8"
-    kind = "LIBSVM text" if location.suffix in (".libsvm", ".svm", ".svmlight") else location.suffix[1:]
+    kind = "LIBSVM text" if location.suffix in LIBSVM else location.suffix[1:]
     return InputError(f"{called or f'{location.text}:'} cannot be {what} as {kind} ({reason}); {advice}.")
 
 

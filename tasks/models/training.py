@@ -245,8 +245,8 @@ def fit_on_all_rows(
 ) -> tuple[Path, dict[str, Any]]:
     """Fit the selected kernel and its predictor on all rows, unless the store has the model; return file and facts.
 
-    Cross-validation has computed the statistics of all rows: the sum over its folds. With the predictor ``auto``, all
-    rows may need another one than a trial.
+    Cross-validation has computed the statistics of all rows: the sum over its folds. The predictor ``auto`` may differ
+    between all rows and a trial.
     """
     log = get_run_logger()
     dataset = load_dataset(ref)
