@@ -1,4 +1,4 @@
-"""Deployments of a registered model in Prefect: a `prefect.yaml` of its flows, which `prefect deploy` brings there."""
+"""Deployments of a registered model, by `prefect deploy`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 from zoneinfo import available_timezones
 
 import yaml
@@ -34,42 +34,47 @@ from .servers import POOL, answering
 
 Step = Literal["compare", "train", "promote", "predict"]
 
-STEPS: tuple[Step, ...] = get_args(Step)
-"""Names of the flows, of the modules in `flows` that hold them, and of the commands, in the order of the chain."""
+FLOWS: dict[Step, str] = {
+    "compare": "compare-kernel-learners",
+    "train": "train-kernel-model",
+    "promote": "promote-challenger",
+    "predict": "score-rows",
+}
+"""Names of the flows, by module of `flows`."""
 
 FOLLOWS: dict[Step, Literal["train", "promote"]] = {"promote": "train", "predict": "promote"}
-"""The step after which a step without a schedule starts."""
+"""Step that triggers a step without a schedule."""
 
 BUNDLED = Path(conf.__file__).parent / "operations" / "prefect.yaml"
-"""Deployments of all flows for a model that is called demo."""
+"""Deployments for a model named demo."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The deployments of a registered model, and their schedule.
+    """Deployments of a registered model.
 
     Parameters
     ----------
     model : str
         Name of the registered model.
     config : CompareConfig
-        The configuration of `compare` and `train`.
+        Configuration of `compare` and `train`.
     cron : str, optional
-        Start of `compare` and `train`, five fields; by default, schedules in Prefect are unchanged.
+        Schedule of `compare` and `train`; by default, schedules in Prefect stay.
     timezone : str
         Time zone of the cron expression.
     dataset : str, optional
-        The data set that `train` learns from.
+        Data set of `train`.
     refresh : bool
-        Whether `promote` lets a version of the same recipe on other rows take over unless it is worse.
+        Whether `promote` also accepts the same recipe on other rows unless it is worse.
     input, output : str, optional
-        Files that `predict` reads and writes; without them, `predict` is not deployed.
+        Files of `predict`, which needs both.
     id : sequence of str
         Columns that `predict` copies.
     pool : str
-        Work pool of Prefect; by default that of `learnkernels up`.
+        Work pool; by default the pool of `learnkernels up`.
     job_variables : mapping
-        Job variables of the pool, next to those that runs need.
+        Additional job variables of the pool.
     """
 
     model: str
@@ -86,12 +91,12 @@ class Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse, before anything is changed, a plan that cannot work.
+    """Refuse an invalid plan.
 
     Raises
     ------
     InputError
-        The name, cron expression, time zone or data set is not valid, or half of input and output is missing.
+        The name, cron expression, time zone or data set is not valid, or an input or output is missing.
     """
     from ..models.lifecycle import require_model_name  # brings MLflow along
 
@@ -115,7 +120,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def _is_cron(text: str) -> bool:
-    """Return whether a text is a cron expression of five fields."""
+    """Whether a text is a cron expression of five fields."""
     try:
         CronSchedule(cron=text)
     except ValidationError:
@@ -124,7 +129,7 @@ def _is_cron(text: str) -> bool:
 
 
 def printed(plan: Plan) -> str:
-    """Return the `prefect.yaml` of a plan; only the type of another project's pool needs a server.
+    """Return the `prefect.yaml` of a plan; only other pools need a server.
 
     Raises
     ------
@@ -139,20 +144,19 @@ def printed(plan: Plan) -> str:
 
 
 def deploy(plan: Plan) -> list[dict[str, str]]:
-    """Have `prefect deploy` create or update the deployments of a plan, and return them as rows of a table.
+    """Create or update the deployments of a plan, and return them as rows of a table.
 
-    Paused schedules, deployments and automations stay paused: Prefect leaves schedules unchanged, and the others are
-    deployed as paused. The deployment of `predict` is deleted if the plan has no input.
+    Paused schedules, deployments and automations stay paused. A plan without input deletes the deployment of `predict`.
 
     Raises
     ------
     InputError
-        As `check_plan`, no Prefect server answers, it lacks the pool, or refuses.
+        The plan is invalid, or Prefect's server is missing, lacks the pool or refuses.
     """
     check_plan(plan)
     with connected() as client:
         content = prefect_yaml(plan, _type_of_pool(client, plan.pool))
-        steps = STEPS[: len(content["deployments"])]
+        steps = list(FLOWS)[: len(content["deployments"])]
         for step, deployment in zip(steps, content["deployments"], strict=True):
             existing = deployment_of(client, step, plan.model)
             deployment["paused"] = existing is not None and existing.paused
@@ -173,8 +177,8 @@ def _delete_deployment(client: SyncPrefectClient, step: Step, model: str) -> Non
 
 
 def _row(client: SyncPrefectClient, step: Step, model: str) -> dict[str, str]:
-    """Return a deployment for a table: its name, its start, and the address of its page."""
-    name = f"{step}/{model}"
+    """Return name, start and page of a deployment."""
+    name = f"{FLOWS[step]}/{model}"
     deployment = client.read_deployment_by_name(name)
     address = str(PREFECT_API_URL.value()).removesuffix("/api")
     return {
@@ -185,7 +189,7 @@ def _row(client: SyncPrefectClient, step: Step, model: str) -> dict[str, str]:
 
 
 def _start(deployment: DeploymentResponse, step: Step) -> str:
-    """Return the event or the times that start a deployment."""
+    """Return the event or schedules that start a deployment."""
     if deployment.paused:
         return "paused"
     if step in FOLLOWS:
@@ -197,7 +201,7 @@ def _start(deployment: DeploymentResponse, step: Step) -> str:
 
 
 def _times(schedule: Any) -> str:
-    """Return a cron expression with its time zone, or Prefect's text for another schedule."""
+    """Return a schedule as text."""
     if isinstance(schedule, CronSchedule):
         return f"{schedule.cron} {schedule.timezone or 'UTC'}"
     return str(schedule)
@@ -206,12 +210,12 @@ def _times(schedule: Any) -> str:
 def prefect_yaml(plan: Plan, pool_type: str) -> dict[str, Any]:
     """Return the content of a `prefect.yaml` with the deployments of a plan.
 
-    Runs in a pool of processes work in this folder. Runs in other pools work in their image, which contains the code.
+    Runs in a pool of type process use this folder; other pools use an image.
 
     Raises
     ------
     InputError
-        Runs of the pool need an image that no job variable names.
+        The image of the pool is missing.
     """
     runs_in_processes = pool_type == "process"
     if not runs_in_processes and "image" not in plan.job_variables:
@@ -258,7 +262,7 @@ def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
 
 
 def _variables(plan: Plan, runs_in_processes: bool) -> dict[str, Any]:
-    """Return the job variables of a pool, with the environment of runs."""
+    """Return the job variables, with the environment of runs."""
     variables: dict[str, Any] = {}
     environment = {**OF_PYTHON, **QUIET}
     if runs_in_processes:
@@ -270,7 +274,7 @@ def _variables(plan: Plan, runs_in_processes: bool) -> dict[str, Any]:
 
 
 def _for_model(value: Any, model: str) -> Any:
-    """Return a part of the bundled file, with the name of another model in place of demo."""
+    """Return a part of the bundled file with `model` in place of demo."""
     if isinstance(value, list):
         return [_for_model(item, model) for item in value]
     if isinstance(value, dict):
@@ -285,13 +289,7 @@ def _written(content: dict[str, Any]) -> str:
 
 
 def _run_prefect_deploy(text: str) -> None:
-    """Have Prefect's own command deploy a `prefect.yaml`, in a folder without modules of the user.
-
-    Raises
-    ------
-    InputError
-        It refuses.
-    """
+    """Run `prefect deploy` in a folder without modules of the user."""
     env = os.environ | {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "COLUMNS": "1000"}
     with tempfile.TemporaryDirectory() as aside:
         Path(aside, "prefect.yaml").write_text(text, encoding="utf-8")
@@ -308,13 +306,7 @@ def _run_prefect_deploy(text: str) -> None:
 
 @contextmanager
 def connected() -> Iterator[SyncPrefectClient]:
-    """Give a client of the Prefect server of this folder, or of PREFECT_API_URL.
-
-    Raises
-    ------
-    InputError
-        There is no server, it does not answer, or it refuses.
-    """
+    """Give a client of Prefect's server; raise an `InputError` if there is none."""
     if not PREFECT_API_URL.value():
         raise InputError(
             "there is no Prefect server to deploy to: start 'learnkernels up' in this folder in another terminal, or "
@@ -325,13 +317,7 @@ def connected() -> Iterator[SyncPrefectClient]:
 
 
 def job_variables(settings: Sequence[str]) -> dict[str, Any]:
-    """Return job variables of ``KEY=VALUE``; a value is read as YAML.
-
-    Raises
-    ------
-    InputError
-        A setting has no name or no value.
-    """
+    """Return job variables of ``KEY=VALUE``, with values in YAML."""
     variables = {}
     for setting in settings:
         name, _, value = setting.partition("=")
@@ -342,7 +328,7 @@ def job_variables(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _type_of_pool(client: SyncPrefectClient, pool: str) -> str:
-    """Return the type of a work pool; the pool of `learnkernels up` is made if it is missing."""
+    """Return the type of a work pool; create the default pool if it is missing."""
     if pool == POOL:
         with suppress(ObjectAlreadyExists):
             client.create_work_pool(WorkPoolCreate(name=POOL, type="process", description="Runs of learnkernels."))
@@ -360,7 +346,7 @@ def _type_of_pool(client: SyncPrefectClient, pool: str) -> str:
 
 
 def _one_run_at_a_time(client: SyncPrefectClient, plan: Plan) -> None:
-    """Make the work queue of a model, or set its limit."""
+    """Limit the work queue of a model to one run at a time."""
     try:
         queue = client.read_work_queue_by_name(plan.model, work_pool_name=plan.pool)
     except ObjectNotFound:
@@ -372,5 +358,5 @@ def _one_run_at_a_time(client: SyncPrefectClient, plan: Plan) -> None:
 def deployment_of(client: SyncPrefectClient, step: Step, model: str) -> DeploymentResponse | None:
     """Return the deployment of a step for a model, if there is one."""
     with suppress(ObjectNotFound):
-        return client.read_deployment_by_name(f"{step}/{model}")
+        return client.read_deployment_by_name(f"{FLOWS[step]}/{model}")
     return None

@@ -1,4 +1,4 @@
-"""Events in Prefect, by which its automations start what follows, and send messages."""
+"""Events that trigger Prefect's automations."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal
 from prefect.events import emit_event
 
 Event = Literal["trained", "challenged", "promoted", "rejected", "empty", "drifted"]
-"""Registered or unchanged model; decided challenge, and its outcome; no rows; drifted rows."""
+"""Outcomes of training, promotion and prediction."""
 
 
 def announce(event: Event, model: str, text: str) -> None:
-    """Send Prefect the event ``learnkernels.EVENT`` of a registered model, with one sentence about it."""
+    """Send Prefect the event ``learnkernels.EVENT`` of a registered model."""
     emit_event(
         f"learnkernels.{event}",
         {"prefect.resource.id": resource(model), "prefect.resource.name": model},
@@ -20,5 +20,5 @@ def announce(event: Event, model: str, text: str) -> None:
 
 
 def resource(model: str) -> str:
-    """Return the id of the resource in events of a registered model."""
+    """Return the resource id of a registered model."""
     return f"learnkernels.model.{model}"

@@ -1,4 +1,4 @@
-"""The set-up of `learnkernels up` in Prefect: runs without a sign of life crash, missed runs are made up for once."""
+"""Recovery of crashed and missed runs when `learnkernels up` starts."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from .deployments import connected
 from .servers import POOL
 
 CRASHED_RUNS = Path(conf.__file__).parent / "operations" / "crashed_runs.yaml"
-"""An automation of Prefect that marks runs crashed whose process is gone; they would hold their queue forever."""
+"""Prefect automation that marks runs without heartbeats as crashed, which frees their queue."""
 
 MISSED = "Nothing ran at that time; the latest missed run of this deployment is made up for, earlier ones are not."
 
 PAGE = 200
-"""Runs that a server gives at once."""
+"""Runs per response of the server."""
 
 
 def set_up(api: str, started_here: bool) -> None:
-    """Set up what schedules need in Prefect.
+    """Create the automation for crashed runs; after a start of the server, handle missed and unfinished runs.
 
     Parameters
     ----------
     api : str
         Address of Prefect's API.
     started_here : bool
-        Whether the server has just been started here, so that no worker has run the late runs.
+        Whether this process has just started the server, so that no worker has run late runs.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def set_up(api: str, started_here: bool) -> None:
     """
     automation = yaml.safe_load(CRASHED_RUNS.read_text(encoding="utf-8"))
     with temporary_settings({PREFECT_API_URL: api}), connected() as client:
-        if not client.read_automations_by_name(automation["name"]):  # one that was paused or changed stays so
+        if not client.read_automations_by_name(automation["name"]):  # changes by the user stay
             client.create_automation(AutomationCore.model_validate(automation))
         if started_here:
             cancel_missed(client)
@@ -55,10 +55,9 @@ def set_up(api: str, started_here: bool) -> None:
 
 
 def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
-    """Have each unfinished run marked crashed unless it shows a sign of life soon, and return these runs.
+    """Send a heartbeat for each unfinished run, so that the automation awaits its next one; return their ids.
 
-    A power cut may take the events of a run with it, so that no automation waits for its next one. It would hold its
-    queue forever. The event that is sent here begins the wait; a worker on another computer sends the next one.
+    A power cut may have lost the earlier heartbeats.
     """
     pool = WorkPoolFilter(name={"any_": [POOL]})  # type: ignore[arg-type]
     unfinished = FlowRunFilter(state={"type": {"any_": ["PENDING", "RUNNING"]}})  # type: ignore[arg-type]
@@ -69,14 +68,14 @@ def watch_unfinished(client: SyncPrefectClient) -> list[UUID]:
         runs += page
     for run in runs:
         related = [{"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"} for tag in run.tags]
-        of_run = {"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.name": run.name}
-        event = Event.model_validate({"event": "prefect.flow-run.heartbeat", "resource": of_run, "related": related})
+        resource = {"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.name": run.name}
+        event = Event.model_validate({"event": "prefect.flow-run.heartbeat", "resource": resource, "related": related})
         client.request("POST", "/events", json=[event.model_dump(mode="json")])
     return [run.id for run in runs]
 
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
-    """Cancel scheduled runs whose time has passed, but for the latest of each deployment, and return them."""
+    """Cancel overdue runs except the latest of each deployment, and return their ids."""
     late = {"before_": datetime.now().astimezone() - timedelta(seconds=1)}
     due = FlowRunFilter(state={"type": {"any_": ["SCHEDULED"]}}, expected_start_time=late)  # type: ignore[arg-type]
     pool = WorkPoolFilter(name={"any_": [POOL]})  # type: ignore[arg-type]

@@ -13,38 +13,35 @@ from pathlib import Path
 
 from ..environment import state_dir
 from ..store import DAMAGED, TEMPORARY, Owner, atomic_path
-from .apart import call_apart
+from .child_process import call_in_child_process
 
 DAY = 86_400
 
 LOG_BYTES = 8 << 20
-"""A log that has become larger is begun again; what it held is kept next to it, once."""
+"""Size from which a log is rotated; one earlier log is kept."""
 
 LASTING_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
-"""Setting by which a restarted Prefect server remembers the runs that hold the only place of their deployment.
-
-Otherwise a run in progress fails when it renews its place, and a killed run keeps its place.
-"""
+"""Setting that keeps concurrency leases when the Prefect server restarts; without it, runs in progress fail."""
 
 EVENT_DAYS = 1
-"""How long Prefect keeps its events, by far the most of its rows; nothing here needs them later."""
+"""Days for which Prefect keeps its events, most of its rows."""
 
 PERIOD = 60.0
-"""Seconds between two looks of `tend`."""
+"""Seconds between checks by `tend`."""
 
 FIRST_CLEANING = 600.0
-"""Seconds before `tend` first cleans."""
+"""Seconds before the first cleaning by `tend`."""
 
 
 OF_WORKER = "runner_storage"
-"""A folder that Prefect's worker makes once at its start, among the temporary files."""
+"""Temporary folder that Prefect's worker needs while it runs."""
 
 DEPLOYED = "run of a deployment"
 
 
 @dataclass(frozen=True)
 class Old:
-    """A file or folder that may be deleted, with the reason and its size."""
+    """A deletable file or folder."""
 
     path: Path
     why: str
@@ -52,13 +49,7 @@ class Old:
 
 
 def retention(keep_days: float) -> dict[str, str]:
-    """Return the settings by which a Prefect server forgets runs that ended long ago, with all that belongs to them.
-
-    Parameters
-    ----------
-    keep_days : float
-        How long runs are kept; 0 is forever.
-    """
+    """Return the settings with which a Prefect server deletes runs after `keep_days`; 0 keeps them."""
     if not keep_days:
         return {}
     return {
@@ -69,7 +60,7 @@ def retention(keep_days: float) -> dict[str, str]:
 
 
 def old_files(keep_days: float) -> list[Old]:
-    """Return deletable entries of the state folder: unused for `keep_days`, left by ended processes, or damaged."""
+    """Return entries of the state folder that are unused, damaged, or left by ended processes."""
     state = state_dir()
     temporary_folders = [state / "dask" / "spill" / "dask-scratch-space", state / "tmp", state / "prefect" / "storage"]
     entries = [path for kind in _children(state / "store") for path in _children(kind)]
@@ -85,7 +76,7 @@ def old_files(keep_days: float) -> list[Old]:
 
 
 def _reason(path: Path, last_use: float, keep_days: float) -> str:
-    """Return the reason for which a file or folder may be deleted; empty if it stays."""
+    """Return the reason for a deletion; empty if the entry stays."""
     owner = Owner.read(path.name)
     if owner is not None and owner.here:
         return "left by a process that has ended" * owner.gone
@@ -103,7 +94,7 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _last_use_and_size(path: Path) -> tuple[float, int]:
-    """Return the last change in a file or folder, whose readers touch it, and its size; follows no link."""
+    """Return the time of the last change in a file or folder, and its size; follows no link."""
     paths = [str(path)]
     for folder, folders, files in os.walk(path):
         paths += [os.path.join(folder, name) for name in (*folders, *files)]
@@ -118,7 +109,7 @@ def _last_use_and_size(path: Path) -> tuple[float, int]:
 
 
 def remove(old: Old) -> None:
-    """Remove a file or folder atomically: it is renamed first."""
+    """Remove a file or folder atomically."""
     path = old.path
     with suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
@@ -172,7 +163,7 @@ def clean(keep_days: float, keep_runs: float, yes: bool) -> list[Old]:
 
 
 def cut_logs() -> None:
-    """Begin logs again that have become too long; processes that append to them continue at the beginning."""
+    """Rotate long logs in place, as other processes append to them."""
     for log in state_dir().glob("*.log"):
         with suppress(OSError):
             if log.stat().st_size > LOG_BYTES:
@@ -182,9 +173,9 @@ def cut_logs() -> None:
 
 
 def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> threading.Event:
-    """Cut logs and, once a day, clean as `clean` does, next to the servers in a thread of its own.
+    """Start a thread that rotates logs, and cleans once a day; setting the returned event stops it.
 
-    `say` is called once per failure. The event that is returned ends it when set, as the end of the process does.
+    `say` receives each new failure.
     """
     stop = threading.Event()
 
@@ -197,11 +188,11 @@ def tend(keep_days: float, keep_runs: float, say: Callable[[str], None]) -> thre
                 if time.monotonic() > cleaning:
                     cleaning = time.monotonic() + DAY
                     if keep_runs:
-                        call_apart(__name__, "clean", keep_days, keep_runs, True)
+                        call_in_child_process(__name__, "clean", keep_days, keep_runs, True)
                     else:
                         clean(keep_days, 0, yes=True)
                 reported = ""
-            except Exception as error:  # the next look is in a minute
+            except Exception as error:
                 sentence = (str(error) or type(error).__name__).splitlines()[0][:300]
                 if sentence != reported:
                     say(f"upkeep: {sentence}")

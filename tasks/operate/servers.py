@@ -1,8 +1,4 @@
-"""The servers of a working directory, and the worker that runs its schedules: Prefect's and MLflow's own commands.
-
-They listen on loopback and require the key of the folder. A child ends with the process that started it, and what
-started several ends when one of them does; systemd, compose or Kubernetes starts it again.
-"""
+"""Servers of Prefect and MLflow on loopback, and Prefect's worker, as child processes."""
 
 from __future__ import annotations
 
@@ -39,8 +35,8 @@ from ..databases import (
     seen_from,
 )
 from ..store import atomic_path
-from . import seldom
-from .apart import call_apart
+from . import server_module
+from .child_process import call_in_child_process
 
 LOOPBACK = "127.0.0.1"
 
@@ -48,40 +44,40 @@ POOL = "learnkernels"
 """The work pool of all schedules."""
 
 START_SECONDS = 300.0
-"""Longest wait for a server; a fresh Prefect database takes most of it on a slow machine."""
+"""Longest wait for a server; creating Prefect's database is slow."""
 
 RUN_SECONDS = 5.0
-"""Time for runs in progress to report to Prefect that they were stopped."""
+"""Time for stopped runs to report to Prefect."""
 
 STOP_SECONDS = 6.5
-"""Time for all children to end; then they are killed."""
+"""Time until children are killed."""
 
 PORTS_FROM = 20_000
 """The lowest port of a temporary server."""
 
 TRIES = 100
-"""Number of ports to try."""
+"""Ports to try."""
 
 END_WITH_PARENT = 1
-"""Number of Linux's option by which a process is sent a signal when the one that started it has ended."""
+"""Linux's PR_SET_PDEATHSIG: send a signal to a process when its parent ends."""
 
 MLFLOW_USERS = "[mlflow]\ndefault_permission = READ\ndatabase_uri = sqlite:///mlflow-users.db\n"
 MLFLOW_USERS += "auth_cache_ttl_seconds = 600\n"
-"""Settings of MLflow's authentication, next to the first user: a password is checked once in ten minutes."""
+"""Settings of MLflow's authentication, which checks a password once in ten minutes."""
 
 
 @dataclass
 class Service:
-    """A child process: its command, and where its page is if it has one; `process` once it is started."""
+    """A child process, with the port of its page if it has one."""
 
     name: str
     command: Sequence[str]
     port: int | None = None
     health: str = ""
-    """Path that answers once it is up."""
+    """Path of its health check."""
     env: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
-    """Working directory: servers import modules from it, so it must not be the user's."""
+    """Working directory; servers import modules from it, so it must not be the user's."""
     log_name: str = ""
     process: subprocess.Popen[bytes] = field(init=False, repr=False, compare=False)
 
@@ -92,14 +88,14 @@ class Service:
 
     @property
     def log(self) -> Path:
-        """Where its output goes."""
+        """File of its output."""
         return environment.state_dir() / (self.log_name or f"{self.name.lower()}.log")
 
     def start(self) -> None:
         """Start the process, with a new log."""
         self.log.unlink(missing_ok=True)
         inherited = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
-        with self.log.open("ab") as sink:  # at its end, wherever that is: the log may be cut
+        with self.log.open("ab") as sink:  # appending, as the log may be rotated
             self.process = subprocess.Popen(
                 self.command,
                 cwd=self.folder,
@@ -107,17 +103,17 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal does not reach the child
+                start_new_session=True,  # Ctrl-C does not reach the child
                 preexec_fn=_end_with_parent(),
             )
 
     def wait_until_up(self) -> None:
-        """Wait until it answers; one without a page is up at once.
+        """Wait until it answers; a process without a page is up at once.
 
         Raises
         ------
         InputError
-            It does not, or has ended; with the reason from its log.
+            The process has ended or does not answer.
         """
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
@@ -132,15 +128,16 @@ class Service:
             wrong_setting = environment.of_the_environment(RuntimeError(trace))
             if wrong_setting:
                 raise InputError(wrong_setting)
-        last = cut(without_passwords((errors or lines or ["its log is empty"])[-1]), 160)
-        where = self.name
-        if self.port is None:
-            raise InputError(f"{where} did not come up ({last}); its log is {self.log}.")
-        raise InputError(f"{where} did not come up on port {self.port} ({last}); its log is {self.log}.")
+        last_line = (errors or lines or ["its log is empty"])[-1]
+        reason = cut(without_passwords(last_line), 160)
+        place = ""
+        if self.port is not None:
+            place = f" on port {self.port}"
+        raise InputError(f"{self.name} did not come up{place} ({reason}); its log is {self.log}.")
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """Return the function by which a child process on Linux ends with this process; None on other systems."""
+    """Return a function for a child process on Linux that ends it with this process."""
     if sys.platform != "linux":
         return None
     return partial(ctypes.CDLL(None).prctl, END_WITH_PARENT, signal.SIGTERM)
@@ -150,8 +147,8 @@ def prefect_server(port: int) -> Service:
     """Return the Prefect server on the database of the working directory, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
     url = f"http://{LOOPBACK}:{port}"
     defaults = {
-        "PREFECT_UI_API_URL": f"{url}/api",  # its pages ask port 4200 by default
-        "PREFECT_UI_URL": url,  # links in notifications begin with it
+        "PREFECT_UI_API_URL": f"{url}/api",
+        "PREFECT_UI_URL": url,  # for links in notifications
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{url},http://localhost:{port}",
         "PREFECT_SERVER_API_AUTH_STRING": environment.folder_key(),
     }
@@ -164,10 +161,7 @@ def prefect_server(port: int) -> Service:
 
 
 def mlflow_server(port: int) -> Service:
-    """Return the MLflow server over the store of the working directory, or MLFLOW_TRACKING_URI.
-
-    Passwords are passed in the environment, as command lines are public.
-    """
+    """Return the MLflow server over the store of the working directory, or MLFLOW_TRACKING_URI."""
     hosts = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
     user, _, password = environment.folder_key().partition(":")
     settings = environment.state_dir() / "mlflow-auth.ini"
@@ -175,7 +169,7 @@ def mlflow_server(port: int) -> Service:
         aside.write_text(MLFLOW_USERS, encoding="ascii")
     defaults = {
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(hosts),
-        # No page of another origin then uses the browser's password; by default all ports of this machine may.
+        # Browsers send no credentials to a wildcard origin; the default trusts all local ports.
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": "*",
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
         "MLFLOW_AUTH_ADMIN_USERNAME": user,
@@ -191,21 +185,18 @@ def mlflow_server(port: int) -> Service:
 
 
 def worker(api: str) -> Service:
-    """Return the worker that starts scheduled runs as processes of this machine."""
+    """Return the worker that runs schedules in local processes."""
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process"]
     return Service("Worker", [*command, "--install-policy", "never"], env={"PREFECT_API_URL": api})
 
 
 def stop(children: Sequence[Service]) -> None:
-    """End children: first runs in progress, for which Prefect's worker would wait, then all; kill the rest.
-
-    Processes that a child has started end, too, even if the child was killed.
-    """
+    """End runs in progress, then children and all processes that they have started; kill the rest."""
     began = time.monotonic()
     runs = [run for child in children if child.port is None for run in _runs(child)]
     family = [process for child in reversed(children) for process in _family(child)]
-    for share in (0.6, 0.4):  # a signal that meets a callback of the garbage collector is lost, and is sent again
-        runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)  # each run reports to Prefect
+    for share in (0.6, 0.4):  # sent twice: a signal during a callback of the garbage collector is lost
+        runs = _send(runs, psutil.Process.terminate, share * RUN_SECONDS)
     remaining = _send(family, psutil.Process.terminate, max(0.5, began + STOP_SECONDS - time.monotonic()))
     _send(remaining, psutil.Process.kill, 1.0)
     for child in children:
@@ -213,7 +204,7 @@ def stop(children: Sequence[Service]) -> None:
 
 
 def _family(child: Service) -> list[psutil.Process]:
-    """Return the processes of a child's session, and those that they have started elsewhere."""
+    """Return the processes of a child's session, and their descendants."""
     family = {process.pid: process for process in _session(child)}
     for member in list(family.values()):
         with suppress(psutil.NoSuchProcess):
@@ -222,7 +213,7 @@ def _family(child: Service) -> list[psutil.Process]:
 
 
 def _runs(worker: Service) -> list[psutil.Process]:
-    """Return the runs of a worker: its children, or orphans if the worker has ended."""
+    """Return the runs of a worker, also if the worker has ended."""
     started = [process for process in _session(worker) if process.pid != worker.process.pid]
     pids = {process.pid for process in started}
     runs = []
@@ -246,7 +237,7 @@ def _session(child: Service) -> list[psutil.Process]:
 def _send(
     processes: Sequence[psutil.Process], signal_: Callable[[psutil.Process], None], seconds: float
 ) -> list[psutil.Process]:
-    """Send a signal to processes, wait until they have ended, and return those that have not."""
+    """Send a signal to processes, and return those that run on after the time limit."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             signal_(process)
@@ -255,14 +246,14 @@ def _send(
 
 
 class Children(AbstractContextManager["Children"]):
-    """Services that run together, in the order of their start; the end of the context, whatever ends it, stops them."""
+    """Services that run together; leaving the context stops them."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self.running: list[Service] = []
 
     def __call__(self, *services: Service) -> None:
-        """Start services at once, wait until each answers, and print its address."""
+        """Start services, wait until they answer, and print their addresses."""
         for service in services:
             service.start()
             self.running.append(service)
@@ -276,12 +267,12 @@ class Children(AbstractContextManager["Children"]):
         stop(self.running)
 
     def watch(self) -> NoReturn:
-        """Wait; an interrupt is how this ends well.
+        """Wait for an interrupt.
 
         Raises
         ------
         InputError
-            A child has ended by itself; with the name of its log.
+            A child has ended by itself.
         """
         while True:
             time.sleep(0.5)
@@ -297,33 +288,32 @@ class Children(AbstractContextManager["Children"]):
 TEMPORARY = {
     "PREFECT__SERVER_EPHEMERAL": "1",
     "PREFECT_SERVER_UI_ENABLED": "false",
-    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",  # which flows make themselves, and `ui` at its start
-    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",  # else `ui` would take it for done
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",  # else `ui` would skip it
 }
-"""Settings of a server for one command."""
+"""Settings of a temporary server."""
 
 _temporary: dict[Path, Service] = {}
-"""The temporary server of each state folder that this process has used."""
+"""Temporary servers of this process, by state folder."""
 
 
 def temporary_prefect() -> Service:
-    """Return a Prefect server for this process, without pages and schedules, and name it in PREFECT_API_URL.
+    """Start a Prefect server without pages and schedules for this process, and set PREFECT_API_URL.
 
-    Call before Prefect is imported, and wait until it is up before the first flow. It ends at the end of this process,
-    after Prefect's own exit handlers.
+    Call before Prefect is imported, so that it ends after Prefect's exit handlers; wait for it before the first flow.
     """
     child = _temporary.get(environment.state_dir())
     if child is None or child.process.poll() is not None:
         child = prefect_server(free_port())
         python, _, *module_and_options = child.command
-        child.command = [python, "-m", seldom.__name__, *module_and_options]
+        child.command = [python, "-m", server_module.__name__, *module_and_options]
         child.env |= TEMPORARY
         child.log_name = f"tmp/prefect-{child.port}.log"
         database = _prefect_database()
         if database is None or database.exists():
             _start_temporary(child)
         else:
-            with one_at_a_time():  # two servers must not make the same database
+            with one_at_a_time():  # two servers must not create the same database
                 has_tables = database.exists() or copy_prefect_tables(database)
                 _start_temporary(child)
                 if not has_tables:
@@ -341,7 +331,7 @@ def _start_temporary(child: Service) -> None:
 
 
 def _prefect_database() -> Path | None:
-    """Return the file of a Prefect server's database, which can be written, or None for another kind."""
+    """Return the file of Prefect's database, or None if it is not SQLite; check that it is writable."""
     address = os.environ.get(environment.PREFECT_DATABASE)
     database: Path | None = Path(os.environ["PREFECT_HOME"], "prefect.db")
     if address:
@@ -357,28 +347,22 @@ def _end(child: Service) -> None:
         child.log.unlink(missing_ok=True)
 
 
-def serve(
-    prefect_port: int,
-    mlflow_port: int,
-    say: Callable[[str], None],
-    schedules: bool = False,
-) -> None:
-    """Start both servers, print their addresses, and keep them running until the user interrupts.
+def serve(prefect_port: int, mlflow_port: int, say: Callable[[str], None], schedules: bool = False) -> None:
+    """Run both servers, and print their addresses, until the user interrupts.
 
     Parameters
     ----------
     prefect_port, mlflow_port : int
-        Ports of the servers, on loopback.
+        Ports on loopback.
     say : callable
         Prints a line.
     schedules : bool
-        Whether a worker runs schedules, too; then no server is started that PREFECT_API_URL or MLFLOW_TRACKING_URI
-        already names.
+        Whether to run schedules, too; then servers in PREFECT_API_URL and MLFLOW_TRACKING_URI are used.
 
     Raises
     ------
     InputError
-        A port is taken, MLflow's store is a remote server, or a part does not come up, or not stay up.
+        A port is taken, MLflow's store is a remote server, or a process does not start or ends.
     """
     tracking = os.environ["MLFLOW_TRACKING_URI"]
     mlflow_is_remote = tracking.startswith("http")
@@ -411,7 +395,7 @@ def serve(
             say(f"MLflow   {without_passwords(tracking)} (not started here)")
         hint = "runs of this folder that are started now show up live; Ctrl-C stops both."
         if schedules:
-            call_apart("learnkernels.tasks.operate.recovery", "set_up", prefect_api, not prefect_is_remote)
+            call_in_child_process("learnkernels.tasks.operate.recovery", "set_up", prefect_api, not prefect_is_remote)
             start(worker(prefect_api))
             hint = "deploy with 'learnkernels deploy CONF --model NAME'; Ctrl-C stops everything, the worker first."
         say(about_key)
@@ -421,15 +405,15 @@ def serve(
 
 
 def _start_servers(start: Children, servers: Mapping[str, Service], tracking: str) -> None:
-    """Start servers; a taken port, or a database that cannot be used, is refused before any is started."""
+    """Check ports and databases, and start servers."""
     for server in servers.values():
         require_free(server)
     if "mlflow" in servers and not databases.mlflow_is_prepared(tracking):
-        call_apart(databases.__name__, "prepare_mlflow", tracking)
+        call_in_child_process(databases.__name__, "prepare_mlflow", tracking)
     database = None
     if "prefect_api" in servers:
         database = _prefect_database()
-    with one_at_a_time():  # two processes do not make the same database
+    with one_at_a_time():  # two servers must not create the same database
         if database is not None and not database.exists():
             copy_prefect_tables(database)
         start(*servers.values())
@@ -443,7 +427,7 @@ def _where(service: Service) -> str:
 
 @contextmanager
 def _noted(addresses: Mapping[str, str]) -> Iterator[None]:
-    """Let runs of this folder find its servers, if any were started here; those of another computer are noted there."""
+    """Note the addresses of the servers started here, for runs of this folder."""
     if not addresses:
         yield
         return
@@ -456,11 +440,11 @@ def _noted(addresses: Mapping[str, str]) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """Return a port that is free now, and not among those that the system gives to connections meanwhile."""
+    """Return a free port, if possible outside the system's ephemeral range."""
     try:
         first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
-        first = 0  # unknown: as the system chooses
+        first = 0  # unknown range
     if first - PORTS_FROM >= TRIES:
         for port in random.SystemRandom().sample(range(PORTS_FROM, first), TRIES):
             with suppress(OSError), socket.create_server((LOOPBACK, port)):
@@ -470,7 +454,7 @@ def free_port() -> int:
 
 
 def require_free(service: Service) -> None:
-    """Refuse a port that something else listens at."""
+    """Refuse a port in use."""
     if service.port is None:
         return
     try:
@@ -484,12 +468,7 @@ def require_free(service: Service) -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Turn the errors of Prefect's client about a missing or refusing server into one sentence.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise an `InputError` if Prefect's server is missing or refuses a request."""
     import httpx
     from prefect.settings import PREFECT_API_URL
 
@@ -506,7 +485,7 @@ def answering() -> Iterator[None]:
             f"({error.response.reason_phrase}); its log says why, and what was computed is kept."
         ) from None
     except (httpx.TransportError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not str(error).startswith("Failed to reach API"):  # as Prefect says
+        if isinstance(error, RuntimeError) and not str(error).startswith("Failed to reach API"):
             raise
         why = type(error).__name__
         if isinstance(error, RuntimeError):

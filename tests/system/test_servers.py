@@ -20,7 +20,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks import databases
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate import servers
-from learnkernels.tasks.operate.apart import call_apart
+from learnkernels.tasks.operate.child_process import call_in_child_process
 from learnkernels.tasks.store import Owner
 from tests.system.test_journeys import up
 from tests.user import ROOT, User, key_of, open_to_others
@@ -263,12 +263,12 @@ def test_a_call_in_another_process_raises_the_sentence_of_its_error(tmp_path: Pa
     damaged = tmp_path / "mlflow.db"
     damaged.write_bytes(b"no database " * 99)
     with pytest.raises(InputError, match=r"mlflow.db: is no database of SQLite's, or damaged \(.*move it away"):
-        call_apart(databases.__name__, "prepare_mlflow", f"sqlite:///{damaged}")
+        call_in_child_process(databases.__name__, "prepare_mlflow", f"sqlite:///{damaged}")
     with pytest.raises(InputError, match=r"unexpected internal error: AttributeError: .* has its traceback"):
-        call_apart(databases.__name__, "missing")
+        call_in_child_process(databases.__name__, "missing")
     with pytest.raises(InputError, match=r"abort ended with exit code -6; start again\."):
-        call_apart("os", "abort")
-    call_apart(databases.__name__, "prepare_mlflow", f"sqlite:///{tmp_path / 'made.db'}")
+        call_in_child_process("os", "abort")
+    call_in_child_process(databases.__name__, "prepare_mlflow", f"sqlite:///{tmp_path / 'made.db'}")
     assert databases.mlflow_is_prepared(f"sqlite:///{tmp_path / 'made.db'}")
 
 

@@ -1,7 +1,4 @@
-"""Calls of functions in processes of their own: the memory of the libraries that they import goes with the process.
-
-`learnkernels up` runs for weeks. It needs Prefect and MLflow for a second at its start, and MLflow once a day.
-"""
+"""Function calls in a child process, which frees the memory of imported libraries at its end."""
 
 from __future__ import annotations
 
@@ -15,24 +12,24 @@ from learnkernels.conf.errors import InputError
 from ..environment import explain
 
 REFUSED = 2
-"""Exit code of a call that has raised, after one sentence about it."""
+"""Exit code of a call that has raised and printed its error."""
 
 
-def call_apart(module: str, function: str, *arguments: str | float) -> None:
-    """Call a function of this project in a process of its own, and wait for its end.
+def call_in_child_process(module: str, function: str, *arguments: str | float) -> None:
+    """Call a function of this project in a child process, and wait for it.
 
     Raises
     ------
     InputError
         The function has raised, or the process was killed.
     """
-    call = json.dumps([module, function, arguments])  # not on the command line: an address may hold a password
+    call = json.dumps([module, function, arguments])  # passed by standard input: an address may hold a password
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=call,
         stdout=subprocess.PIPE,
         encoding="utf-8",
-        start_new_session=True,  # Ctrl-C in a terminal reaches the process that waits, which ends this one
+        start_new_session=True,  # Ctrl-C reaches only the parent, which ends the child
     )
     if done.returncode == REFUSED:
         raise InputError(done.stdout.splitlines()[-1])
@@ -41,7 +38,7 @@ def call_apart(module: str, function: str, *arguments: str | float) -> None:
 
 
 def _answer() -> int:
-    """Make the call that standard input describes; print one sentence if it raises."""
+    """Make the call that standard input describes; print an error."""
     module, function, arguments = json.load(sys.stdin)
     try:
         getattr(import_module(module), function)(*arguments)
