@@ -1,4 +1,4 @@
-"""Dask workers of a run: a local cluster, started on first use, or a scheduler elsewhere."""
+"""Dask workers of a run: a local cluster or a scheduler elsewhere."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from ..data.row_files import RowFiles
 from ..store import LIBRARIES, store_path, temporary_folder
 
 SETTINGS: dict[str, Any] = {
-    # A worker would pause at 80 % of its memory, forever if libraries hold it.
+    # A worker whose libraries use 80 % of its memory would pause forever.
     "distributed.worker.memory.pause": False,
-    # Nannies restart their workers; the cluster closes nannies that have no worker for this long.
+    # The cluster closes nannies without a worker after this time.
     "distributed.deploy.lost-worker-timeout": "1 day",
     # The pages have no authentication.
     "distributed.scheduler.http.routes": [],
@@ -65,20 +65,12 @@ LOOPBACK = "127.0.0.1"
 SCHEDULER_ENDED = "the Dask scheduler ended; the results so far are kept: start the scheduler, and this run, again."
 
 VERSIONED = (*LIBRARIES, "dask", "distributed", "pyarrow")
-"""Packages that must have the same version in all processes, since numbers or transfers depend on them."""
+"""Packages with the same version in all processes, as numbers or transfers depend on them."""
 
 
 def start_workers(n_workers: int, memory: str) -> LocalCluster:
-    """Start worker processes with one thread on this machine. Only holders of the cluster's keys can use them.
-
-    Parameters
-    ----------
-    n_workers : int
-        Number of processes.
-    memory : str
-        Memory limit of each worker, such as ``4GiB``.
-    """
-    # Dask's default returns freed memory to the system after each tile, which costs page faults.
+    """Start local workers with one thread and a memory limit such as ``4GiB``; clients need the keys."""
+    # Dask's default costs page faults after each tile.
     freed_bytes_to_keep = min(256 * 2**20, parse_bytes(memory) // 16)
     environment = dask.config.get("distributed.nanny.pre-spawn-environ") | {
         "MALLOC_TRIM_THRESHOLD_": freed_bytes_to_keep,
@@ -99,7 +91,7 @@ def start_workers(n_workers: int, memory: str) -> LocalCluster:
 
 
 def running_scheduler() -> tuple[str | None, Security | None]:
-    """Return address and keys of the scheduler of Dask's client in this process, or `DASK_SCHEDULER_ADDRESS`."""
+    """Return address and keys of a scheduler from Dask's client or `DASK_SCHEDULER_ADDRESS`."""
     with suppress(ValueError):  # no client
         client = default_client()
         return client.scheduler.address, client.security
@@ -107,13 +99,7 @@ def running_scheduler() -> tuple[str | None, Security | None]:
 
 
 def connected(config: DaskConfig, security: Security | None = None) -> Client:
-    """Return a client of a scheduler that runs elsewhere.
-
-    Raises
-    ------
-    InputError
-        No scheduler answers at the address, it has no workers, or its certificates differ from those configured.
-    """
+    """Return a client of a scheduler elsewhere; raise an `InputError` without an answer or workers."""
     address = config.scheduler
     security = security or _security(config)
     try:
@@ -135,7 +121,7 @@ def connected(config: DaskConfig, security: Security | None = None) -> Client:
 
 
 def require_same_versions(client: Client) -> None:
-    """Raise InputError if a worker has another version of Python, or of a package, than this process."""
+    """Raise InputError if versions of Python or packages differ from a worker's."""
     versions = client.get_versions(packages=list(VERSIONED))
     expected = _versions_of(versions["client"])
     for address, answer in sorted(versions["workers"].items()):
@@ -154,7 +140,7 @@ def require_same_versions(client: Client) -> None:
 
 
 def _versions_of(process: dict[str, Any]) -> dict[str, str | None]:
-    """Return major and minor version of Python, and the versions of packages, that a process reports."""
+    """Return the versions that a process reports."""
     packages = process["packages"]
     versions: dict[str, str | None] = {"Python": ".".join(packages["python"].split(".")[:2])}
     for name in VERSIONED:
@@ -163,13 +149,7 @@ def _versions_of(process: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _security(config: DaskConfig) -> Security | None:
-    """Return the configured keys, or None: then Dask's own configuration may have keys.
-
-    Raises
-    ------
-    InputError
-        A file is missing, or is not in PEM format.
-    """
+    """Return the configured keys, or None for Dask's own configuration."""
     files = config.certificates
     if files is None:
         return None
@@ -191,8 +171,8 @@ def _security(config: DaskConfig) -> Security | None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C in the threads and processes that the block starts; a terminal sends it to all of them."""
-    resource_tracker.ensure_running()  # otherwise, the start of a process would start it, and unblock Ctrl-C
+    """Block Ctrl-C in threads and processes that the block starts."""
+    resource_tracker.ensure_running()  # the start of a process would otherwise unblock Ctrl-C
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -201,7 +181,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def worker_memory(setting: str, workers: int) -> str:
-    """Return the memory limit of one worker: the setting, or its share of half of the free memory."""
+    """Return the memory limit of a worker: the setting, or a share of half of the free memory."""
     if setting != "auto":
         return setting
     free = psutil.virtual_memory().available
@@ -209,13 +189,13 @@ def worker_memory(setting: str, workers: int) -> str:
 
 
 TASKS_PER_WORKER = 8
-"""Smallest number of tasks per worker, so that workers finish at about the same time."""
+"""Tasks per worker, at least, so that workers finish together."""
 
 SUMS_PER_WORKER = 4
-"""Number of sums per worker of a total: many enough to distribute evenly, few enough to hold."""
+"""Partial sums per worker."""
 
 FAN_IN = 8
-"""Number of sums that a task of the reduction adds."""
+"""Sums that a task of the reduction adds."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -228,8 +208,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     Parameters
     ----------
     config : DaskConfig
-        Configuration. Workers of `scheduler` are used, if it is set, and none with ``workers: 0``. By default, these
-        are the workers of Dask's client in this process, or at `DASK_SCHEDULER_ADDRESS`, or else a local cluster.
+        Configuration. ``workers: 0`` uses none. Without `scheduler`, Dask's client in this process,
+        `DASK_SCHEDULER_ADDRESS` or a local cluster is used.
     """
 
     def __init__(self, config: DaskConfig) -> None:
@@ -245,7 +225,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._numbers = itertools.count()
         self._sent: dict[str, RowFiles] = {}
         self._run = f"learnkernels-{secrets.token_hex(6)}"
-        self._starting = RLock()  # simultaneous steps share one client, one folder and files
+        self._starting = RLock()  # simultaneous steps share client and files
 
     @property
     def in_process(self) -> bool:
@@ -254,28 +234,22 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def local(self) -> bool:
-        """Whether all workers are processes of this machine, which see its files."""
+        """Whether all workers are on this machine."""
         return not self.config.elsewhere and self.config.workers != 0
 
     def spare(self) -> None:
-        """Use no local workers for a small run, unless their number is configured or they are started."""
+        """Use no local workers for a small run, unless they are configured or running."""
         if self.local and self.config.workers is None and self._client is None:
             self.config = self.config.model_copy(update={"workers": 0})
 
     def require_usable(self) -> None:
-        """Raise InputError if a scheduler does not answer, or workers have other versions of packages."""
+        """Raise InputError if the scheduler or its workers cannot be used."""
         if self.config.elsewhere:
             require_same_versions(self.client)
 
     @property
     def client(self) -> Client:
-        """Client, connected on first use.
-
-        Raises
-        ------
-        InputError
-            No scheduler answers at its address, it has no workers, or it has ended.
-        """
+        """Client, connected on first use; raises an `InputError` if the scheduler cannot be used."""
         if self._client is None:
             with self._starting:
                 if self._client is None:
@@ -311,14 +285,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         jobs : sequence
             First arguments of `run`.
         advance : callable, optional
-            Function that gets shares, which add up to one.
+            Function that receives shares of one.
         **arguments
-            Other arguments of `run`. They are sent to each worker once.
-
-        Raises
-        ------
-        InputError
-            A job ended its worker several times, probably out of memory.
+            Other arguments of `run`, sent to each worker once.
         """
         if self.in_process:
             return map_here(run, jobs, advance, **arguments)
@@ -335,11 +304,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def send(self, value: Any) -> Future:
-        """Return a future of a value. It is the result of a task, so Dask sends it again if workers end."""
+        """Return a future of a value, which Dask computes again if a worker ends."""
         return self.client.submit(_value, value, pure=False)
 
     def follow(self, futures: list[Future], advance: Advance) -> None:
-        """Call `advance` for each finished future, until all are finished or one has failed."""
+        """Call `advance` for each finished future, until the end or a failure."""
         for future in as_completed(futures, loop=self.client.loop):
             if future.status != "finished":
                 return
@@ -347,13 +316,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @contextmanager
     def computing(self, task: str) -> Iterator[list[Future]]:
-        """Give a list for futures, which are canceled at the end; `task` describes them in error messages.
-
-        Raises
-        ------
-        InputError
-            A task ended its workers, or the scheduler ended.
-        """
+        """Give a list for futures, cancel them at the end, and explain lost workers with the name of the task."""
         futures: list[Future] = []
         try:
             yield futures
@@ -370,16 +333,16 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def workers(self) -> Workers:
-        """Workers for passes over rows: Dask workers, or threads of this process without workers."""
+        """Workers for passes over rows."""
         return self.workers_telling(None)
 
     def workers_telling(self, advance: Advance | None) -> Workers:
-        """Return workers that call `advance` with shares of each total, if they are Dask workers."""
+        """Return workers that report shares of each total, if they are Dask workers."""
         return Threads() if self.in_process else DaskWorkers(self, advance)
 
     @property
     def n_workers(self) -> int:
-        """Number of worker processes of the local cluster, or of workers elsewhere that are connected now."""
+        """Number of local workers, or of workers elsewhere."""
         if self.config.elsewhere:
             return max(1, len(self._connected_workers()))
         if self.config.workers is None:
@@ -387,17 +350,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self.config.workers
 
     def _connected_workers(self) -> list[dict[str, Any]]:
-        """Return the scheduler's information on each worker elsewhere, or raise InputError if it has ended."""
+        """Return the scheduler's information on each worker elsewhere."""
         information = self.client.scheduler_info(n_workers=-1)
         if not information:
             raise InputError(SCHEDULER_ENDED)
         return list(information["workers"].values())
 
     def has_room_for(self, n_bytes: int) -> bool:
-        """Return whether the data of a trial are at most an eighth of the memory of each worker.
-
-        A worker holds rows twice, and libraries need 320 MiB.
-        """
+        """Whether the data of a trial need at most an eighth of each worker's memory, after 320 MiB for libraries."""
         if self.config.elsewhere:
             limits = [worker["memory_limit"] or math.inf for worker in self._connected_workers()]
             limit = min(limits, default=0)
@@ -407,7 +367,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def folder(self) -> str:
-        """Folder of this run on local workers, or its name below the folders of workers elsewhere."""
+        """Folder of this run on workers."""
         if self.config.elsewhere:
             return self._run
         with self._starting:
@@ -418,25 +378,13 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return self._folder
 
     def write_rows(self, rows: RowSource) -> RowFiles:
-        """Write dense rows to a folder of this run, which is removed when nothing refers to it.
-
-        Raises
-        ------
-        InputError
-            The file cannot be written.
-        """
+        """Write dense rows to a folder of this run, removed with its last reference."""
         blocks = RowFiles.write(str(Path(self.folder, f"rows-{next(self._numbers)}")), rows)
         weakref.finalize(blocks, shutil.rmtree, blocks.name, ignore_errors=True)
         return blocks
 
     def send_rows(self, X: RowSource) -> RowFiles:
-        """Return dense rows where workers on other machines find them; the same rows are written once per run.
-
-        Raises
-        ------
-        InputError
-            `dask.rows` cannot be written, or a worker cannot read it.
-        """
+        """Return dense rows in `dask.rows`, written once per run, for workers on other machines."""
         digest = row_files.content_digest(X)
         with self._starting:
             if digest in self._sent:
@@ -460,7 +408,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def _place(self) -> str:
-        """Location of the rows of this run for workers on other machines."""
+        """Location of the rows for workers on other machines."""
         return f"{str(self.config.rows).rstrip('/')}/{self._run}"
 
     def __exit__(self, *_: object) -> None:
@@ -475,22 +423,14 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 @dataclass
 class Shared:
-    """A value on the workers, and its future. Files of the value exist as long as this object."""
+    """A value on the workers, which keeps its files."""
 
     future: Future
     value: Any
 
 
 class DaskWorkers:
-    """Passes over rows by the workers of a pool.
-
-    Parameters
-    ----------
-    pool : DaskPool
-        Pool with workers.
-    advance : callable, optional
-        Function that gets shares of each total, which add up to one.
-    """
+    """Passes over rows by the workers of a pool; `advance` receives shares of each total."""
 
     def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool = pool
@@ -499,13 +439,7 @@ class DaskWorkers:
     def scatter_rows(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return rows as the workers read them.
 
-        Local workers read dense rows from a file. Workers elsewhere read from `dask.rows` the rows that their tasks
-        need. Without `dask.rows`, or if rows are sparse, all rows are sent to the workers.
-
-        Raises
-        ------
-        InputError
-            The file or `dask.rows` cannot be written.
+        Local workers read dense rows from a file, workers elsewhere from `dask.rows`. Otherwise all rows are sent.
         """
         source = SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
         if isinstance(X, RowFiles):
@@ -519,7 +453,7 @@ class DaskWorkers:
         return blocks if rows is None and not origin.any() else replace(source, X=blocks)
 
     def local_view(self, X: Rows) -> Rows:
-        """Return rows of which this process reads some: of a table in parts from workers on other machines."""
+        """Return rows that this process also reads."""
         if not isinstance(X, RowFiles):
             return X
         readers = self._pool if self._pool.config.elsewhere else None
@@ -527,11 +461,11 @@ class DaskWorkers:
         return view
 
     def broadcast(self, value: Any) -> Shared:
-        """Send a value to every worker once, and return its handle."""
+        """Send a value to every worker, and return its handle."""
         return Shared(self._pool.send(value), value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return a size with at least eight tasks per worker, and spans of at most a 16th of a worker's memory."""
+        """Return a tile size for eight tasks per worker and a 16th of a worker's memory."""
         pool = self._pool
         n_spans = math.ceil(math.sqrt(2 * TASKS_PER_WORKER * pool.n_workers))
         size = min(pool.config.super_tile, math.ceil(n_rows / n_spans))
@@ -540,19 +474,14 @@ class DaskWorkers:
         return max(1, size)
 
     def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
-        """Return spans of rows, at least eight per worker if there are enough rows."""
+        """Return spans of rows, if possible eight per worker."""
         n_spans = max(SPANS, TASKS_PER_WORKER * self._pool.n_workers)
         return spans(n_rows, max(least, math.ceil(n_rows / n_spans)))
 
     def total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]) -> Any:
         """Return the sum of tasks, by a tree that depends only on the numbers of tasks and workers.
 
-        Workers add up several tasks, so that they hold few results, unless progress is reported for each task.
-
-        Raises
-        ------
-        InputError
-            A task ended its workers, or the scheduler ended.
+        Workers add up several tasks unless progress is reported for each task.
         """
         pool = self._pool
         n_sums = len(tasks)
@@ -590,7 +519,7 @@ def _sum(*parts: Any) -> Any:
 
 
 def map_here(run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, **arguments: Any) -> list[Result]:
-    """Run independent jobs in this process, as `DaskPool.map` does on workers; return results in order."""
+    """Run independent jobs in this process."""
     results = []
     for job in jobs:
         results.append(run(job, **arguments))
@@ -601,7 +530,7 @@ def map_here(run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, 
 def _with_warnings(
     run: Callable[..., Result], job: Job, **arguments: Any
 ) -> tuple[Result, list[tuple[type[Warning], str]]]:
-    """Return the result of a job and its warnings, which a worker would not show."""
+    """Return the result of a job, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         result = run(job, **arguments)
     return result, [(warning.category, str(warning.message)) for warning in caught]
