@@ -1,4 +1,4 @@
-"""Figures of the papers' items: the published figures, and alignment against error."""
+"""Figures of items: the published figures, and alignment against error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FIGURE_BYTES = 120_000
-"""Largest size of a figure, so that reports can be kept under version control."""
+"""Largest size of a figure."""
 
 MAX_DATASETS_WITH_TRIALS = 6
 """With more data sets, the figure of alignments shows means instead of trials."""
@@ -31,7 +31,7 @@ MAX_TICKS = 10
 
 
 def item_figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
-    """Return the figures of a comparison by name: the published figure, and alignment against error."""
+    """Return the figures of a comparison by name."""
     figures: dict[str, Figure | None] = {}
     kind = item.figure.kind
     if kind == "curves" and not trials_on_curves(folds).empty:
@@ -46,7 +46,7 @@ def item_figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
 
 
 def _alignment_against_error(item: PaperItem, folds: pd.DataFrame) -> Figure | None:
-    """Return alignment against error: trials for a few data sets, and otherwise means."""
+    """Return alignment against error: trials for a few data sets, otherwise means."""
     if item.figure.kind == "curves":
         return _mean_alignment_figure(_trials_by_panel(folds), colors_of(folds))
     if folds["dataset"].nunique() > MAX_DATASETS_WITH_TRIALS:
@@ -55,17 +55,20 @@ def _alignment_against_error(item: PaperItem, folds: pd.DataFrame) -> Figure | N
 
 
 def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
-    """Return test error ± deviation along the last word of data set names: one panel per name, one line per learner."""
+    """Return test error ± deviation along the last word of data set names."""
     trials = _trials_by_panel(folds)
     colors = colors_of(folds)
 
     def draw_curve(axis: Axes, learner_trials: pd.DataFrame, style: dict[str, Any]) -> None:
         errors = learner_trials.groupby("place")["error"].agg(["mean", "std"]).sort_index()
+        line_style = "-"
+        if style["label"] == GRID_SEARCH_TITLE:
+            line_style = "--"
         axis.errorbar(
             errors.index.to_numpy(),
             errors["mean"].to_numpy(),
             errors["std"].fillna(0.0).to_numpy(),
-            ls="--" if style["label"] == GRID_SEARCH_TITLE else "-",
+            ls=line_style,
             lw=1.2,
             ms=4,
             capsize=2,
@@ -179,7 +182,7 @@ def ranks_figure(folds: pd.DataFrame) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a figure as PNG with at most `FIGURE_BYTES` if possible; equal figures give equal bytes."""
+    """Return a figure as a reproducible PNG, if possible with at most `FIGURE_BYTES`."""
     dpi = 100.0
     while True:
         buffer = BytesIO()

@@ -26,7 +26,7 @@ from learnkernels.tasks.reporting.tracking import log_run, track_result, tracked
 from learnkernels.tasks.signals import stopping_steps
 from learnkernels.tasks.workers.cluster import DaskPool
 
-from .item import BaseKernelsStudy, NotOnOpenML, PaperItem, StudyConfig, choose_items
+from .item import BaseKernelsStudy, CellConfig, NotOnOpenML, PaperItem, StudyConfig, choose_items
 from .judge import StudyResult, Summary, failing_checks
 from .report import claims_not_reproduced, item_section, write_item, write_report
 from .studies import STUDIES
@@ -50,7 +50,7 @@ _SHARED_POOLS: ContextVar[PoolOf | None] = ContextVar("pools", default=None)
 
 @contextmanager
 def shared_pools() -> Iterator[PoolOf]:
-    """Yield a function that returns the Dask workers of a configuration; the items of a run share them."""
+    """Yield a function that returns Dask workers by configuration, shared by the items of a run."""
     outer = _SHARED_POOLS.get()
     if outer is not None:
         yield outer
@@ -92,7 +92,7 @@ def papers(
     reasons = {}
     for outcome in outcomes:
         if outcome["status"] != "done":
-            # A report is read elsewhere: leave out the folder in which the command was run.
+            # without the working directory, as reports are read elsewhere
             reason = re.sub(r" \(seen from [^)]*\)", "", outcome["reason"])
             reasons[outcome["item"]] = f"{outcome['status']}: {reason}"
     path = write_report(all_items, reasons, quick, Path(report) if report else None)
@@ -100,7 +100,7 @@ def papers(
 
 
 def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) -> Outcome:
-    """Run an item, and return its outcome also if it cannot be run."""
+    """Run an item, and return its outcome, also after a failure."""
     status = "failed"
     try:
         item.study_config(data_dir, quick, Path(folder))
@@ -126,8 +126,7 @@ def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) ->
 def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False) -> Outcome:
     """Reproduce one item: compute, judge, and record the evidence in results, Prefect and MLflow.
 
-    The parts of a comparison share one run in the experiment of the paper. Stored results are not computed again, so
-    that a killed run can resume.
+    The parts of a comparison share one run in MLflow. A killed run resumes from stored results.
     """
     started = time.perf_counter()
     run_id = new_run_id()
@@ -168,7 +167,9 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
             artifacts=reproduced.folder,
         )
         progress.advance()
-    checks = item.quick.checks if quick and item.quick else ()
+    checks: Sequence[CellConfig] = ()
+    if quick and item.quick:
+        checks = item.quick.checks
     return Outcome(
         item=item.name,
         status="done",
@@ -180,7 +181,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
 
 
 def _mlflow_inputs(prepared: Sequence[Prepared]) -> list[Any]:
-    """Return each data set of the parts of a comparison once, as MLflow records it."""
+    """Return the distinct data sets of a comparison for MLflow."""
     inputs: dict[str, Any] = {}
     for part in prepared:
         for ref, dataset_input in zip(part.refs, dataset_inputs(part.refs, "validation", part.config), strict=True):

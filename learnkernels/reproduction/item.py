@@ -1,4 +1,4 @@
-"""The items of the papers, one YAML file each: published numbers and claims, and how to reproduce them."""
+"""Items of the papers, one YAML file each: published numbers and claims, and the study."""
 
 from __future__ import annotations
 
@@ -35,12 +35,7 @@ class Catalogue(schema.Strict):
     def dataset(self, entry: Any, openml: bool) -> Any:
         """Return the keys of a data set for an entry ``{use: NAME, ...}``; other entries are returned unchanged.
 
-        Keys of the entry override those of the catalogue.
-
-        Raises
-        ------
-        InputError
-            The catalogue has no such data set, or it is not on OpenML.
+        Keys of the entry override the catalogue.
         """
         if not isinstance(entry, dict) or "use" not in entry:
             return entry
@@ -51,7 +46,9 @@ class Catalogue(schema.Strict):
                 f"{', '.join(self.sets)}."
             )
         file_keys = self.sets[name].get("file", {})
-        keys = self.sets[name].get("openml", file_keys) if openml else file_keys
+        keys = file_keys
+        if openml:
+            keys = self.sets[name].get("openml", file_keys)
         if openml and keys.get("source") == "file":
             raise NotOnOpenML(
                 f"data set {name} is not on OpenML; give the folder that has {file_keys.get('path')} as --data-dir."
@@ -63,39 +60,29 @@ class Catalogue(schema.Strict):
 
 
 class NotOnOpenML(InputError):
-    """Error for a data set that is needed from OpenML but is not there."""
+    """Error for a data set that is not on OpenML."""
 
 
 def load_catalogue(folder: Path = PAPERS) -> Catalogue:
-    """Return the catalogue of a folder of items.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or the schema rejects it.
-    """
+    """Return the catalogue of a folder of items."""
     path = folder / CATALOGUE
     return validated(Catalogue.model_validate, read_item(path), path)
 
 
 def data_folder(data_dir: str | None, folder: Path = PAPERS) -> str | None:
-    """Return the folder of the data files: `data_dir`, or else the catalogue's folder if it exists, or None.
-
-    Raises
-    ------
-    InputError
-        `data_dir` does not exist.
-    """
+    """Return the folder of the data files: `data_dir`, or else the catalogue's folder if it exists, or None."""
     if data_dir is not None:
         if not Path(data_dir).is_dir():
             raise InputError(f"--data-dir {data_dir}: there is no such folder (seen from {Path.cwd()}).")
         return data_dir
     default = load_catalogue(folder).data_dir
-    return default if Path(default).is_dir() else None
+    if Path(default).is_dir():
+        return default
+    return None
 
 
 class _Loader(Loader):
-    """YAML loader in which `on` is text, and only true and false are Booleans."""
+    """YAML loader in which only true and false are Booleans, as `on` is a key."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -105,12 +92,12 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_item(path: Path) -> dict[str, Any]:
-    """Return the contents of a YAML file of an item or of the catalogue."""
+    """Return the contents of a file of an item or the catalogue."""
     return read_yaml(path, "keys and values,", loader=_Loader)
 
 
 def merged(shared: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of shared keys with overrides, also within nested mappings."""
+    """Return shared keys with overrides, also in nested mappings."""
     result = dict(shared)
     for key, value in overrides.items():
         shared_value = result.get(key)
@@ -299,13 +286,7 @@ class ChangeConfig(schema.Strict):
     )
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return a changed copy of a study; parts without data sets or learners are dropped.
-
-        Raises
-        ------
-        InputError
-            A changed key is not part of the study.
-        """
+        """Return a changed copy of a study, without parts that have no data sets or learners left."""
         study = copy.deepcopy(study)
         for key, value in self.set.items():
             set_key(study, key, value, f"{where}.set: {key}")
@@ -324,8 +305,8 @@ class ChangeConfig(schema.Strict):
     def _reduced(self, part: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
         reduced_part = dict(part)
         for key, titles in (("datasets", self.datasets), ("learners", self.learners)):
-            if titles is not None and (key in part or key in shared):
-                entries = part[key] if key in part else shared[key]
+            entries = part.get(key, shared.get(key))
+            if titles is not None and entries is not None:
                 reduced_part[key] = [entry for entry in entries if _title(entry) in titles]
         return reduced_part
 
@@ -394,13 +375,7 @@ class PaperItem(schema.Strict):
         return bool(self.study.get("kind") == "comparison")
 
     def as_reading(self, name: str) -> PaperItem:
-        """Return another reading as a separate item without a reduced form.
-
-        Raises
-        ------
-        InputError
-            There is no such reading, or it changes a key that is not part of the study.
-        """
+        """Return another reading as a separate item without a reduced form."""
         if name not in self.readings:
             hint = did_you_mean(name, self.readings)
             readings = ", ".join(self.readings) or "none"
@@ -426,14 +401,9 @@ class PaperItem(schema.Strict):
         return schema.TrackingConfig(experiment=experiment, tags={"paper": self.paper, "item": self.name})
 
     def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[schema.CompareConfig]:
-        """Return the comparisons of the item, one per part; none for a special study.
+        """Return the comparisons of the item, one per part; a special study has an empty list.
 
-        Without `data_dir`, data sets are fetched from OpenML. With `quick`, the reduced form is returned.
-
-        Raises
-        ------
-        InputError
-            A part is not a valid comparison, or a data set is not on OpenML.
+        Data sets come from OpenML without `data_dir`; `quick` chooses the reduced form.
         """
         study = self.study_config(data_dir, quick, folder)
         if not isinstance(study, ComparisonStudy):
@@ -449,7 +419,7 @@ class PaperItem(schema.Strict):
         return configs
 
     def study_config(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> StudyConfig:
-        """Return the study with its data sets filled in; parameters and errors as in `comparisons`."""
+        """Return the study with its data sets; parameters as in `comparisons`."""
         study = copy.deepcopy(self.study)
         if quick:
             if self.quick is None:
@@ -488,13 +458,7 @@ def panel(dataset: str) -> tuple[str, float | None]:
 
 
 def item_names(folder: Path = PAPERS) -> list[str]:
-    """Return the names of all items in the order of the papers.
-
-    Raises
-    ------
-    InputError
-        There is no such folder.
-    """
+    """Return the names of all items in the order of the papers."""
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder of items (seen from {Path.cwd()}).")
     papers = [paper.replace(" ", "").lower() for paper in get_args(Paper)]
@@ -509,21 +473,15 @@ def item_names(folder: Path = PAPERS) -> list[str]:
 
 
 def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = False) -> list[PaperItem]:
-    """Return the named items, or all, in the order of the papers.
+    """Return the named items, or all, in the order of the papers; then readings, named ``ITEM.READING``.
 
-    ``ITEM.READING`` names another reading of an item; readings come after the items. With `quick`, items without a
-    reduced form are left out. All items of the folder are loaded, since a report lists them all.
-
-    Raises
-    ------
-    InputError
-        An item or reading does not exist, has no reduced form although it is named, or is not valid.
+    `quick` leaves out items without a reduced form. All items of the folder are validated.
     """
-    known = item_names(folder)
-    readings = [name for name in names if name not in known and name.rpartition(".")[0] in known]
+    all_names = item_names(folder)
+    readings = [name for name in names if name not in all_names and name.rpartition(".")[0] in all_names]
     for name in names:
-        _require_known(name, [*known, *readings])
-    items = [load_item(name, folder) for name in known]
+        _require_known(name, [*all_names, *readings])
+    items = [load_item(name, folder) for name in all_names]
     if names:
         items = [item for item in items if item.name in names]
     for name in readings:
@@ -538,20 +496,14 @@ def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = Fals
     return [item for item in items if item.quick is not None]
 
 
-def _require_known(name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        hint = did_you_mean(name, known)
+def _require_known(name: str, all_names: Sequence[str]) -> None:
+    if name not in all_names:
+        hint = did_you_mean(name, all_names)
         raise InputError(f"there is no item {name!r}; {hint}learnkernels papers --list shows them all.")
 
 
 def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
-    """Return an item, validated as far as possible without its data.
-
-    Raises
-    ------
-    InputError
-        There is no such item, its file cannot be read, or the schema rejects it.
-    """
+    """Return an item, validated without its data."""
     _require_known(name, item_names(folder))
     path = folder / f"{name}.yaml"
     data = _with_inherited_keys(read_item(path), name, folder)
@@ -583,7 +535,7 @@ def _with_inherited_keys(data: dict[str, Any], name: str, folder: Path) -> dict[
 
 
 def _require_distinct(parts: Sequence[schema.CompareConfig], path: Path) -> None:
-    """Reject parts with the same learner on data sets of the same name, since their trials could not be separated."""
+    """Reject equal learners on equal data sets in two parts, whose trials could not be separated."""
     seen: set[tuple[str, str]] = set()
     for part in parts:
         titles = [learner.title for learner in part.learners]

@@ -50,7 +50,7 @@ class Cell:
     metric: str | None = None
 
     def within(self, deviations: float) -> bool:
-        """Return whether the number is at most `deviations` standard deviations from the published one."""
+        """Return whether the number lies within `deviations` standard deviations of the published one."""
         return self.apart is not None and abs(self.apart) <= deviations
 
 
@@ -113,7 +113,7 @@ class Verdict:
 
 
 def values_by_trial(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
-    """Return one number per trial, indexed by (repeat, fold), without missing ones."""
+    """Return a measure by (repeat, fold), without missing values."""
     trials = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
     trials = trials.assign(seconds=seconds_by_trial(trials)).set_index(["repeat", "fold"])
     return trials[measure].astype(float).sort_index().dropna()
@@ -144,7 +144,9 @@ def compare_cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[s
     cells = []
     for cell in item.printed:
         for measure, (paper, *deviation) in cell.measures().items():
-            paper_sd = deviation[0] if deviation else None
+            paper_sd = None
+            if deviation:
+                paper_sd = deviation[0]
             here, here_sd = _measured_cell(cell, measure, folds, values, rank_table)
             apart = None
             unit = paper_sd or here_sd
@@ -190,10 +192,7 @@ def _measured_cell(
 
 
 def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the cosines between the mean weights of the learners of a figure of weights.
-
-    The names, such as ``"cosine of A and B on D"``, can be used in claims.
-    """
+    """Return the cosines between mean weights of learners, named ``"cosine of A and B on D"``."""
     cosines = {}
     trials = folds[folds["learner"].isin(item.figure.learners)]
     for dataset, group in trials.groupby("dataset", sort=False):
@@ -209,10 +208,9 @@ def weight_cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
 
 
 def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return relative distances between learned parameters and the true parameters of an item.
+    """Return relative distances of learned from true parameters, named ``"found by A on D, apart"``.
 
-    ``"found by A on D, apart"`` is the largest distance over the trials of a learner on a data set. Each trial compares
-    the parameters of its heaviest base kernels with the true ones, both in ascending order.
+    A trial compares the parameters of its heaviest base kernels, in ascending order; the largest distance counts.
     """
     true_values = np.sort(np.asarray(item.found))
     n_values = len(true_values)
@@ -231,11 +229,7 @@ def parameter_deviations(item: PaperItem, folds: pd.DataFrame) -> dict[str, floa
 
 
 def derived_values(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
-    """Return the numbers computed from the fold table that claims can use.
-
-    ``"error of A on D"`` is the mean error of a learner on a data set. For the others, see `weight_cosines` and
-    `parameter_deviations`.
-    """
+    """Return numbers for claims: mean errors, named ``"error of A on D"``, cosines and distances of parameters."""
     means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
     values = {}
     for (dataset, learner), error in means.items():
@@ -272,7 +266,7 @@ def group_by_claim(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
 
 
 def overall_word(parts: Sequence[Evidence | Verdict]) -> Word:
-    """Return the verdict on a check from its evidence, or on a claim from its checks: the worst of all."""
+    """Return the worst verdict."""
     words = {part.word for part in parts}
     if not words or "cannot be judged" in words:
         return "cannot be judged"
@@ -296,7 +290,7 @@ def _number_evidence(claim: ClaimConfig, values: Mapping[str, float]) -> tuple[E
 def _compare_with_bound(
     name: str, side: Literal["above", "below"], bound: float | str, values: Mapping[str, float]
 ) -> Evidence:
-    """Return the evidence that a number lies on one side of a bound: a number, or the name of one."""
+    """Return the evidence on a bound, which is a number or the name of one."""
     value = values.get(name)
     if isinstance(bound, str):
         limit = values.get(bound)
@@ -306,8 +300,12 @@ def _compare_with_bound(
         description = f"{name} {side} {bound:g}"
     if value is None or limit is None:
         return Evidence(description, value, limit)
-    holds = value > limit if side == "above" else value < limit
-    return Evidence(description, value, limit, word="holds" if holds else "not reproduced")
+    difference = value - limit
+    if side == "below":
+        difference = -difference
+    if difference > 0:
+        return Evidence(description, value, limit, word="holds")
+    return Evidence(description, value, limit, word="not reproduced")
 
 
 def _pair_evidence(claim: ClaimConfig, pair: Pair, item: PaperItem, folds: pd.DataFrame | None) -> tuple[Evidence, ...]:
@@ -351,10 +349,7 @@ def _test_on_dataset(claim: ClaimConfig, pair: Pair, folds: pd.DataFrame, datase
 
 
 def detectable_difference(trials: np.ndarray, share: float) -> float | None:
-    """Return the mean difference that the corrected test detects with a power of 0.8, or None for a single trial.
-
-    `trials` has one column per learner; for `share`, see `share_of_test`.
-    """
+    """Return the mean difference of two columns that the corrected test detects with a power of 0.8."""
     n = len(trials)
     if n < 2:
         return None
@@ -366,7 +361,9 @@ def detectable_difference(trials: np.ndarray, share: float) -> float | None:
 
 def _loss_sign(claim: ClaimConfig) -> float:
     """Return the factor that makes lower values of the measure better."""
-    return -1.0 if claim.measure in ("alignment", "test_alignment") else 1.0
+    if claim.measure in ("alignment", "test_alignment"):
+        return -1.0
+    return 1.0
 
 
 def _evidence_of_means(
@@ -384,14 +381,18 @@ def _pair_word(claim: ClaimConfig, better: float, than: float, p: float | None) 
     if claim.expected == "none":
         if p is None:
             return "cannot be judged"
-        return "holds" if p >= SIGNIFICANCE else "not reproduced"
+        if p < SIGNIFICANCE:
+            return "not reproduced"
+        return "holds"
     if claim.expected == "significant" and p is not None and p < SIGNIFICANCE:
         return "holds"
     sign = _loss_sign(claim)
     has_direction = sign * better < sign * than
     if not has_direction:
         return "not reproduced"
-    return "holds" if claim.expected == "direction" else "not significant"
+    if claim.expected == "direction":
+        return "holds"
+    return "not significant"
 
 
 def _mean_share_of_test(folds: pd.DataFrame, dataset: str) -> float:
@@ -412,7 +413,9 @@ def _test_across_datasets(
     table = table[table.index.isin(datasets)].dropna()
     if table.empty:
         return Evidence(f"{len(datasets)} data sets")
-    centers = table.median() if claim.measure == "rank" else table.mean()
+    centers = table.mean()
+    if claim.measure == "rank":
+        centers = table.median()
     losses = _loss_sign(claim) * table.to_numpy(dtype=float)
     p = signed_rank_p(losses[:, 0], losses[:, 1])
     return _evidence_of_means(claim, f"{len(table)} data sets", centers, p, detectable_difference(losses, 0.0))
@@ -421,8 +424,7 @@ def _test_across_datasets(
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     """Return the p-value of Wilcoxon's one-sided signed-rank test that errors are lower than the baseline's.
 
-    Pairs without a difference are dropped. The p-value is exact for up to 50 pairs without ties, otherwise asymptotic.
-    It is 1 if no pair differs, and None for fewer than two pairs.
+    It is exact for up to 50 pairs without ties. It is 1 if no pair differs, and None for fewer than two pairs.
     """
     if len(errors) < 2:
         return None
@@ -431,15 +433,16 @@ def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     if len(differences) == 0:
         return 1.0
     has_ties = len(np.unique(np.abs(differences))) < len(differences)
-    method = "asymptotic" if has_ties or len(differences) > 50 else "exact"
+    method = "exact"
+    if has_ties or len(differences) > 50:
+        method = "asymptotic"
     return float(stats.wilcoxon(differences, alternative="less", method=method).pvalue)
 
 
 def compare_with_search(folds: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the learner with the lowest mean error next to the search over one kernel, one row per data set.
+    """Return the best learner and the search over one kernel for each data set, with the corrected test.
 
-    p is the p-value of the corrected test that the learner has the lower error. Seconds are means over trials and
-    include the share of the pass over the base kernels.
+    Seconds are means over trials, and include the share of the pass over the base kernels.
     """
     rows = []
     for name, group in folds.groupby("dataset", sort=False):
@@ -478,7 +481,7 @@ def _mean_seconds(folds: pd.DataFrame, dataset: str, learner: str) -> str:
 
 
 def failing_checks(checks: Sequence[CellConfig], folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[str]:
-    """Return one sentence for each number that is missing or outside its interval."""
+    """Return a sentence for each number outside its interval."""
     sentences = []
     for check in checks:
         for measure, (low, high) in check.measures().items():
@@ -505,10 +508,9 @@ class StudyResult:
     Attributes
     ----------
     folds : DataFrame or None
-        Fold table of a comparison, with the columns of `tasks.measure.evaluation.COLUMNS`.
+        Fold table of a comparison.
     values : dict of str to float
-        Named numbers for claims and published cells, such as ``"rho kinematics"``. The standard deviation of a number
-        has the suffix ``" sd"``.
+        Named numbers; their standard deviations have the suffix ``" sd"``.
     tables : list of (str, list of dict)
         Caption and rows of each additional table.
     figures : dict of str to Figure
@@ -524,8 +526,7 @@ class StudyResult:
 class Summary(TypedDict):
     """Counts of reproduced numbers, checks and claims of an item.
 
-    A claim holds if all its checks hold. Identities are not checks. Findings that an earlier item has as well are only
-    counted in `printed_before`.
+    Identities are not checks. `printed_before` counts findings of an earlier item.
     """
 
     numbers: int
@@ -542,11 +543,7 @@ class Summary(TypedDict):
 
 @dataclass(frozen=True)
 class ReproducedItem:
-    """An item with its stored results.
-
-    `figures` are file names in `folder`. `facts` are seconds, cores, data, date, quick, environment and the digest of
-    the study.
-    """
+    """An item with its stored results: names of figures in `folder`, and facts about the run."""
 
     item: PaperItem
     result: StudyResult
@@ -563,19 +560,19 @@ class ReproducedItem:
 
     @property
     def partial(self) -> bool:
-        """Whether this is a reduced form or another reading, which may lack data sets and learners."""
+        """Whether this is a reduced form or another reading."""
         is_reading = self.item.name.startswith(f"{self.item.same_as}.")
         return is_reading or bool(self.facts["quick"])
 
     def cells(self) -> list[Cell]:
-        """Return the published numbers with ours; a partial item leaves out missing ones."""
+        """Return the published numbers and ours; a partial item omits missing numbers."""
         cells = compare_cells(self.item, self.result.folds, self.values)
         if not self.partial:
             return cells
         return [cell for cell in cells if cell.here is not None]
 
     def claims(self) -> list[Verdict]:
-        """Return the verdict on each check of the claims; a partial item leaves out data sets it cannot judge."""
+        """Return the verdict on each check of the claims; a partial item omits missing data sets."""
         verdicts = judge_claims(self.item, self.result.folds, self.values)
         if not self.partial:
             return verdicts
@@ -625,7 +622,7 @@ class Findings:
 
 
 def distinct_findings(items: Sequence[ReproducedItem]) -> list[Findings]:
-    """Return the findings of each item, where a number or check with equal results in two items counts once."""
+    """Return the findings of each item; equal results of two items count once."""
     seen: set[Any] = set()
     findings = []
     for reproduced in items:
@@ -655,8 +652,7 @@ def sum_summaries(summaries: Sequence[Summary]) -> Summary:
 def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
     """Return a sentence for each measure whose numbers all lie on one side of the published ones.
 
-    A data set needs at least three numbers that are on average at least one standard deviation off. All data sets of
-    a metric together need at least eight numbers.
+    A data set needs three numbers with a mean distance of one standard deviation; a metric needs eight numbers.
     """
     comparable = [cell for cell in cells if cell.apart is not None and cell.paper_sd and cell.learner]
     if not comparable:
@@ -677,7 +673,7 @@ def systematic_deviations(cells: Sequence[Cell]) -> list[str]:
 
 
 def _common_side(deviations: Sequence[float]) -> Literal["above", "below"] | None:
-    """Return the side on which all deviations lie, after rounding to one digit."""
+    """Return the common side of all deviations, rounded to one digit."""
     rounded = [round(deviation, 1) for deviation in deviations]
     if min(rounded) > 0:
         return "above"

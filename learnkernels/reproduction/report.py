@@ -1,4 +1,4 @@
-"""Results of the reproduced items on disk: a folder for each item, a page for each item, and the summary of all."""
+"""Results of reproduced items on disk: folders, pages and a summary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .judge import Cell, Evidence, Findings, ReproducedItem, StudyResult, Summar
 
 Rows = list[dict[str, Any]]
 Table = tuple[str, Rows, str]
-"""Rows of a table with the text before and after it."""
+"""Text before a table, its rows, and the text after it."""
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -46,15 +46,15 @@ TEMPLATES = Path(__file__).parent / "templates"
 def item_section(
     reproduced: ReproducedItem, images: Mapping[str, str], readings: Mapping[str, ReproducedItem] | None = None
 ) -> str:
-    """Return the page of an item in Markdown.
-
-    `images` are the addresses of the figures by file name, and `readings` the results of other readings by name.
-    """
+    """Return the page of an item in Markdown, with addresses of figures and results of other readings by name."""
     item = reproduced.item
     folds = reproduced.result.folds
     cells = reproduced.cells()
     verdicts = reproduced.claims()
     evidence = [part for verdict in verdicts for part in verdict.evidence]
+    search_rows: Rows = []
+    if folds is not None:
+        search_rows = judge.compare_with_search(folds)
     return render(
         "item.md",
         TEMPLATES,
@@ -69,14 +69,14 @@ def item_section(
         claims=claims_table(verdicts),
         tested=any(part.p is not None for part in evidence),
         powered=any(part.detectable is not None for part in evidence),
-        worth=[] if folds is None else judge.compare_with_search(folds),
+        worth=search_rows,
         level=SIGNIFICANCE,
         search=GRID_SEARCH_TITLE,
     )
 
 
 def _duration_and_source(reproduced: ReproducedItem) -> str:
-    """Return the end of the first sentence of a page: duration and source of the data."""
+    """Return duration and source of the data, the end of a sentence."""
     text = f"took {minutes(reproduced.facts['seconds'])} min"
     folds = reproduced.result.folds
     if folds is not None:
@@ -114,7 +114,7 @@ def _tables(item: PaperItem, result: StudyResult, cells: Sequence[Cell]) -> list
 
 
 def _curve_tables(item: PaperItem, folds: pd.DataFrame) -> list[Table]:
-    """Return one table per panel: one row per point of the curves, one column per learner."""
+    """Return a table for each panel, with points as rows and learners as columns."""
     tables = []
     axis = item.figure.x or "the data sets"
     for panel, group in trials_on_curves(folds).groupby("panel", sort=False):
@@ -130,7 +130,7 @@ def _curve_tables(item: PaperItem, folds: pd.DataFrame) -> list[Table]:
 
 
 def _results_table(folds: pd.DataFrame, cells: Sequence[Cell]) -> Table:
-    """Return one row per data set and learner: each measure, published and measured, and the seconds."""
+    """Return measures and seconds for each data set and learner."""
     cell_of = {(cell.dataset, cell.learner, cell.measure): cell for cell in cells}
     published = {cell.measure for cell in cells}
     comparable = {cell.measure for cell in cells if cell.apart is not None}
@@ -183,11 +183,13 @@ def _distance(cell: Cell | None) -> str:
     if cell is None or cell.apart is None:
         return ""
     rounded = round(cell.apart, 1) + 0.0  # no minus sign before zero
-    return f"{rounded:+.1f}" if cell.paper_sd else f"{rounded:+.1f} of ours"
+    if cell.paper_sd:
+        return f"{rounded:+.1f}"
+    return f"{rounded:+.1f} of ours"
 
 
 def cells_table(cells: Sequence[Cell]) -> Rows:
-    """Return one row per published number, without empty columns."""
+    """Return a row for each published number, without empty columns."""
     rows = []
     for cell in cells:
         if cell.here is None:
@@ -214,18 +216,20 @@ def cells_table(cells: Sequence[Cell]) -> Rows:
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Rows:
-    """Return one row per claim: its text, the verdict and the evidence."""
+    """Return text, verdict and evidence of each claim."""
     phrases = {"significant": "significantly", "direction": "in the mean", "none": "no significant difference"}
     rows = []
     for claim, checks in judge.group_by_claim(verdicts).items():
         expected = dict.fromkeys(phrases[check.expected] for check in checks if check.expected)
-        is_identity = all(check.identity for check in checks)
+        outcome = verdict_text(checks)
+        if all(check.identity for check in checks):
+            outcome = "identity"
         evidence = [evidence_line(part, check.learners) for check in checks for part in check.evidence]
         rows.append(
             {
                 "the paper says": Markdown(claim),
                 "expected": ", ".join(expected),
-                "here": "identity" if is_identity else verdict_text(checks),
+                "here": outcome,
                 "evidence": "\n".join(evidence),
             }
         )
@@ -233,7 +237,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> Rows:
 
 
 def verdict_text(checks: Sequence[Verdict]) -> str:
-    """Return the verdict on a claim; if it does not hold, with the number of comparisons that do."""
+    """Return the verdict on a claim, with counts unless it holds."""
     verdict = judge.overall_word(checks)
     words = [part.word for check in checks for part in check.evidence]
     if verdict == "holds" or len(words) <= 1:
@@ -242,8 +246,10 @@ def verdict_text(checks: Sequence[Verdict]) -> str:
 
 
 def evidence_line(evidence: Evidence, learners: str = "") -> str:
-    """Return the evidence on one data set in one line."""
-    line = f"{learners}; {evidence.on}" if learners else evidence.on
+    """Return the evidence on a data set as text."""
+    line = evidence.on
+    if learners:
+        line = f"{learners}; {line}"
     if evidence.better is None:
         return f"{line}: no numbers"
     line += f": {evidence.better:.4g}"
@@ -264,7 +270,7 @@ def evidence_line(evidence: Evidence, learners: str = "") -> str:
 
 
 def readings_table(reproduced: ReproducedItem, readings: Mapping[str, ReproducedItem]) -> Rows:
-    """Return one row for the chosen reading of the setup and one for each other reading with results."""
+    """Return a row for each reading of the setup with results."""
     if not readings:
         return []
     rows = [{"reading": "chosen", "difference": "as above", **count_cells(reproduced.summary())}]
@@ -278,14 +284,16 @@ def readings_table(reproduced: ReproducedItem, readings: Mapping[str, Reproduced
 
 
 def _results_folder(quick: bool) -> Path:
-    return Path("results/papers-quick" if quick else "results/papers")
+    if quick:
+        return Path("results/papers-quick")
+    return Path("results/papers")
 
 
 @step("write {item.name}")
 def write_item(
     item: PaperItem, result: StudyResult, seconds: float, data: str, quick: bool, refs: Sequence[FoldsRef] = ()
 ) -> ReproducedItem:
-    """Write the folder of an item atomically, publish its page in Prefect, and return the item with its results."""
+    """Write the folder of an item, publish its page in Prefect, and return its results."""
     target = _results_folder(quick) / item.name
     facts = {
         "item": item.name,
@@ -343,7 +351,7 @@ def _publish_page(reproduced: ReproducedItem) -> None:
 
 
 def study_digest(item: PaperItem, quick: bool) -> str:
-    """Return the digest of the computations of an item; stored results with another digest are outdated."""
+    """Return the digest of the computations of an item."""
     reduced = None
     if quick and item.quick:
         reduced = item.quick.model_dump(mode="json", exclude={"checks"})
@@ -352,7 +360,7 @@ def study_digest(item: PaperItem, quick: bool) -> str:
 
 
 def _facts_of_computation(item: PaperItem, quick: bool, result: StudyResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the stored facts of an earlier run if it computed the same trials, and else the given facts."""
+    """Return the facts of an earlier run with the same trials, and else `facts`."""
     earlier = read_reproduced(item, quick)
     if earlier is None or earlier.result.folds is None or result.folds is None:
         return facts
@@ -363,7 +371,7 @@ def _facts_of_computation(item: PaperItem, quick: bool, result: StudyResult, fac
 
 
 def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
-    """Return an item with its stored results, or None without results of this study."""
+    """Return the stored results of an item, or None."""
     folder = _results_folder(quick) / item.name
     path = folder / "result.json"
     if not path.is_file():
@@ -383,15 +391,14 @@ def read_reproduced(item: PaperItem, quick: bool) -> ReproducedItem | None:
 
 
 EARLIER = "page of an earlier run"
-"""Status of an item without results in this run that has a page already."""
+"""Status of an item with a page but without stored results."""
 
 
 @step("write the report")
 def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: Path | None = None) -> str:
-    """Write the summary of all items that have results and a page for each; return the path of the summary.
+    """Write a page for each item with results, and their summary; return the path of the summary.
 
-    `reasons` explain why items were not run or failed. `path` is the file of the summary, by default in the
-    folder of the results; pages and figures go into a folder of the same name.
+    `reasons` are statuses of items that were not run or failed. Pages go into a folder named after the summary.
     """
     reproduced = {}
     for item in items:
@@ -426,7 +433,6 @@ def _write_page(reproduced: ReproducedItem, quick: bool, pages: Path) -> None:
             results = read_reproduced(item.as_reading(name), False)
             if results is not None:
                 readings[name] = results
-    # The site reaches these pages from the summary only.
     front_matter = "---\norphan: true\nnosearch: true\n---\n\n"
     with atomic_path(pages / f"{item.name}.md") as temporary:
         temporary.write_text(front_matter + item_section(reproduced, images, readings), encoding="utf-8")
@@ -439,9 +445,9 @@ def report_text(
     quick: bool,
     pages: str,
 ) -> str:
-    """Return the summary: the counts of each item, and the numbers and claims that are not reproduced.
+    """Return the summary: counts, and numbers and claims that are not reproduced.
 
-    `statuses` are those of items without results, and `pages` is the folder of the pages.
+    `statuses` belong to items without results; `pages` is the folder of the pages.
     """
     findings = dict(zip(reproduced, judge.distinct_findings([*reproduced.values()]), strict=True))
     summaries = {name: finding.summary() for name, finding in findings.items()}
@@ -450,6 +456,9 @@ def report_text(
     for item in items:
         title = f"{item.paper}, {item.where}"
         places[item.name] = link(title, f"{pages}/{item.name}.md")
+    machine = ""
+    if reproduced:
+        machine = _environment([results.facts for results in reproduced.values()])
     return render(
         "papers.md",
         TEMPLATES,
@@ -458,7 +467,7 @@ def report_text(
         items=len(items),
         total=total,
         minutes=minutes(total["seconds"]),
-        machine=_environment([results.facts for results in reproduced.values()]) if reproduced else "",
+        machine=machine,
         overview=_overview(items, summaries, statuses, pages),
         by_paper=_counts_by_paper(items, summaries),
         apart=[(places[name], numbers) for name, numbers in _numbers_apart(findings)],
@@ -514,7 +523,7 @@ def _numbers_apart(findings: Mapping[str, Findings]) -> list[tuple[str, str]]:
 
 
 def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
-    """Return on how many data sets the best learner is better than the grid search, worse, or neither."""
+    """Return counts of data sets by the comparison of the best learner with the grid search."""
     counts = []
     for title, excluded in (("all learners", []), ("learners of the papers", ["rfm"])):
         rows = []
@@ -524,7 +533,7 @@ def _search_counts(fold_tables: Sequence[pd.DataFrame | None]) -> Rows:
         if not rows:
             continue
         table = pd.DataFrame(rows)
-        # Items can share trials: the same data set, learner, errors and seconds count once.
+        # Items can share trials, which count once.
         verdicts = table.drop_duplicates([*table.columns[:5]], keep="last")["worth it"].value_counts()
         counts.append(
             {
@@ -552,17 +561,19 @@ def _environment(facts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def count_cells(summary: Summary) -> dict[str, str]:
-    """Return the counts as cells of a table; numbers of an earlier item are in brackets."""
-    has_numbers = summary["numbers"] > 0
-    numbers = str(summary["numbers"])
+    """Return the counts as cells of a table, with numbers of earlier items in brackets."""
+    numbers = within_one = within_two = ""
+    if summary["numbers"] or summary["printed_before"]:
+        numbers = str(summary["numbers"])
     if summary["printed_before"]:
         numbers += f" (+{summary['printed_before']})"
-    elif not has_numbers:
-        numbers = ""
+    if summary["numbers"]:
+        within_one = str(summary["within_one"])
+        within_two = str(summary["within_two"])
     return {
         "numbers": numbers,
-        "within 1 sd": str(summary["within_one"]) if has_numbers else "",
-        "within 2 sd": str(summary["within_two"]) if has_numbers else "",
+        "within 1 sd": within_one,
+        "within 2 sd": within_two,
         "claims that hold": _part_of(summary["claims_hold"], summary["claims"]),
         "checks that hold": _part_of(summary["checks_hold"], summary["checks"]),
         "identities": str(summary["identities"] or ""),
@@ -570,22 +581,27 @@ def count_cells(summary: Summary) -> dict[str, str]:
 
 
 def _part_of(part: int, total: int) -> str:
-    return f"{part} of {total}" if total else ""
+    if not total:
+        return ""
+    return f"{part} of {total}"
 
 
 def overview_row(item: PaperItem, summary: Summary | None, status: str) -> dict[str, str]:
     """Return the counts of an item as a row of a table."""
+    duration = ""
+    if summary:
+        duration = minutes(summary["seconds"])
     return {
         "item": item.name,
         "paper": f"{item.paper}, {item.where}",
         **count_cells(summary or judge.sum_summaries([])),
-        "minutes": minutes(summary["seconds"]) if summary else "",
+        "minutes": duration,
         "status": status,
     }
 
 
 def claims_not_reproduced(reproduced: ReproducedItem) -> list[str]:
-    """Return one sentence for each claim that does not hold, with the evidence against it."""
+    """Return a sentence for each claim that does not hold, with the evidence."""
     sentences = []
     for claim, checks in judge.group_by_claim(reproduced.claims()).items():
         if judge.overall_word(checks) == "holds":

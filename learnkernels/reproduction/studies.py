@@ -45,18 +45,10 @@ COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 
 
 def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    """Return accuracy and alignments of single base kernels, and their correlation over the base kernels.
+    """Return accuracy and training alignments of single base kernels, and their correlation.
 
-    Returns
-    -------
-    result : StudyResult
-        Values ``"rho NAME"`` and ``"A NAME"``: correlations of mean accuracy with mean alignment over the base kernels
-        of a data set. ``"rho NAME sd"`` is the standard deviation over trials.
-
-    Notes
-    -----
-    Accuracy is one minus the test error: the misclassification rate or, in regression, the root mean squared error.
-    Alignments are computed on the training folds.
+    Values ``"rho NAME"`` and ``"A NAME"`` are correlations of mean accuracy and mean alignment over base kernels;
+    ``"rho NAME sd"`` is the standard deviation over trials. Accuracy is one minus the test error.
 
     References
     ----------
@@ -77,7 +69,7 @@ def base_kernels(study: BaseKernelsStudy, data_dir: str | None, advance: Advance
 def measure_base_kernels(
     dataset: Dataset, name: str, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig, repeat: int
 ) -> list[dict[str, Any]]:
-    """Return one row per base kernel and trial for one draw of the folds."""
+    """Return a row for each base kernel and trial of a repeat."""
     where = f"data set {name}"
     require_varying(kernels, dataset.X, dataset.features, where)
     family = build_family(kernels, dataset.features, where)
@@ -124,10 +116,7 @@ def _rows_of_trial(
 def correlations(measured: pd.DataFrame) -> StudyResult:
     """Return the correlation of accuracy and alignment over the base kernels of each data set.
 
-    Parameters
-    ----------
-    measured : DataFrame
-        One row per data set, base kernel and trial: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`, `A`.
+    Columns of `measured`: `dataset`, `kernel`, `repeat`, `fold`, `accuracy`, `rho`, `A`.
     """
     values: dict[str, float] = {}
     rows = []
@@ -168,7 +157,7 @@ def _means_by_kernel(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def correlation(a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series) -> float:
-    """Return Pearson's correlation, or zero if one of both is constant."""
+    """Return Pearson's correlation, zero for a constant."""
     a = np.asarray(a, dtype=np.float64)
     b = np.asarray(b, dtype=np.float64)
     if np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -194,8 +183,7 @@ def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
 def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advance | None = None) -> StudyResult:
     r"""Return the alignment of :math:`K(x, x') = x \cdot x' + 1` with labels at two points, for a range of shares.
 
-    A share alpha of the rows is (-1, 0) with the label -1, and the others are (1, 0) with the label +1. They are
-    represented by two rows with these weights.
+    A share alpha of the rows is (-1, 0) with label -1, the others are (1, 0) with label +1; two weighted rows suffice.
 
     Notes
     -----
@@ -228,7 +216,7 @@ def two_point(study: TwoPointStudy, data_dir: str | None = None, advance: Advanc
 
 
 def two_point_alignments(share: float) -> tuple[float, float]:
-    """Return centered and uncentered alignment for a share of the rows at the first of two points."""
+    """Return centered and uncentered alignment for a share of the first point."""
     X = np.array([[-1.0, 0.0], [1.0, 0.0]])
     y = np.array([-1.0, 1.0])
     family = PolynomialFamily([1], coef0=1.0)
@@ -298,15 +286,14 @@ def count_minima(h: np.ndarray) -> int:
 
 
 def surface(study: SurfaceStudy, data_dir: str | None, advance: Advance) -> StudyResult:
-    r"""Return the objective of degree two over the weights of two features, and the region where it is not convex.
+    r"""Return the objective of degree two over two weights, and the region where it is not convex.
 
     .. math:: F(\mu) = y^\top (K_\mu \circ K_\mu + \lambda I)^{-1} y, \qquad
               K_\mu = \mu_1 z_1 z_1^\top + \mu_2 z_2 z_2^\top
 
     Notes
     -----
-    F for lambda at mu is F for 1 at :math:`\mu / \sqrt\lambda`, divided by lambda: a larger lambda shows the same
-    surface nearer to zero.
+    F for lambda at mu is F for 1 at :math:`\mu / \sqrt\lambda`, divided by lambda.
 
     References
     ----------
@@ -371,7 +358,7 @@ def _values_and_curvatures(objective: PolynomialRidge, weights: np.ndarray) -> t
 def _surface_figure(
     weights: np.ndarray, surfaces: Sequence[tuple[str, np.ndarray, np.ndarray]], columns: Sequence[str]
 ) -> Figure:
-    """Return contours of the objective, hatched where it is not convex: one panel per lambda."""
+    """Return contours of the objective for each lambda."""
     figure, axes = panels([f"F, {name}; hatched: not convex" for name, *_ in surfaces])
     for axis, (_, values, not_convex) in zip(axes, surfaces, strict=True):
         contours = axis.contourf(weights, weights, values.T, levels=24, cmap="viridis")
