@@ -1,7 +1,4 @@
-"""Baselines of scikit-learn on the same trials as the learners.
-
-The best constant, a linear model, a search over one Gaussian kernel, and gradient boosting.
-"""
+"""Baselines of scikit-learn on the trials of the learners."""
 
 from __future__ import annotations
 
@@ -45,25 +42,25 @@ GRID_SEARCH: Final = "grid-search"
 BOOSTING: Final = "boosting"
 
 SEARCHED = (GRID_SEARCH, BOOSTING)
-"""Baselines whose settings are searched; the others take very little time."""
+"""Baselines with a search over settings."""
 
 ALPHAS = tuple(10.0**k for k in range(-3, 5))
-"""Penalties of ridge regression on standardized features, chosen by leave-one-out errors."""
+"""Penalties of ridge regression, chosen by leave-one-out errors."""
 
 SEARCHED_ROWS = 2000
-"""Maximum number of rows of the search over one Gaussian kernel; the best setting is fitted on all training rows."""
+"""Maximum number of rows of the search over one Gaussian kernel."""
 
 LEAVES = (8, 31)
-"""Maximum numbers of leaves of a tree for boosting; the default of scikit-learn is 31."""
+"""Maximum numbers of leaves; scikit-learn's default is 31."""
 
 RATES = (0.3, 0.1, 0.03)
-"""Learning rates of boosting; the default of scikit-learn is 0.1."""
+"""Learning rates of boosting; scikit-learn's default is 0.1."""
 
 ONE_THREAD = 5000
-"""Maximum number of rows for which boosting gets one thread; its predictions do not depend on threads."""
+"""Maximum number of rows for which boosting gets one thread."""
 
 Parts = list[tuple[np.ndarray, np.ndarray]]
-"""Positions of training and validation rows of each inner trial, as for `cv` of scikit-learn."""
+"""Training and validation rows of each inner trial, as `cv` of scikit-learn."""
 
 
 def kinds_of(config: CompareConfig) -> list[BaselineName]:
@@ -94,10 +91,7 @@ def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
 
 
 def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
-    """Return the row of the fold table of a baseline for one trial.
-
-    Settings are chosen on the same rows as for the learners, and the best one is fitted on the same training rows.
-    """
+    """Return the row of the fold table of a baseline, with settings chosen as for the learners."""
     started = time.perf_counter()
     dataset = load_dataset(job.ref)
     target = dataset.target
@@ -140,7 +134,7 @@ def run_baseline(job: TrialJob, kind: BaselineName) -> dict[str, Any]:
 
 
 def _kernel_columns(params: dict[str, float]) -> dict[str, Any]:
-    """Return the columns of base kernels: the Gaussian kernel of the grid search, and none for other baselines."""
+    """Return the columns of base kernels, empty except for the grid search."""
     if "gamma" not in params:
         return {"n_kernels": 0, "weights": [], "kernels": []}
     gamma = params["gamma"]
@@ -158,18 +152,16 @@ class FittedBaseline:
 
     Attributes
     ----------
-    error : float
-        Test error.
     errors : ndarray of shape (n_candidates, L)
-        Validation errors. The best setting is at `candidate` and `position`.
+        Validation errors; the best setting is at `candidate` and `position`.
     C : float
-        Chosen value along the grid; NaN for a baseline without a grid.
+        Chosen value along the grid, or NaN.
     params : dict of str to float
-        Chosen parameter that is not along the grid.
+        Chosen value of the other parameter.
     X : ndarray or CSR matrix, optional
         All rows in the representation of the estimator.
     sigmoid : ndarray of shape (2,), optional
-        Slope and offset that turn scores into probabilities, if the metric needs them.
+        Slope and offset that turn scores into probabilities.
     """
 
     error: float
@@ -217,17 +209,14 @@ def _predict_held_out(fitted: FittedBaseline, target: Target, rows: np.ndarray) 
 
 
 def _subsample(values: np.ndarray) -> np.ndarray:
-    """Return positions of at most `SEARCHED_ROWS` rows, evenly spaced in the order of their targets."""
+    """Return at most `SEARCHED_ROWS` rows, evenly spaced in the order of their targets."""
     by_target = np.argsort(values, kind="stable")
     step = -(-len(by_target) // SEARCHED_ROWS)
     return by_target[::step]
 
 
 def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, params: dict[str, float]) -> float | None:
-    """Return the centered alignment of the kernel of a baseline with the target; None for baselines without kernel.
-
-    At most `SEARCHED_ROWS` training rows are used.
-    """
+    """Return the alignment of the kernel of a baseline on at most `SEARCHED_ROWS` training rows."""
     target = dataset.target
     if kind not in (LINEAR, GRID_SEARCH) or target.values.ndim > 1:
         return None
@@ -264,11 +253,11 @@ def _fit_best_setting(
     parts = _inner_parts(job.trial, folds, rows)
     X = space.X[rows]
     y = target.values[rows]
-    # With few rows on busy cores, boosting spends up to a hundred times its computing time on waiting threads.
+    # With few rows on busy cores, boosting mostly waits for its threads.
     openmp_threads = 1 if len(rows) <= ONE_THREAD else None
     with blas_threads_for(len(rows)), threadpool_limits(openmp_threads, user_api="openmp"):
         errors = _validation_errors(space, X, y, parts, _scorer(metric, target))
-        # Errors are smoothed along a grid as for the learners, but not over the few learning rates.
+        # Learning rates are too few for smoothing.
         candidate, position = best_on_grid(errors, smooth=job.trial.refit and kind == GRID_SEARCH)
         setting = space.setting(candidate, position)
         estimator = space.estimator.set_params(**setting)
@@ -295,8 +284,7 @@ def _fit_best_setting(
 class SearchSpace:
     """Estimator of a baseline with the parameter values to choose from.
 
-    `X` holds all rows in the representation of the estimator. `values` are those of a parameter, and then of the
-    parameter along the grid; empty if nothing is chosen. `grid` has the values along the grid for the fold table.
+    `X` holds all rows, `values` a parameter and the parameter along the grid, and `grid` the grid of the fold table.
     """
 
     X: Rows
@@ -361,7 +349,7 @@ def _linear_space(dataset: Dataset) -> SearchSpace:
 
 
 def _boosting_space(dataset: Dataset) -> SearchSpace:
-    """Return gradient boosting, which treats categories and missing values natively."""
+    """Return gradient boosting with native categories and missing values."""
     X = dataset.X
     categories = None
     if dataset.table is not None:
@@ -376,7 +364,7 @@ def _boosting_space(dataset: Dataset) -> SearchSpace:
 
 
 def _gamma_scale(X: Rows) -> float:
-    """Return ``gamma="scale"`` of scikit-learn's `SVC`: one over the number of features times the variance."""
+    """Return ``gamma="scale"`` of scikit-learn's `SVC`."""
     mean = X.mean()
     squares = X.multiply(X) if sparse.issparse(X) else X * X
     variance = squares.mean() - mean * mean
@@ -387,7 +375,7 @@ def _gamma_scale(X: Rows) -> float:
 
 
 class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """`KernelRidge` with a Gaussian kernel and an intercept that is not penalized: kernel and target are centered."""
+    """`KernelRidge` with a Gaussian kernel, and an intercept without penalty."""
 
     def __init__(self, gamma: float = 1.0, alpha: float = 1.0) -> None:
         self.gamma = gamma
@@ -410,20 +398,20 @@ class CenteredKernelRidge(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _inner_trials(trial: Trial) -> list[Trial]:
-    """Return the trials that choose a setting: the trial itself, or its inner trials without a validation fold."""
+    """Return the trial, or its inner trials without a validation fold."""
     if trial.validation is None:
         return inner_trials(trial)
     return [trial]
 
 
 def _choosing_rows(trial: Trial, folds: np.ndarray) -> np.ndarray:
-    """Return the positions of the rows that choose a setting, for training or validation."""
+    """Return the training or validation rows that choose a setting."""
     validation_folds = [inner.validation for inner in _inner_trials(trial) if inner.validation is not None]
     return rows_of(folds, [*trial.training, *validation_folds])
 
 
 def _inner_parts(trial: Trial, folds: np.ndarray, rows: np.ndarray) -> Parts:
-    """Return the positions, among some rows, of the training and validation rows of each inner trial."""
+    """Return training and validation rows of each inner trial, as positions among `rows`."""
     folds_of_rows = folds[rows]
     return [
         (np.flatnonzero(np.isin(folds_of_rows, inner.training)), np.flatnonzero(folds_of_rows == inner.validation))
@@ -443,7 +431,7 @@ def _response(estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | Non
 
 
 def _scorer(metric: Metric, target: Target) -> Any:
-    """Return a scorer of scikit-learn: the negative error, with a sigmoid fitted on the validation rows if needed."""
+    """Return a scorer: the negative error, with a sigmoid if needed."""
 
     def score(estimator: Any, X: Rows, y: np.ndarray) -> float:
         sigmoid = None

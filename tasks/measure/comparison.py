@@ -30,20 +30,18 @@ from .run_learner import FoldsRef, evaluate_baseline, evaluate_learner, predicto
 from .trials import StatisticsRef
 
 SEARCHES = 10.0
-"""Cost of one-stage learners, learners that search base kernels, and searched baselines, in paths of a predictor."""
+"""Cost in paths of a predictor: one-stage learners, searches for base kernels, and searched baselines."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A configuration whose data sets are read and whose requests are checked.
+    """A configuration with its data sets.
 
     Attributes
     ----------
-    config : CompareConfig
-        Configuration of the run.
     jobs : tuple of (DatasetRef, DatasetRef, CompareConfig)
-        For each data set: the data set of the user, the rows that base kernels are functions of (positions for
-        matrices on disk), and the configuration with its own kernels, folds and supported learners.
+        For each data set: the user's data set, the rows of base kernels (positions for matrices on disk), and its own
+        configuration.
     skipped : tuple of str
         A sentence for each learner that does not support a data set.
     """
@@ -75,7 +73,7 @@ def _searched_baselines(config: CompareConfig) -> set[str]:
 
 
 def work(config: CompareConfig, ref: DatasetRef) -> float:
-    """Return the work on a data set, in units of a predictor's path on a thousand training rows."""
+    """Return the work on a data set: paths of a predictor on a thousand rows."""
     protocol = config.protocol
     paths = SEARCHES * len(_searched_baselines(config))
     for learner in config.learners:
@@ -94,13 +92,7 @@ def _trials(config: CompareConfig, ref: DatasetRef) -> int:
 
 
 def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
-    """Read every data set, and raise errors of the configuration before any long work.
-
-    Raises
-    ------
-    InputError
-        A source is missing, no learner supports a data set, the folds cannot be drawn, or no scheduler answers.
-    """
+    """Read every data set, and raise an `InputError` for an invalid configuration."""
     pool.require_usable()
     for learner in config.learners:
         require_params(learner)
@@ -119,7 +111,7 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
             skipped += sentences
     in_order = tuple(jobs[position] for position in range(len(jobs)))
     total_work = sum(work(local, ref) for ref, _, local in in_order)
-    if total_work < 20.0:  # less than worker processes take to start and to end, about five seconds
+    if total_work < 20.0:  # less than the start of workers takes
         pool.spare()
     return Prepared(config, in_order, tuple(skipped))
 
@@ -127,20 +119,14 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
 def _submit_datasets(
     config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> Iterator[tuple[tuple[int, StepProgress], PrefectFuture[DatasetRef]]]:
-    """Submit the ingestion of each data set when the next one is requested, and give its position and future."""
+    """Submit the ingestion of each data set on request, and give its position and future."""
     for position, dataset in enumerate(config.datasets):
         started = progress.start(f"reading {dataset.label}")
         yield (position, started), ingest.submit(dataset, config.data_dir, config.protocol.seed, pool)
 
 
 def _supported(config: CompareConfig, dataset: DatasetConfig, ref: DatasetRef) -> tuple[CompareConfig, list[str]]:
-    """Return the configuration of a data set with the learners that support it, and a sentence for each other one.
-
-    Raises
-    ------
-    InputError
-        No learner supports the data set, or a predictor does not.
-    """
+    """Return the configuration with supported learners, and a sentence for each other learner."""
     learners = []
     sentences = []
     for learner in config.learners:
@@ -173,8 +159,7 @@ def measure(
 ) -> Sequence[FoldsRef]:
     """Measure all learners and baselines on all data sets, and call `record` with each result.
 
-    Learners of all data sets come first, then baselines, the slowest last. Stored results are not computed again.
-    Results are returned in the order of the data sets.
+    Baselines come last; results are returned in the order of the data sets.
     """
     results: dict[int, FoldsRef] = {}
     submissions = _submit_results(prepared, pool, progress)
@@ -193,7 +178,7 @@ Result = tuple[int, DatasetRef, CompareConfig]
 def _submit_results(
     prepared: Prepared, pool: DaskPool, progress: RunProgress
 ) -> Iterator[tuple[Result, PrefectFuture[FoldsRef]]]:
-    """Submit the measurement of each learner and baseline when the next one is requested, and give its future."""
+    """Submit the measurement of each learner and baseline on request, and give its future."""
     statistics: list[list[StatisticsRef]] = []
     positions = itertools.count()
     for ref, rows, local in prepared.jobs:
@@ -212,10 +197,7 @@ def _submit_results(
 
 
 def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
-    """Return the test fold of each row by data set, a column per repeat; -1 for rows that are in no test fold.
-
-    Data sets with more than 1,000,000 rows are left out.
-    """
+    """Return the test fold of each row and repeat, or -1, for data sets with at most 1,000,000 rows."""
     folds = {}
     for ref, _, local in prepared.jobs:
         if ref.n_rows > 1_000_000:
@@ -234,10 +216,7 @@ def folds_of_rows(prepared: Prepared) -> dict[str, pd.DataFrame]:
 def measure_kernels(
     rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> list[StatisticsRef]:
-    """Return the statistics of the base kernels of each repeat; together they are a step of the progress.
-
-    If features are scaled by the training rows of each trial, there are statistics of each trial.
-    """
+    """Return the statistics of each repeat, or of each trial if trials scale the features."""
     repeats = config.protocol.repeats
     trials = planned_trials(config.protocol, rows.ordered) if rows.by_training else []
     n_parts = repeats * max(1, len(trials))
@@ -270,27 +249,22 @@ def measure_learners(
 def _submit_learners(
     rows: DatasetRef, statistics: Sequence[StatisticsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
 ) -> Iterator[PrefectFuture[FoldsRef]]:
-    """Submit the measurement of each learner when the next one is requested, and give its future."""
+    """Submit the measurement of each learner on request, and give its future."""
     for learner in config.learners:
         started = progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
         yield evaluate_learner.submit(rows, statistics, learner, config, pool, started.advance)
 
 
 def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, CompareConfig]:
-    """Return the rows that the base kernels of a configuration are functions of, and the configuration for them.
+    """Return the rows of the base kernels of a configuration, and the configuration for them.
 
-    If kernels are computed, these are the data set and the configuration. Stored matrices are functions of row
-    positions: the rows are then a data set with the same target, whose only feature is the position and whose digest
-    depends on the matrices. The configuration names the folder of the matrices.
+    Stored matrices are functions of row positions. Their data set has the position as its only feature, and a digest
+    of the matrices; the configuration names their folder. The matrices are read once for their checksums.
 
     Raises
     ------
     InputError
-        There are no complete matrices of this data set, or they were made from other data.
-
-    Notes
-    -----
-    Reads the matrices once, for their checksums.
+        The matrices are incomplete, or were made from other data.
     """
     family = config.kernels[0]
     if not isinstance(family, PrecomputedConfig):

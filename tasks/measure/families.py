@@ -19,17 +19,11 @@ from ..plugins import own_family
 from .matrices import StoredMatrices
 
 MOST_FEATURES_BY_TILES = 1000
-"""Maximum number of rank-one kernels next to other families, whose statistics need a matrix per pair of folds."""
+"""Maximum number of rank-one kernels next to other families, which need matrices for pairs of folds."""
 
 
 def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels") -> KernelFamily:
-    """Return the base kernels of a configuration over named features.
-
-    Raises
-    ------
-    InputError
-        A family names an unknown feature, or has too many rank-one kernels next to other families.
-    """
+    """Return the base kernels of a configuration; raise an `InputError` for unknown features or too many kernels."""
     _require_known_columns(configs, features, where)
     if len(configs) == 1:
         config = configs[0]
@@ -58,7 +52,7 @@ def _require_known_columns(configs: Sequence[FamilyConfig], features: Sequence[s
 
 
 def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
-    """Return the position of each feature by name, and the positions of the features of each column of a table."""
+    """Return positions of features, by name and by column of the table."""
     positions = {name: [c] for c, name in enumerate(features)}
     if isinstance(features, TableFeatures):
         positions_of_column: dict[str, list[int]] = {}
@@ -79,7 +73,7 @@ def _positions(config: FamilyConfig, features: Sequence[str]) -> list[int]:
 
 
 def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str) -> None:
-    """Raise InputError if all features of a family are constant, or a cosine kernel gets a row of zeros."""
+    """Raise InputError for constant features, or zero rows under a cosine kernel."""
     highest = X.max(axis=0)
     lowest = X.min(axis=0)
     if sparse.issparse(highest):
@@ -100,7 +94,7 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
 
 
 def _view(config: FamilyConfig) -> str | None:
-    """Return the name of the columns of a family in the names of its base kernels, or None."""
+    """Return the name of a family's columns, or None."""
     if config.columns is None or isinstance(config, FeatureConfig):
         return None
     names = ", ".join(config.columns[:4])

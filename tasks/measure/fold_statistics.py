@@ -1,4 +1,4 @@
-"""Statistics of the base kernels for every union of folds, computed in one pass over the data on Dask."""
+"""Statistics of the base kernels for every union of folds, from one pass over the data."""
 
 from __future__ import annotations
 
@@ -64,14 +64,12 @@ def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Tria
 
 
 def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig) -> None:
-    """Reject base kernels, folds or a split that a data set does not allow, before any long computation.
+    """Reject base kernels, folds or a metric that a data set does not allow.
 
     Raises
     ------
     InputError
-        A family names an unknown column or has only constant features, the folds or the split cannot be drawn, the
-        metric is not defined on the data set or on some of its folds, or groups allow fewer different draws than
-        repeats.
+        A family has unknown or constant columns, folds cannot be drawn, or the metric is undefined on some folds.
     """
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
@@ -80,7 +78,7 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     draws = set()
     with input_errors(where):
         metric = metric_for(protocol.metric, dataset.target, dataset.weights is not None)
-        # Groups, given folds and some metrics may allow some repeats and not others.
+        # Groups and metrics may allow only some repeats.
         check_all_repeats = dataset.groups is not None or dataset.folds is not None or metric.needs
         for repeat in range(protocol.repeats if check_all_repeats else 1):
             folds = draw_folds(dataset, protocol, repeat)
@@ -94,7 +92,7 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
 
 
 def _require_measurable(metric: Metric, target: Target, folds: np.ndarray, planned: Sequence[Trial]) -> None:
-    """Raise ValueError if a metric is not defined on the validation or test rows of some trial."""
+    """Raise ValueError if a metric is undefined on validation or test rows."""
     validation_folds = {inner.validation for trial in planned for inner in _choosing_trials(trial)}
     for fold in validation_folds:
         metric.check_rows(target.take(np.flatnonzero(folds == fold)), "validate")
@@ -103,7 +101,7 @@ def _require_measurable(metric: Metric, target: Target, folds: np.ndarray, plann
 
 
 def _choosing_trials(trial: Trial) -> list[Trial]:
-    """Return the trials whose validation folds choose settings: the trial itself, or its inner trials."""
+    """Return the trial, or its inner trials, whose validation folds choose settings."""
     if trial.validation is None:
         return inner_trials(trial)
     return [trial]
@@ -121,10 +119,9 @@ def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial:
 def compute_statistics(
     ref: DatasetRef, config: CompareConfig, repeat: int, pool: DaskPool, advance: Advance, trial: Trial | None = None
 ) -> StatisticsRef:
-    """Compute the statistics of a data set, unless the store has them, and return a reference.
+    """Compute and store the statistics of a data set, and return a reference.
 
-    With a sample, statistics are estimates, except for rank-one kernels, which always use all rows. If a data set is
-    scaled by the training rows of one trial, its statistics serve this trial only.
+    A sample gives estimates, except for rank-one kernels. With features scaled by a trial, they serve that trial only.
 
     Raises
     ------
@@ -185,7 +182,7 @@ def compute_statistics(
 
 
 def _training_folds(served: Sequence[Trial]) -> list[tuple[int, ...]]:
-    """Return the unions of folds that train together in some trials, including inner trials, each once."""
+    """Return the distinct unions of folds that train together."""
     unions = [trial.final for trial in served]
     for trial in served:
         unions += [inner.training for inner in _choosing_trials(trial)]
@@ -208,13 +205,7 @@ def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | Non
 
 
 def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool) -> Any:
-    """Return the rows of a data set; for exact statistics, rows in parts are read into memory.
-
-    Raises
-    ------
-    InputError
-        Exact statistics need more memory than a data set in parts may use.
-    """
+    """Return the rows of a data set, in memory for exact statistics."""
     X = pool.workers.local_view(dataset.X)
     if not ref.in_parts or sampled(config):
         return X
@@ -227,7 +218,7 @@ def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: Da
 
 
 def sampled(config: CompareConfig) -> bool:
-    """Return whether statistics are estimated from a sample; not if all base kernels are rank-one kernels."""
+    """Whether statistics are estimated from a sample."""
     only_rank_one = len(config.kernels) == 1 and isinstance(config.kernels[0], FeatureConfig)
     return config.statistics.sample != "none" and not only_rank_one
 
@@ -249,10 +240,7 @@ def measure_statistics(
     advance: Advance,
     sample_weight: np.ndarray | None = None,
 ) -> GramStatistics | FeatureStatistics | SampledStatistics:
-    """Return the statistics of some rows, exact or from a sample, as configured.
-
-    For the arguments and errors, see `gram_statistics` and `sample_statistics`. A sample ignores `sample_weight`.
-    """
+    """Return exact statistics, or estimates, which ignore `sample_weight`."""
     dtype = np.dtype(config.precision).type
     keep_origin = _uncentered(config)
     if not sampled(config):

@@ -1,4 +1,4 @@
-"""Predictions for the test rows of trials, stored with the fold results for figures."""
+"""Stored predictions for test rows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREDICTIONS = "predictions.parquet"
-"""File of the predictions in the entry of the fold results; entries of earlier versions lack it."""
+"""File of the predictions; earlier versions lack it."""
 
 MOST_PREDICTIONS = 5000
-"""Maximum number of stored predictions of one method on one data set, over all trials."""
+"""Maximum number of stored predictions of a method on a data set."""
 
 FEWEST_PREDICTIONS = 20
 """Minimum number of stored predictions per trial."""
@@ -41,7 +41,7 @@ COLUMNS = pa.schema(
         pa.field("probabilities", pa.list_(pa.float64())),
     ]
 )
-"""One row per test row of a trial. Classes are positions in the list of classes in the metadata of the file."""
+"""Columns of the file; its metadata lists the classes."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,6 @@ class HeldOutPredictions:
 
     Attributes
     ----------
-    task : {"classification", "regression"}
-    classes : tuple of str
-        Names of the classes; empty for regression.
     rows : ndarray of int of shape (n,)
         Positions in the data set.
     measured, predicted : ndarray of shape (n,) or (n, q)
@@ -60,7 +57,7 @@ class HeldOutPredictions:
     scores : ndarray of shape (n,) or (n, n_classes), optional
         Decision values of the second of two classes, or of each class.
     probabilities : ndarray of shape (n, n_classes), optional
-        None if the metric needs no probabilities and the method does not provide any.
+        None if the metric and the method do not need them.
     """
 
     task: Task
@@ -75,7 +72,7 @@ class HeldOutPredictions:
         return len(self.rows)
 
     def class_scores(self, k: int) -> np.ndarray | None:
-        """Return the probabilities of a class, or else its scores; None without both."""
+        """Return probabilities, or else scores, of a class, or None."""
         if self.probabilities is not None:
             return np.asarray(self.probabilities[:, k])
         if self.scores is None:
@@ -86,7 +83,7 @@ class HeldOutPredictions:
 
 
 def sampled_test_rows(rows: np.ndarray, n_trials: int) -> np.ndarray:
-    """Return the test rows of a trial whose predictions are stored, evenly spaced over all test rows."""
+    """Return evenly spaced test rows of a trial."""
     return evenly_spaced(rows, max(FEWEST_PREDICTIONS, MOST_PREDICTIONS // n_trials))
 
 
@@ -107,11 +104,7 @@ def predict_held_out(
     rows: np.ndarray,
     sigmoid: np.ndarray,
 ) -> HeldOutPredictions:
-    """Return the predictions of fitted predictors, for the value of C at a position of their grid, for some rows.
-
-    `X` and `target` hold all rows of the data set. `sigmoid` is the slope and offset that turn scores into
-    probabilities; NaN if the metric does not need probabilities.
-    """
+    """Return predictions for `rows` at a position of the grid, with probabilities by `sigmoid` unless it is NaN."""
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted = fitted.only(position)
         position = 0
@@ -128,14 +121,14 @@ def predict_held_out(
 
 
 def has_every_class(target: Target, training: np.ndarray) -> bool:
-    """Return whether the training rows contain every class; False for regression."""
+    """Whether the training rows contain every class."""
     if target.task == "regression":
         return False
     return len(np.unique(target.values[training])) == len(target.classes)
 
 
 def write_predictions(folder: Path, trials: Sequence[tuple[int, int, HeldOutPredictions]]) -> None:
-    """Write the predictions of trials, each with its repeat and fold, into an entry of the store."""
+    """Write the predictions of trials into an entry of the store."""
     table = pa.concat_tables([_table_of_trial(repeat, fold, held_out) for repeat, fold, held_out in trials])
     _, _, first = trials[0]
     metadata = json.dumps({"task": first.task, "classes": first.classes})
@@ -164,7 +157,7 @@ def _as_lists(values: np.ndarray | None, n_rows: int) -> list[Any]:
 
 
 def read_predictions(folder: Path) -> list[HeldOutPredictions]:
-    """Return the predictions of each trial in an entry of the store; an empty list if it has no predictions."""
+    """Return the stored predictions of each trial, empty if there are none."""
     path = folder / PREDICTIONS
     if not path.is_file():
         return []
@@ -194,7 +187,7 @@ def _predictions_of(trial: pd.DataFrame, task: Task, classes: tuple[str, ...]) -
 
 
 def _stacked(column: pd.Series) -> np.ndarray | None:
-    """Return a column of lists as an array, as a vector if each list has one number; None for a column of nulls."""
+    """Return a column of lists as an array, or None for nulls."""
     lists = [values for values in column if values is not None]
     if not lists:
         return None

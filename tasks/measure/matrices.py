@@ -1,8 +1,4 @@
-"""Base kernels as matrices on disk: one NumPy file each, written in strips of rows and memory-mapped by readers.
-
-A folder is an entry of `tasks.store`: it appears when all files are written, and contains their checksums.
-docs/tile-store.md describes its files.
-"""
+"""Base kernels as matrices on disk: a folder of NumPy files in the store, see docs/tile-store.md."""
 
 from __future__ import annotations
 
@@ -33,32 +29,30 @@ from ..workers.cluster import Advance, DaskPool
 INDEX = "index.json"
 
 TILE_BYTES = 4 << 20
-"""Target size of one tile of all kernels: about the cache of a core."""
+"""Target size of a tile of all kernels, about the cache of a core."""
 
 STRIP_BYTES = 64 << 20
-"""Target size of a strip of rows of all kernels in the memory of a worker."""
+"""Target size of a strip of rows in a worker's memory."""
 
 Dtype = Literal["float64", "float32"]
 
 
 class MatrixIndex(BaseModel, frozen=True):
-    """Contents of a folder of matrices, written next to them as JSON.
+    """Contents of a folder of matrices, stored as JSON.
 
     Attributes
     ----------
-    dataset : str
-        Name of the data set.
-    data_digest : str
-        Digest of the data set; row and column i of each matrix belong to its row i.
+    dataset, data_digest : str
+        Name and digest of the data set.
     n_rows : int
-        n; each matrix has shape (n, n).
+        n; each matrix has shape (n, n), with rows and columns in the order of the data set.
     dtype : {"float64", "float32"}
     kernels : tuple of str
         Names of the base kernels, in the order of the files.
     families : list of dict
         Configured families with all their parameters.
     numerics : int
-        `kernels.NUMERICS_VERSION` that computed the values.
+        `kernels.NUMERICS_VERSION` of the values.
     """
 
     format: Literal["learnkernels-matrices"] = "learnkernels-matrices"
@@ -113,12 +107,12 @@ def _damaged(path: Path, reason: str) -> InputError:
 
 
 class StoredMatrices(Sequence[np.ndarray]):
-    """Memory-mapped matrices of a folder; pickled as the path of the folder.
+    """Memory-mapped matrices of a folder; pickled as its path.
 
     Raises
     ------
     InputError
-        The folder has no index, or a file is missing or does not match the index.
+        The index is missing, or a file does not match it.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -142,13 +136,7 @@ class StoredMatrices(Sequence[np.ndarray]):
             raise _damaged(self.folder, harm)
 
     def family(self) -> PrecomputedFamily:
-        """Return the base kernels over row positions.
-
-        Raises
-        ------
-        InputError
-            A matrix is not symmetric or not finite in a sample of entries.
-        """
+        """Return the base kernels over row positions; raise an `InputError` for invalid entries in a sample."""
         with input_errors(self.folder):
             return PrecomputedFamily(self, self.about.kernels)
 
@@ -177,7 +165,7 @@ def _open_matrix(path: Path, index: MatrixIndex) -> np.ndarray:
 
 
 def matrix_folder(output: str, name: str) -> Path:
-    """Return the folder of the matrices of a data set; raise InputError if its name cannot be a folder name."""
+    """Return the folder of the matrices of a data set, whose name must be valid for a folder."""
     if not name or name.startswith(".") or set(name) & set("/\\:\0"):
         raise InputError(f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'.")
     return (Path(output) / name).absolute()
@@ -189,7 +177,7 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
     Raises
     ------
     InputError
-        The file cannot be read, or a matrix is not symmetric and finite with a row for each row of the data set.
+        The file cannot be read, or a matrix is not finite, symmetric and of the size of the data set.
     """
     source = f"data set {ref.name}: the matrices in {path}"
     matrices = _named_matrices(arrays_of(str(path), source))
@@ -220,7 +208,7 @@ def own_matrices(path: Path, ref: DatasetRef) -> Path:
 
 
 def _named_matrices(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the matrices of the arrays of a file by name; an array of three dimensions is a stack of matrices."""
+    """Return the matrices of a file by name; an array of three dimensions is a stack of matrices."""
     matrices = {}
     for name, array in arrays.items():
         if array.ndim == 3:
@@ -249,7 +237,7 @@ def _write_index(folder: Path, index: MatrixIndex) -> None:
 
 
 def require_matrices(ref: DatasetRef, config: CompareConfig) -> None:
-    """Raise InputError if the base kernels of a data set cannot be written as matrices."""
+    """Raise InputError if base kernels cannot be written as matrices."""
     if any(isinstance(family, PrecomputedConfig) for family in config.kernels):
         raise InputError("kernels: family precomputed is matrices already; name the families to compute.")
     if ref.in_parts:
@@ -265,7 +253,7 @@ def require_matrices(ref: DatasetRef, config: CompareConfig) -> None:
 
 
 def index_of(ref: DatasetRef, config: CompareConfig, family: KernelFamily, dtype: Dtype) -> MatrixIndex:
-    """Return the index of the base kernels of a configuration over a data set."""
+    """Return the index of configured base kernels over a data set."""
     return MatrixIndex(
         dataset=ref.name,
         data_digest=ref.digest,
@@ -277,7 +265,7 @@ def index_of(ref: DatasetRef, config: CompareConfig, family: KernelFamily, dtype
 
 
 def require_place(folder: Path, index: MatrixIndex) -> None:
-    """Raise InputError if a folder exists and does not contain the matrices of an index."""
+    """Raise InputError if a folder exists with other contents."""
     if not os.path.lexists(folder):
         return
     if not (folder / INDEX).exists():
@@ -292,7 +280,7 @@ def require_place(folder: Path, index: MatrixIndex) -> None:
 
 
 def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
-    """Raise InputError if the missing matrices need more than the free space of the disk of the first folder."""
+    """Raise InputError if the disk has too little space for missing matrices."""
     missing_bytes = sum(index.n_bytes for folder, index in places if not folder.exists())
     needed = 1.01 * missing_bytes
     first_folder, _ = places[0]
@@ -310,17 +298,12 @@ def write_matrices(
 ) -> str:
     """Compute and write the matrices of a folder unless it is complete, and return a line for the report.
 
-    The workers of the pool write strips of rows, so they need access to the folder under the same path.
+    Workers write strips of rows, and need the folder under the same path.
 
     Raises
     ------
     InputError
         A value is not finite in the type of the matrices, the folder is not writable, or a worker ends repeatedly.
-
-    Notes
-    -----
-    O(n^2 (d + p)) time for n rows, d features and p base kernels. A worker holds one strip and one tile. A run that
-    ends early leaves nothing behind.
     """
     report = f"{index.dataset}: {len(index.kernels)} matrices of {index.n_rows:,} rows"
     require_place(folder, index)
@@ -348,16 +331,16 @@ def write_matrices(
 
 
 def _strips(index: MatrixIndex) -> list[tuple[int, int]]:
-    """Return the first row of each strip, and the row after its last."""
+    """Return the first row of each strip, and the number of rows."""
     size = max(1, STRIP_BYTES * index.n_rows // index.n_bytes)
     return [(start, min(start + size, index.n_rows)) for start in range(0, index.n_rows, size)]
 
 
 def _write_strip(rows: tuple[int, int], index: MatrixIndex, family: KernelFamily, X: Any, folder: Path) -> None:
-    """Compute the kernels between a strip of rows and all rows in tiles, and write them."""
+    """Compute and write a strip of rows of the kernels."""
     start, stop = rows
     tile_rows = max(32, math.isqrt(TILE_BYTES // (8 * family.n_kernels)))
-    # Columns are split at the same places as rows, so that a diagonal tile compares a block with itself.
+    # Columns are split like rows, so that a diagonal tile compares a block with itself.
     row_blocks = _blocks(start, stop, tile_rows)
     column_blocks = [*_blocks(0, start, tile_rows), *row_blocks, *_blocks(stop, index.n_rows, tile_rows)]
     strip = np.empty((family.n_kernels, stop - start, index.n_rows), index.dtype)

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar in a terminal, plain lines elsewhere, and a progress artifact in Prefect."""
+"""Progress of a run: a bar or lines, and an artifact in Prefect."""
 
 from __future__ import annotations
 
@@ -15,17 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class StepProgress:
-    """Progress of a step, which any thread of a run may advance.
-
-    Parameters
-    ----------
-    run : RunProgress
-        Progress of the run.
-    description : str
-        Description of the step.
-    trials : int
-        Number of trials of the step.
-    """
+    """Progress of a step with a number of trials, advanced by any thread."""
 
     def __init__(self, run: RunProgress, description: str, trials: int) -> None:
         self.run = run
@@ -36,7 +26,7 @@ class StepProgress:
         self.last_advance = self.start_time
 
     def advance(self, steps: float = 1.0) -> None:
-        """Add a finished step, or a share of it."""
+        """Add a share of the step."""
         self.run.advance_step(self, steps)
 
     @property
@@ -45,7 +35,7 @@ class StepProgress:
         return max(0, self.trials - round(self.share * self.trials))
 
     def remaining_seconds(self, mean: float) -> float:
-        """Return the seconds of the remaining trials, from finished trials, or the mean of a step before the first."""
+        """Return the seconds of the remaining trials, before the first one from the mean of a step."""
         if not self.share:
             return mean
         if not self.trials:
@@ -60,14 +50,12 @@ class RunProgress(AbstractContextManager["RunProgress"]):
     ----------
     steps : int
         Number of steps.
-    key : str
-        Key of the artifact.
-    subject : str
-        Name of the run in the description of the artifact.
+    key, subject : str
+        Key of the artifact, and name of the run in its description.
     timed : int, default 0
-        Number of steps with trials, which give the estimate of the remaining time; 0 for no estimate.
+        Number of steps with trials, from which remaining time is estimated.
     at_once : int, default 1
-        Number of steps that run at the same time.
+        Number of simultaneous steps.
     """
 
     def __init__(
@@ -109,15 +97,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         return self
 
     def start(self, description: str, trials: int = 0) -> StepProgress:
-        """Show that a step begins, and return its progress, for a step in another thread.
-
-        Parameters
-        ----------
-        description : str
-            Description of the step.
-        trials : int, default 0
-            Number of trials of the step.
-        """
+        """Show that a step with a number of trials begins, and return its progress."""
         self._step = StepProgress(self, description, trials)
         with self._lock:
             if trials:
@@ -127,7 +107,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         return self._step
 
     def advance(self, steps: float = 1.0) -> None:
-        """Add finished steps, or a share of the step that was started last."""
+        """Add steps, or a share of the current step."""
         self.advance_step(self._step, steps)
 
     def skip(self) -> None:
@@ -136,7 +116,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
             self._done += 1
 
     def advance_step(self, step: StepProgress, steps: float) -> None:
-        """Add finished steps, or a share of a step that was started."""
+        """Add steps, or a share of a step."""
         now = time.monotonic()
         with self._lock:
             if step.trials == 1 or steps < 1 <= step.trials:  # stored results come all together, in no time
@@ -154,7 +134,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
                 self._publish()
 
     def _text(self, step: StepProgress) -> str:
-        """Return the description of a step, its finished trials, and the remaining seconds of the run."""
+        """Return step, finished trials, and remaining seconds of the run."""
         text = step.description
         if step.trials:
             text += f", {round(step.share * step.trials)}/{step.trials} trials done"

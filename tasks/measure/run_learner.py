@@ -1,4 +1,4 @@
-"""Evaluation of one learner or baseline on one data set: weights, predictor and test error in every trial."""
+"""Evaluation of a learner or baseline on a data set, in every trial."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from .held_out import write_predictions
 from .trials import HELD_OUT, StatisticsRef, TrialData, TrialJob, run_trial
 
 PARALLEL_ROWS = 4096
-"""Maximum number of training rows for parallel trials; larger factorizations use all cores of one process."""
+"""Maximum number of training rows for parallel trials."""
 
 PARALLEL_ITERATIONS = 10_000
-"""The same limit for predictors that do not factorize a matrix of all rows, and for baselines."""
+"""Maximum for predictors without a factorization of all rows, and for baselines."""
 
 TABLE = "folds.parquet"
 """File of the fold results in their entry of the store."""
@@ -87,31 +87,29 @@ COLUMNS = pa.schema(_FIELDS)
 
 dataset, task : name and task of the data set.
 learner, algorithm : name of the learner in reports and in the table of learners; `params` are its parameters as JSON.
-predictor, predictor_reason : name of the predictor, and the reason of the choice by ``auto``.
+predictor, predictor_reason : name of the predictor, and the reason of ``auto``.
 metric, error : metric and test error. `trivial_error` is the error of the best constant.
-validation_error, candidate_errors : lowest validation error, and those of all settings: a row for each combination of
-    `tune`, along the grid.
-regularization, grid_edge : chosen C, and whether it is at the boundary of the grid with the error still falling.
+validation_error, candidate_errors : lowest validation error, and errors by combination of `tune` along the grid.
+regularization, grid_edge : chosen C, and whether the error still falls there, at the boundary of the grid.
 n_train, n_test, n_rows : training rows, test rows, and rows of the data set; in time, up to the last test row.
 kernels, n_kernels, weights : base kernels, and mu for the normalized base kernels.
 alignment, test_alignment : alignment of the learned kernel on the training rows and on at most 1,000 test rows.
-n_sampled : training rows in the sample if base kernels were measured on one.
-certificate, certificate_measure, certificate_tolerance, iterations, objectives : relative residual, its measure and
-    tolerance, and the iterations; null for learners without iterations. They belong to the chosen C.
+n_sampled : training rows in the sample for base kernels.
+certificate, certificate_measure, certificate_tolerance, iterations, objectives : relative residual for the chosen C,
+    its measure and tolerance, and the iterations; null for learners without iterations.
 parameters : sigma of each base kernel of a continuous learner.
-history : alignments while base kernels are found: after each addition, or for learned metrics after each round on rows
-    that were not used to learn the metric.
-relevance, features : relevance of each feature; null if base kernels have no sigma for each feature.
-notes : remarks of the predictor about its solution.
+history : alignments after each added base kernel, or on held-out rows after each round of a learned metric.
+relevance, features : relevance of each feature, or null.
+notes : remarks of the predictor.
 seconds_weights, seconds_fit : seconds for the weights and for everything else.
-seconds_pass : share of the pass over the base kernels, which all trials use, for the training rows of this trial.
-n_parallel : number of steps that could run at once and shared the cores.
+seconds_pass : share of this trial in the pass over the base kernels.
+n_parallel : number of simultaneous steps.
 """
 
 
 @dataclass(frozen=True)
 class FoldsRef:
-    """Reference to the stored fold results of a learner on a data set; `stored` is the time of an earlier run."""
+    """Reference to stored fold results; `stored` is the time of an earlier run."""
 
     dataset: str
     learner: str
@@ -126,13 +124,12 @@ def predictor_for(
 ) -> PredictorChoice:
     """Return the predictor of a learner on a data set, with the reason of an automatic choice.
 
-    `n_rows` is the number of training rows, by default that of a trial.
+    `n_rows` is the number of training rows, by default in a trial.
 
     Raises
     ------
     InputError
-        The learner, the configured predictor or its loss does not support the task, the learner does not support
-        samples, or weights are not supported.
+        Learner, predictor or loss do not support the task, samples or weights.
     """
     learner_type = learner_class(learner.name)
     reason = unserved(learner, ref)
@@ -140,7 +137,7 @@ def predictor_for(
         raise InputError(reason)
     _require_usable(config, learner, ref)
     if not learner_type.learns_kernel:
-        # An ensemble of base kernels has its own predictor, whatever is configured.
+        # An ensemble has its own predictor.
         return PredictorChoice(as_predictor(learner_type.predictor or DEFAULTS[ref.task]), "")
     problem = _prediction_problem(config, learner, ref, n_rows)
     requested = configured_predictor(config)
@@ -162,7 +159,7 @@ def _prediction_problem(
     learner_type = learner_class(learner.name)
     n_outputs = len(ref.classes) if len(ref.classes) > 2 else 1
     n_values = len(schema.grid_values(config.protocol.grid)) if n_rows is None else 1
-    # A learner that finds its own base kernels finds up to 27: those of rfm in three metrics.
+    # Learned base kernels are at most 27: `rfm` in three metrics.
     n_kernels = 27
     n_seeds = 27
     if learner_type.takes_family:
@@ -183,7 +180,7 @@ def _prediction_problem(
 
 
 def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
-    """Return the reason why a learner does not support a data set, or an empty string if it does."""
+    """Return the reason why a learner does not support a data set, or an empty string."""
     learner_type = learner_class(learner.name)
     title = learner.title
     if ref.task not in learner_type.tasks:
@@ -201,7 +198,7 @@ def unserved(learner: schema.LearnerConfig, ref: DatasetRef) -> str:
 
 
 def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef) -> None:
-    """Raise InputError if the configuration does not support a learner, a sample or the baseline."""
+    """Raise InputError if a learner, a sample or the baseline is not supported."""
     learner_type = learner_class(learner.name)
     title = learner.title
     where = f"data set {ref.name}:"
@@ -242,7 +239,7 @@ def configured_predictor(config: schema.CompareConfig) -> Predictor:
 
 
 def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str, Any]:
-    """Return the non-default options of a predictor that the configuration names or ``auto`` chooses."""
+    """Return the options of a predictor, without defaults."""
     candidate = configured_predictor(config).candidates().get(predictor)
     if candidate is None:  # the predictor belongs to the learner
         return {}
@@ -254,7 +251,7 @@ def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str,
 
 
 def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
-    """Return the number of base kernels; matrices on disk count as one kernel."""
+    """Return the number of base kernels, one for matrices on disk."""
     n_kernels = 0
     for config in configs:
         if isinstance(config, schema.FeatureConfig):
@@ -270,8 +267,7 @@ def _n_kernels(configs: Sequence[schema.FamilyConfig], n_features: int) -> int:
 def predictor_memory(setting: str | None) -> int:
     """Return the memory of a predictor in bytes: the setting, or half of the memory of the computer or container.
 
-    The default depends on the total memory, not on the free memory: the choice of the predictor, and therefore results
-    and their keys in the store, must not depend on other processes. It is rounded down to a power of two.
+    The default is a power of two and ignores other processes, so that results and their keys are reproducible.
     """
     if setting is not None:
         return int(parse_bytes(setting))
@@ -301,8 +297,7 @@ def evaluate_learner(
 ) -> FoldsRef:
     """Learn weights and compute the test error in every trial, unless the store has the result.
 
-    Small trials run in parallel on the local workers, one core each. Larger trials run one after the other in this
-    process, where iterative predictors use the workers for their passes over the rows.
+    Small trials run in parallel on local workers. Larger trials run in this process, with workers for passes over rows.
     """
     log = get_run_logger()
     protocol = config.protocol
@@ -388,7 +383,7 @@ def _run_trials(
 
 
 def _needs_local_files(learner: schema.LearnerConfig, config: schema.CompareConfig) -> bool:
-    """Return whether learner or base kernels are in files of this computer, which other computers lack."""
+    """Whether learner or base kernels are in files of this computer."""
     local_families = (schema.OwnConfig, schema.PrecomputedConfig)
     return bool(sources([learner])) or any(isinstance(family, local_families) for family in config.kernels)
 
@@ -425,7 +420,7 @@ def evaluate_baseline(
 
 
 def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
-    """Return the reference of stored fold results, or None if they must be computed."""
+    """Return the reference of stored fold results, or None."""
     log = get_run_logger()
     path = Path(result.path)
     if not kept(path, log.warning):
@@ -447,7 +442,7 @@ def _jobs(statistics: Sequence[StatisticsRef], config: schema.CompareConfig, ref
 
 @dataclass
 class Steps:
-    """Log the progress of iterations at most every ten seconds."""
+    """Log iterations, at most every ten seconds."""
 
     name: str
     log: Callable[..., None]
@@ -468,13 +463,12 @@ def run_jobs(
     advance: Advance,
     load_data: Callable[[], TrialData] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the rows of some trials of a data set, in their order; the calls of `advance` sum to one.
+    """Return the rows of trials of a data set in order; shares for `advance` sum to one.
 
-    With `parallel`, trials run on the workers if each worker has enough memory for the data set. Workers on other
-    computers need `load_data`, which returns all data of the trials.
+    `parallel` trials need enough memory for the data set in each worker, and `load_data` on other computers.
     """
     if not parallel:
-        gc.collect()  # frees targets and positions of all rows that reference cycles of earlier steps keep
+        gc.collect()  # frees rows in reference cycles of earlier steps
         return map_here(run, jobs, advance)
     if len(jobs) > 1 and pool.has_room_for(stored_bytes(ref)):
         if pool.local:
@@ -487,10 +481,7 @@ def run_jobs(
 def write_fold_table(
     path: Path, rows: list[dict[str, Any]], statistics: Sequence[StatisticsRef], n_parallel: int
 ) -> None:
-    """Store rows of the fold table with the held-out predictions; the entry depends on the statistics.
-
-    `n_parallel` is the number of steps that could run at the same time.
-    """
+    """Store rows of the fold table and predictions; `n_parallel` is the number of simultaneous steps."""
     held_out = [(row["repeat"], row["fold"], row[HELD_OUT]) for row in rows if row.get(HELD_OUT) is not None]
     rows = [row | {"n_parallel": n_parallel} for row in rows]
     with keep(path, [Path(statistics_ref.path) for statistics_ref in statistics]) as folder:

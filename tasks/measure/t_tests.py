@@ -21,8 +21,7 @@ ROUNDING = 1e-12
 def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     """Return the p-value of the paired one-sided t-test of the papers that errors are lower than a baseline's.
 
-    The test assumes independent trials. The trials of a cross-validation share training rows, so its false positive
-    rate is far above its level.
+    It assumes independent trials. Trials of a cross-validation share training rows, so false positives are frequent.
 
     Parameters
     ----------
@@ -32,7 +31,7 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
     Returns
     -------
     p : float or None
-        See `corrected_p`.
+        As in `corrected_p`.
 
     References
     ----------
@@ -156,7 +155,6 @@ def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
     Notes
     -----
     Nadeau and Bengio divide by the number of training rows, which are all other rows in their trials. Here, validation
-    rows count as training rows. Rows that a random split leaves out count as well: two small samples of many rows share
-    few rows, so their errors are nearly independent.
+    rows and rows outside a random split count as training rows: small samples of many rows are nearly independent.
     """
     return float(np.mean(n_test / (n_rows - n_test)))

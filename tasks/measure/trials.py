@@ -1,4 +1,4 @@
-"""One trial of one learner: weights from stored statistics, predictor and test error, in any process."""
+"""One trial of one learner, in any process."""
 
 from __future__ import annotations
 
@@ -52,15 +52,14 @@ PASS_SECONDS = "pass_seconds"
 """Name of the array with the seconds of the pass."""
 
 HELD_OUT = "held_out"
-"""Key of the predictions for test rows in the row of a trial; it is not a column of the fold table."""
+"""Key of the predictions in the row of a trial; not a column of the fold table."""
 
 
 @dataclass(frozen=True)
 class StatisticsRef:
-    """Reference to the stored statistics of one data set, one set of base kernels and one draw of the folds.
+    """Reference to stored statistics of a data set, a set of base kernels and a draw of the folds.
 
-    If each trial scales the features by its own training rows, `trial` is the only trial that the statistics serve, and
-    `rows` is its scaled data set.
+    If trials scale the features, the statistics serve only `trial`, and `rows` is its scaled data set.
     """
 
     key: str
@@ -71,7 +70,7 @@ class StatisticsRef:
 
 
 def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: np.ndarray, seconds: float) -> None:
-    """Write statistics, the fold of each row, and the seconds that the pass took."""
+    """Write statistics, folds, and the seconds of the pass."""
     with keep(Path(ref.path)) as folder:
         arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **statistics.to_arrays()}
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
@@ -80,7 +79,7 @@ def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: 
 def share_of_pass(seconds: float, whole: AlignmentStatistics, training: AlignmentStatistics) -> float:
     """Return the seconds of a pass over the training rows only.
 
-    The cost is quadratic in the number of rows, linear for rank-one kernels, and constant for a sample.
+    Cost is quadratic in the rows, linear for rank-one kernels, and constant for a sample.
     """
     power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(whole), 0)
     return seconds * (training.n_rows / whole.n_rows) ** power
@@ -95,13 +94,7 @@ class StoredStatistics(NamedTuple):
 
 
 def load_statistics(ref: StatisticsRef) -> StoredStatistics:
-    """Return the statistics of a reference.
-
-    Raises
-    ------
-    InputError
-        The store has lost or damaged them since the run began.
-    """
+    """Return stored statistics; raise an `InputError` if the store has lost or damaged them."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return StoredStatistics(statistics_from_arrays(arrays), arrays["folds"], float(arrays[PASS_SECONDS]))
 
@@ -114,10 +107,7 @@ def load_folds(ref: StatisticsRef) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TrialJob:
-    """References to the data of a trial, small enough to send to a worker; for learners and baselines.
-
-    `statistics` are those of the repeat, with the fold of each row. `config` has the base kernels of this data set.
-    """
+    """References to the data of a trial, small enough to send to a worker."""
 
     ref: DatasetRef
     statistics: StatisticsRef
@@ -127,14 +117,14 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class TrialData:
-    """Data sets and statistics of some trials by path in the store, for workers that cannot read the store."""
+    """Data sets and statistics by path in the store, for workers without access to it."""
 
     datasets: dict[str, Dataset]
     statistics: dict[str, StoredStatistics]
 
     @classmethod
     def load(cls, jobs: Sequence[TrialJob], folder: str = "") -> TrialData:
-        """Load the data of some trials; tables in parts are copied to a folder, which is removed with the run."""
+        """Load the data of trials, with tables in parts in a temporary folder."""
         datasets = {}
         statistics = {}
         for job in jobs:
@@ -153,7 +143,7 @@ def _with_folder(dataset: Dataset, folder: str) -> Dataset:
 
 @cache
 def _warm_up(predictor: str, task: Task) -> None:
-    """Import and compile the code of an exact predictor, so that this is not counted in the seconds of a trial."""
+    """Import and compile an exact predictor before seconds are measured."""
     if predictor not in DEFAULTS.values():
         return
     X = np.linspace(-1, 1, 24)[:, None] ** np.arange(1, 4)
@@ -163,11 +153,11 @@ def _warm_up(predictor: str, task: Task) -> None:
 
 
 Learned = tuple[LearnedKernel, ...] | KernelEnsemble
-"""One kernel for all values of C, one for each of them, or an ensemble of base kernels."""
+"""One kernel for all values of C, one for each, or an ensemble."""
 
 
 class LearnerFit(NamedTuple):
-    """Result of a learner, and its predictors along a grid of values of C."""
+    """Result of a learner, and its predictors along the grid."""
 
     learned: Learned
     predictors: PredictorPath
@@ -184,8 +174,7 @@ class Training(NamedTuple):
 class TrialFitter:
     """Learner and predictor of a trial, with the rows of its data set.
 
-    `X` holds the rows of the data set as the workers read them. `seconds_weights` adds up the seconds of the learner.
-    For the other attributes, see `run_trial`.
+    `X` holds rows as the workers read them; `seconds_weights` adds up. See `run_trial` for the other attributes.
     """
 
     learner: LearnerConfig
@@ -267,19 +256,18 @@ def run_trial(
     predictor, options : str, dict
         Name and options of the predictor.
     validation_errors : sequence of sequence of float, optional
-        Validation errors of another repeat, which choose the setting and C: one row per combination of `tune`, along
-        the grid.
+        Validation errors of another repeat, which choose the setting: one row per combination of `tune`.
     workers : Workers, optional
-        Workers for the predictor's passes over the training rows; threads of this process by default.
+        Workers for passes over training rows; threads by default.
     progress : callable, optional
-        Function that is called with each step of an iterative predictor and its largest residual.
+        Function of each step of an iterative predictor and its largest residual.
     data : TrialData, optional
         Data of the trial; read from the store by default.
 
     Raises
     ------
     InputError
-        The learner cannot be used on these rows. The message names the data set and the learner.
+        The learner cannot be used on these rows.
     """
     with input_errors(f"data set {job.ref.name}: learner {learner.title}"):
         data = data or TrialData.load([job])
@@ -355,7 +343,7 @@ def _inner_fits(
     settings: Sequence[dict[str, Any]],
     grid: Sequence[float],
 ) -> Iterator[tuple[Trial, list[PredictorPath]]]:
-    """Yield the inner trials of a trial with the predictors of each setting, one at a time to limit memory."""
+    """Yield inner trials with the predictors of each setting, one at a time to limit memory."""
     for inner in inner_trials(trial):
         training = _training(statistics, folds, inner.training)
         yield inner, [fit.predictors for fit in fitter.fit(training, settings, grid)]
@@ -369,7 +357,7 @@ def _refit(
     setting: dict[str, Any],
     C: float,
 ) -> LearnerFit:
-    """Fit the chosen setting on training and validation rows; a kernel learned from a sample is not learned again."""
+    """Fit the chosen setting on training and validation rows; keep a kernel learned from a sample."""
     if not isinstance(best.learned, KernelEnsemble):
         learner = as_learner(fitter.learner.name, setting)
         if learner.searches_sample(inner_training.statistics):
@@ -385,17 +373,14 @@ def _notes(predictors: PredictorPath) -> list[str] | None:
 
 
 def _kernel_at(kernels: tuple[LearnedKernel, ...], position: int) -> LearnedKernel:
-    """Return the kernel at a position of the grid, for which all values of C may share one kernel."""
+    """Return the kernel at a position of the grid."""
     if len(kernels) == 1:
         return kernels[0]
     return kernels[position]
 
 
 def _test_alignment(learned: Learned, position: int, X: Rows, dataset: Dataset, test_rows: np.ndarray) -> float | None:
-    """Return the alignment of the chosen kernel on at most 1,000 test rows, centered on these.
-
-    None for an ensemble, and for a constant target.
-    """
+    """Return the alignment on at most 1,000 test rows; None for an ensemble or a constant target."""
     if isinstance(learned, KernelEnsemble):
         return None
     rows = evenly_spaced(test_rows, 1000)
