@@ -1,4 +1,4 @@
-"""Figures of a run: errors of all methods, alignment against error, convergence, selected kernels, relevance, ranks."""
+"""Figures of a run."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ MEAN_LABEL = "mean over trials"
 
 
 def colors_of(table: pd.DataFrame) -> dict[str, str]:
-    """Return the color of each learner of a table with columns `learner` and `algorithm`."""
+    """Return the color of each learner of a table."""
     learners = table.drop_duplicates("learner")
     algorithms = zip(learners["learner"], learners["algorithm"], strict=True)
     return learner_colors(dict(algorithms))
 
 
 def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its panels: one per data set, at most three side by side, `height` inches each."""
+    """Return a figure with a panel for each title, at most three side by side."""
     from matplotlib.figure import Figure  # imported late: most commands draw nothing
 
     n_columns = min(len(datasets), 3)
@@ -63,7 +63,7 @@ def panels(datasets: Sequence[str], height: float = 4.2) -> tuple[Figure, list[A
 
 
 def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Put one legend next to the panels, with each learner once, in the order of the run."""
+    """Put one legend with all learners next to the panels."""
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
@@ -72,7 +72,7 @@ def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 
 def run_figures(run: tables.RunTables) -> dict[str, Figure]:
-    """Return the figures of a run by file name, *errors of all methods* first."""
+    """Return the figures of a run by file name."""
     folds = run.folds
     colors = colors_of(run.summary)
     figures = {
@@ -88,7 +88,7 @@ def run_figures(run: tables.RunTables) -> dict[str, Figure]:
 
 
 def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> None:
-    """Write a figure as PNG and, if there is a configuration, for a paper; `path` has no suffix."""
+    """Write a figure as PNG and, if configured, for a paper; `path` has no suffix."""
     from matplotlib import rc_context  # imported late, as in `panels`
 
     figure.savefig(path.with_suffix(".png"), dpi=100)  # two panels fit on a page of MLflow
@@ -103,7 +103,7 @@ def save_figure(figure: Figure, path: Path, config: FiguresConfig | None) -> Non
 def errors_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """Return the figure *errors of all methods*: a panel per data set, a row per method, the lowest mean error on top.
 
-    Small marks are trials, large marks are means, and a dashed line is the mean error of the best constant.
+    Small marks are trials, large marks are means; a dashed line is the error of the best constant.
     """
     methods = summary[summary["algorithm"] != CONSTANT]
     datasets = list(methods["dataset"].unique())
@@ -151,7 +151,7 @@ def _draw_errors(axis: Axes, ranked: pd.DataFrame, trials: pd.DataFrame, colors:
 
 
 def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
-    """Draw the error of the best constant as a line; if it is too far away, write it below the axis."""
+    """Draw the error of the best constant as a line, or write it below the axis if it is far away."""
     constant = mean_constant_error(trials)
     low, high = limits_within_reach(trials["error"], [constant])
     axis.axvline(constant, color="black", linestyle="--", linewidth=1)
@@ -166,14 +166,14 @@ def _draw_constant(axis: Axes, trials: pd.DataFrame) -> None:
 
 
 def _legend_line(label: str, **style: Any) -> Any:
-    """Return a gray dashed line for a legend, in a style of its own."""
+    """Return a gray dashed line for a legend."""
     from matplotlib.lines import Line2D  # imported late, as in `panels`
 
     return Line2D([], [], **{"color": "gray", "linestyle": "--", **style}, label=label)
 
 
 def _legend_mark(label: str, marker: str = "o", **style: Any) -> Any:
-    """Return a gray mark for a legend, in a style of its own."""
+    """Return a gray mark for a legend."""
     return _legend_line(label, linestyle="none", marker=marker, **style)
 
 
@@ -188,13 +188,13 @@ def _errors_legend() -> list[Any]:
 
 
 def mean_constant_error(trials: pd.DataFrame) -> float:
-    """Return the mean test error of the best constant over the trials of a data set."""
+    """Return the mean error of the best constant on a data set."""
     distinct_trials = trials.drop_duplicates(["repeat", "fold"])
     return float(distinct_trials["trivial_error"].mean())
 
 
 def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, float]:
-    """Return the limits of an axis that shows all errors, and lines no farther out than the errors spread."""
+    """Return the limits of an axis of errors, with lines that are not far outside."""
     values = np.asarray(errors, dtype=np.float64)
     values = values[np.isfinite(values)]
     finite_lines = [line for line in lines if np.isfinite(line)]
@@ -215,9 +215,8 @@ def limits_within_reach(errors: Any, lines: Sequence[float]) -> tuple[float, flo
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """Return the figure *alignment against error*: a panel per data set, a color per learner, means over trials.
 
-    Single trials are not drawn: folds that are harder for all learners would look like a trend. Bars are standard
-    errors without the difference between folds, see `errors_without_trial_effect`. Horizontal lines are methods
-    without an alignment. The title of a panel names the best method, and a ring marks it if it has a kernel.
+    Bars are standard errors without the difference between folds, see `errors_without_trial_effect`. Horizontal lines
+    are methods without alignment. A ring marks the best method.
     """
     datasets = list(summary["dataset"].unique())
     figure, axes = panels(datasets, height=4.6)
@@ -300,16 +299,13 @@ def _label_alignments(axis: Axes, dataset: str, methods: pd.DataFrame) -> None:
 
 
 def errors_without_trial_effect(trials: pd.DataFrame) -> pd.Series:
-    """Return errors with the mean of each trial moved to the mean of all trials; means of learners do not change."""
+    """Return errors without the differences between trials; means of learners do not change."""
     trial_means = trials.groupby(["repeat", "fold"])["error"].transform("mean")
     return trials["error"] - trial_means + trials["error"].mean()
 
 
 def _draw_unaligned(axis: Axes, errors: Sequence[float], methods: pd.DataFrame, colors: Mapping[str, str]) -> None:
-    """Draw mean errors of methods without an alignment as horizontal lines, named at the right edge of the panel.
-
-    A method far above or below the errors of the others has an arrow instead of a line.
-    """
+    """Draw methods without alignment as horizontal lines, or as arrows if their errors are far off."""
     low, high = limits_within_reach(errors, list(methods["error_mean"]))
     axis.set_ylim(low, high)
     ranked = methods[np.isfinite(methods["error_mean"])].sort_values("error_mean", kind="stable")
@@ -350,7 +346,7 @@ def _draw_unaligned(axis: Axes, errors: Sequence[float], methods: pd.DataFrame, 
 
 
 def spread_apart(positions: Sequence[float], gap: float) -> list[float]:
-    """Return ascending positions of labels, moved as little as needed for a gap between each two neighbors."""
+    """Return ascending positions of labels with a gap between neighbors."""
     moved = list(positions)
     for _ in range(100):
         too_close = [k for k in range(1, len(moved)) if moved[k] - moved[k - 1] < gap - 1e-9]
@@ -379,9 +375,9 @@ def by_learner(
     draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
     **axis_properties: Any,
 ) -> Figure | None:
-    """Return a figure with a panel per data set and a color per learner, or None if the table of trials is empty.
+    """Return a figure with a panel per data set and a color per learner, or None without trials.
 
-    `draw` gets the axes, the trials of a learner, and the color and label of the learner.
+    `draw` receives the axes, the trials of a learner, and its color and label.
     """
     if table.empty:
         return None
@@ -398,7 +394,7 @@ def by_learner(
 
 
 def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of the objectives of iterative learners, a line per trial; None if no learner iterates."""
+    """Return the figure of the objectives of iterative learners, or None."""
     has_iterations = [objectives is not None and len(objectives) > 1 for objectives in folds["objectives"]]
     return by_learner(
         folds[has_iterations],
@@ -410,7 +406,7 @@ def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure
 
 
 def _draw_objectives(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
-    """Draw how far the objective of each trial is above its lowest value after each step."""
+    """Draw the distance of each objective from its lowest value."""
     for objectives in trials["objectives"]:
         scale = max(abs(objectives[0]), np.finfo(float).tiny)
         excess = (objectives - np.min(objectives)) / scale
@@ -420,7 +416,7 @@ def _draw_objectives(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) ->
 
 
 def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of alignments while base kernels are selected, a line per learner; None if there are none."""
+    """Return the figure of alignments while base kernels are selected, or None."""
     results = folds.groupby(["dataset", "learner"], sort=False)
     with_history = results.filter(lambda trials: len(tables.mean_history(trials)) > 0)
     return by_learner(
@@ -440,9 +436,9 @@ def _draw_history(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> No
 
 
 def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of selected base kernels: sigma against share; None if no learner selects its own.
+    """Return the figure of selected base kernels, sigma against share, or None.
 
-    A kernel with a sigma per feature is a row of dots at its share.
+    A kernel with a sigma per feature is a row of dots.
     """
     has_parameters = [parameters is not None for parameters in folds["parameters"]]
     return by_learner(
@@ -467,7 +463,7 @@ def _draw_parameters(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) ->
 
 
 def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of the most relevant features, a color per learner; None if no learner has relevances."""
+    """Return the figure of the most relevant features, or None."""
     relevances = dict(tables.mean_relevance(folds))
     if not relevances:
         return None
@@ -495,9 +491,7 @@ def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure |
 
 
 def ranks_figure(ranks: pd.DataFrame) -> Figure | None:
-    """Return the critical-difference diagram: mean ranks over data sets, and bars over methods that do not differ.
-
-    None for fewer than two data sets or three methods.
+    """Return the critical-difference diagram, or None for fewer than two data sets or three methods.
 
     References
     ----------
@@ -536,7 +530,7 @@ def _draw_scale(axis: Axes, k: int) -> None:
 
 
 def _draw_ranked_names(axis: Axes, mean_ranks: pd.Series) -> None:
-    """Write the names of the methods below the scale, the better half at the left, and connect them with it."""
+    """Write the names of the methods below the scale, the better half at the left."""
     k = len(mean_ranks)
     for position, (name, rank) in enumerate(mean_ranks.items()):
         if position < (k + 1) // 2:
@@ -559,7 +553,7 @@ def _draw_ranked_names(axis: Axes, mean_ranks: pd.Series) -> None:
 
 
 def _draw_ties(axis: Axes, ranks: np.ndarray, difference: float) -> None:
-    """Draw a bar over each largest group of ascending ranks that differ by less than the critical difference."""
+    """Draw a bar over each largest group without significant differences."""
     last_ties = np.searchsorted(ranks, ranks + difference, side="right") - 1
     bars = []
     longest = 0
@@ -578,7 +572,7 @@ def _draw_ties(axis: Axes, ranks: np.ndarray, difference: float) -> None:
 
 
 def inline(figure: Figure) -> str | None:
-    """Return a figure as a data URL for a Prefect artifact, or None if it has more than 400,000 characters."""
+    """Return a figure as a data URL for Prefect, or None above 400,000 characters."""
     buffer = BytesIO()
     figure.savefig(buffer, dpi=100, format="png")
     image = base64.b64encode(buffer.getvalue()).decode()
@@ -590,11 +584,7 @@ def inline(figure: Figure) -> str | None:
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
     """Return the color of each learner in MLflow's charts and in figures.
 
-    Parameters
-    ----------
-    learners : mapping of str to str
-        Algorithm of each learner by its name in reports, in the order of the run. The first learner of an algorithm
-        has the algorithm's color; the others take colors that no algorithm of the run has.
+    `learners` maps names in reports to algorithms. The first learner of an algorithm has the algorithm's color.
     """
     from matplotlib import colormaps  # imported late, as in `panels`
     from matplotlib.colors import to_hex

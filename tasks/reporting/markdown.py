@@ -1,7 +1,4 @@
-"""Markdown of reports, notes and artifacts: tables, links, text and whole documents.
-
-Names, paths and messages are escaped, so that no character in them becomes markup.
-"""
+"""Markdown of reports, notes and artifacts, with escaped values."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ INLINE = re.compile(
 """Start of markup, a tag, an entity or an address within a line."""
 
 LEADING = re.compile(r"^(?=>|(?:#{1,6}|[+-])(?:\s|$)|[-=][-=\s]*$)|^(?P<digits>\d+)(?=[.)](?:\s|$))")
-"""Start of a line that is a heading, a quotation, a rule or an entry of a list."""
+"""Start of a line that is markup."""
 
 
 class Markdown(str):
@@ -52,7 +49,7 @@ def code(value: object) -> Markdown:
 
 
 def markdown_table(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the lines of a table; cells of columns that a row lacks are empty."""
+    """Return the lines of a table; missing cells are empty."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = [map(_cell, columns), ["---"] * len(columns)]
     for row in rows:
@@ -61,7 +58,7 @@ def markdown_table(rows: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    """Return a value as a cell, with escaped bars and with ``<br>`` for line breaks."""
+    """Return a value as a cell."""
     lines = str(value).splitlines()
     if not isinstance(value, Markdown):
         lines = [plain(line) for line in lines]
@@ -70,7 +67,7 @@ def _cell(value: object) -> str:
 
 
 def link(name: object, place: str) -> Markdown:
-    """Return a link, with percent-encoding of characters that could end its address."""
+    """Return a link, with an escaped address."""
     address = re.sub(r"[\s()<>\[\]\\|`*~]", _percent_encoded, place)
     return Markdown(f"[{plain(name)}]({address})")
 
@@ -80,7 +77,7 @@ def _percent_encoded(match: re.Match[str]) -> str:
 
 
 def link_list(links: Mapping[str, str]) -> list[str]:
-    """Return a list of places: addresses as links, paths as code, and Markdown unchanged."""
+    """Return a list of places: links, paths as code, or Markdown."""
     entries = []
     for name, place in links.items():
         if place.startswith("http"):
@@ -100,7 +97,7 @@ def inline_links(links: Mapping[str, str]) -> Markdown:
 def render(template: str, folder: Path = TEMPLATES, /, **values: object) -> str:
     """Return a document from a template, with one blank line between paragraphs.
 
-    Every value in the template is escaped by `plain`, unless it is Markdown.
+    Values are escaped by `plain`, except Markdown.
     """
     text = _templates(folder).get_template(template).render(values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -1,4 +1,4 @@
-"""Data sets as inputs of MLflow runs: source, columns, and use by the run."""
+"""Data sets as inputs of MLflow runs."""
 
 from __future__ import annotations
 
@@ -27,21 +27,11 @@ CONTEXT = "mlflow.data.context"
 """Tag of an input: its use by the run."""
 
 SCHEMA_COLUMNS = 2_000
-"""Largest number of columns of a schema; MLflow refuses a schema of more than a megabyte."""
+"""Largest number of columns of a schema, which MLflow limits to a megabyte."""
 
 
 def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: CompareConfig) -> list[DatasetInput]:
-    """Return data sets as the inputs of a run.
-
-    Parameters
-    ----------
-    refs : sequence of DatasetRef
-        Data sets in the store.
-    context : {"training", "validation"}
-        Use of the data sets by the run.
-    config : CompareConfig
-        Configuration with the folder of relative paths and the targets.
-    """
+    """Return data sets as the inputs of a run, which trains or validates with them."""
     targets = {dataset.label: dataset.target for dataset in config.datasets}
     inputs = []
     for ref in refs:
@@ -53,11 +43,7 @@ def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: Compare
 
 
 def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInput:
-    """Return rows that a model has scored as an input of its run.
-
-    The digest depends on source, time of change, columns and number of rows. Rows are not read: they may not fit into
-    memory.
-    """
+    """Return scored rows as an input of a run, with a digest that needs no reading."""
     path = Path(source)
     changed = path.stat().st_mtime_ns if path.exists() else 0
     of_any_type = AnyType()  # type: ignore[no-untyped-call]
@@ -75,7 +61,7 @@ def _input(
     sizes: dict[str, int],
     context: str,
 ) -> DatasetInput:
-    """Return an input of a run; the source is a type and JSON."""
+    """Return an input of a run."""
     kind, place = source
     tracked = TrackedDataset(name, digest, kind, place, schema=schema, profile=json.dumps(sizes))
     return DatasetInput(tracked, [InputTag(CONTEXT, context)])
@@ -86,7 +72,7 @@ def _as_json(schema: Schema) -> str:
 
 
 def _source(source: str, folder: Path) -> tuple[str, str]:
-    """Return type and JSON of a source, for `mlflow.data.get_source`. Several files are their common folder."""
+    """Return type and JSON of a source; several files are their common folder."""
     places = source.split(", ")
     if len(places) == 1:
         scheme = urlsplit(source).scheme
@@ -110,10 +96,7 @@ def _common_folder(paths: Sequence[Path]) -> Path:
 
 @cache
 def _schema_of(ref: DatasetRef, target: str) -> str | None:
-    """Return names and types of the columns as JSON, the target last; None if there are too many columns.
-
-    Cached, as a comparison logs a data set once per method, and `load_dataset` verifies files.
-    """
+    """Return columns as JSON, the target last, or None for too many; cached, as reading verifies files."""
     dataset = load_dataset(ref)
     if dataset.table is not None:
         kinds = {column.name: column.kind for column in dataset.table.columns}

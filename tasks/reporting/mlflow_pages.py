@@ -1,4 +1,4 @@
-"""Pages of MLflow: their addresses, saved views, and the notes that lead to them."""
+"""Addresses, saved views and notes of MLflow's pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVEL = "learnkernels.level"
 """Tag of a run: its level, such as comparison or result."""
 
 RUN = "learnkernels.run"
-"""Tag of a run: its comparison, training or decision. Tag of an experiment: the newest comparison."""
+"""Tag of a run: its flow's result. Tag of an experiment: the newest comparison."""
 
 NOTE_CHARACTERS = 8_000
 """Length at which MLflow cuts a tag, and so a note."""
@@ -28,7 +28,7 @@ TAG_CHARACTERS = 5_000
 """Longest tag of an experiment that MLflow accepts."""
 
 VIEW_TAG = "mlflow.sharedViewState."
-"""Prefix of the tag of an experiment in which the page of MLflow 3.17 keeps a saved view; its key follows."""
+"""Prefix of the tag of a saved view in MLflow 3.17."""
 
 MODELS_VIEW = "learnkernels-models"
 """Key of the saved view of the models of an experiment."""
@@ -61,11 +61,11 @@ class SavedView:
     Attributes
     ----------
     key : str
-        Part of the address of the view, and of the tag that holds it.
+        Part of the address and of the tag.
     name : str
         Name in the list of views.
     state : mapping
-        Settings as the page keeps them.
+        Settings in the page's format.
     """
 
     key: str
@@ -79,7 +79,7 @@ class SavedView:
 
     @property
     def value(self) -> str:
-        """Value of the tag, as the page of MLflow 3.17 writes it."""
+        """Value of the tag in the format of MLflow 3.17."""
         compressed = zlib.compress(json.dumps(self.state).encode(), 9)
         state = base64.b64encode(compressed).decode()
         now = int(time.time() * 1000)
@@ -87,7 +87,7 @@ class SavedView:
 
 
 def view_tag(run: str) -> str:
-    """Return the tag of an experiment that holds the saved view of a comparison."""
+    """Return the tag of the saved view of a comparison."""
     return VIEW_TAG + _view_key(run)
 
 
@@ -96,15 +96,7 @@ def _view_key(run: str) -> str:
 
 
 def comparison_view(run: str, datasets: Sequence[str]) -> SavedView:
-    """Return the view of a comparison: alignment against error and errors of each data set, and a table.
-
-    Parameters
-    ----------
-    run : str
-        Name of the comparison in the tags of its results.
-    datasets : sequence of str
-        Names of its data sets. The first ones have charts, as far as a tag of MLflow has room.
-    """
+    """Return the view of a comparison: a table, and charts of as many data sets as fit into a tag."""
     view = _view_of_comparison(run, datasets)
     while len(view.value) > TAG_CHARACTERS:
         datasets = datasets[:-1]
@@ -127,7 +119,7 @@ def _view_of_comparison(run: str, charted: Sequence[str]) -> SavedView:
 
 
 def models_view() -> SavedView:
-    """Return the view of the models of an experiment, the newest first: a table, and charts of their errors."""
+    """Return the view of the models of an experiment, the newest first."""
     charts = [_bars("error", "test_error", "models"), _scatter("scatter", "test_error", "models")]
     state = {
         **_search(_filter("model"), "attributes.start_time", ascending=False),
@@ -139,12 +131,12 @@ def models_view() -> SavedView:
 
 
 def metric_of_dataset(name: str) -> str:
-    """Return the metric of the test errors of a data set: each data set has its own scale in charts."""
+    """Return the metric of the test errors of a data set."""
     return f"test_error/{metric_name(name)}"
 
 
 def metric_name(text: str) -> str:
-    """Return a text as a name of a metric, with underscores for characters that MLflow does not accept."""
+    """Return a text as a valid name of a metric."""
     name = re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
     if not name.strip(" ."):  # no valid file name
         return "_"
@@ -152,7 +144,7 @@ def metric_name(text: str) -> str:
 
 
 def weight_metrics(kernels: Sequence[str], shares: Iterable[float]) -> dict[str, float]:
-    """Return the shares of the first hundred base kernels as metrics with the names of the kernels."""
+    """Return the shares of the first hundred base kernels as metrics."""
     names = [metric_name(name) for name in kernels[:100]]
     if len(set(names)) < len(names):
         names = [f"{number} {name}"[:100] for number, name in enumerate(names)]
@@ -237,9 +229,8 @@ def _section(key: str, name: str, *, display: bool = True) -> dict[str, Any]:
 def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
     """Return the place of an experiment's runs of a level, below the address of the UI.
 
-    A comparison and the models have a saved view; versions of MLflow without saved views show all runs. The page
-    ignores a saved view if the address also has a filter. Other results are sorted by `percent_above_best`: MLflow
-    hides nested runs that are sorted by time.
+    Comparisons and models have a saved view, which the page ignores next to a filter. Results are sorted by
+    `percent_above_best`, as MLflow hides nested runs that are sorted by time.
     """
     query = {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
     if run is not None:
@@ -253,7 +244,7 @@ def runs_path(experiment_id: str, level: str = "result", run: str | None = None,
 
 
 def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
-    """Return the place of a run's page, or of one of its artifacts, below the address of the UI."""
+    """Return the place of a run's page or artifact, below the address of the UI."""
     page = f"#/experiments/{experiment_id}/runs/{run_id}"
     if artifact is not None:
         page += f"/artifacts/{artifact}"
@@ -261,7 +252,7 @@ def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> st
 
 
 def experiment_note(experiment_id: str, newest: str | None = None) -> str:
-    """Return the note of an experiment: links to the newest comparison, all comparisons and models, and a legend."""
+    """Return the note of an experiment: links and a legend."""
     links = {}
     if newest is not None:
         links["Newest comparison"] = _chart_and_table(experiment_id, "result", newest)
@@ -283,21 +274,7 @@ def _chart_and_table(experiment_id: str, level: str, run: str | None = None) -> 
 def comparison_note(
     experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
 ) -> str:
-    """Return the note of a comparison: verdicts, figures and links.
-
-    Parameters
-    ----------
-    experiment_id, run_id : str
-        Identifiers of the comparison.
-    comparison : str
-        Its name in the tags of its results.
-    verdicts : sequence of str
-        Two sentences per data set.
-    files : sequence of str
-        Names of its artifacts.
-    flow_run : str
-        Address of the flow run in Prefect.
-    """
+    """Return the note of a comparison: verdicts, figures and links to files and to the flow run."""
     links = {
         "chart": runs_path(experiment_id, run=comparison),
         "table": runs_path(experiment_id, run=comparison, charts=False),
@@ -310,7 +287,7 @@ def comparison_note(
 
 
 def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
-    """Return the note of a result: a sentence, links, and the command that trains a model, if there is one."""
+    """Return the note of a result: a sentence, links, and the command for training."""
     note = f"{plain(sentence)}\n\n{inline_links(links)}"
     if train:
         note += f"\n\nA model of it: {code(train)}"
@@ -318,7 +295,7 @@ def result_note(sentence: str, links: Mapping[str, str], train: str) -> str:
 
 
 def cut(note: str) -> str:
-    """Return a note of at most `NOTE_CHARACTERS`, cut at the end of a line and with a hint at the artifacts."""
+    """Return a note, cut to `NOTE_CHARACTERS` at the end of a line."""
     if len(note) <= NOTE_CHARACTERS:
         return note
     hint = "\n\n... the whole report is among the artifacts."

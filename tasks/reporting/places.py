@@ -1,4 +1,4 @@
-"""Links to the results of a run: lasting links of a report, and current pages of MLflow and Prefect."""
+"""Links to the results of a run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from .markdown import Markdown, link
 
 
 def links_of_report(written: Path, target: Path, pages: Mapping[str, str]) -> dict[str, str]:
-    """Return the links of a report in a folder of results: to the files of the folder, and to pages.
-
-    Pages of `learnkernels ui` have no lasting address. The report then names the command that opens them.
+    """Return the links of a report: files, and pages with lasting addresses or the command that opens them.
 
     Parameters
     ----------
     written : Path
-        Folder with the files, before it is renamed to the target.
+        Folder with the files, before its renaming to `target`.
     target : Path
         Folder of results.
     pages : mapping of str to str
-        Addresses of pages, which last if MLflow is a separate server.
+        Addresses of pages.
     """
     names = sorted(path.name for path in written.iterdir() if path.is_file())
     links: dict[str, str] = {"files": Markdown(", ".join(link(name, name) for name in names))}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FOLDER = "predictions"
-"""Folder of these figures in the results of a run, and among the artifacts of MLflow's runs."""
+"""Folder of these figures."""
 
 MOST_CLASSES = 8
 """Largest number of classes with curves, the most frequent ones."""
@@ -36,14 +36,14 @@ MOST_OUTPUTS = 4
 
 
 class Predicted(NamedTuple):
-    """Held-out predictions of one method on one data set, an entry per trial, and the title of their figures."""
+    """Held-out predictions of a method on a data set, by trial, and the title of figures."""
 
     title: str
     trials: list[HeldOutPredictions]
 
 
 class CurveKind(NamedTuple):
-    """Kind of curve: display, score and its name in the legend, axis labels, and corner of the legend."""
+    """Kind of curve."""
 
     display: Any
     score: Callable[[np.ndarray, np.ndarray], float]
@@ -54,10 +54,7 @@ class CurveKind(NamedTuple):
 
 
 def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
-    """Return the figures of a method's held-out predictions on a data set, by file name.
-
-    Empty without predictions: for results of earlier versions, and for the best constant.
-    """
+    """Return the figures of a method's held-out predictions by file name, empty without predictions."""
     trials = read_predictions(checked(Path(ref.path)))
     if not trials:
         return {}
@@ -79,10 +76,7 @@ def prediction_figures(ref: FoldsRef) -> dict[str, Figure]:
 
 
 def write_prediction_figures(folder: Path, ref: FoldsRef, config: FiguresConfig | None) -> list[str]:
-    """Write the figures of a method's held-out predictions, and return the names of the PNG files.
-
-    The folder is created if there are figures.
-    """
+    """Write the figures of a method's held-out predictions, and return the names of PNG files."""
     names = []
     for name, figure in prediction_figures(ref).items():
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,19 +86,19 @@ def write_prediction_figures(folder: Path, ref: FoldsRef, config: FiguresConfig 
 
 
 def figures_folder(results: Path, dataset: str, method: str) -> Path:
-    """Return the folder for the figures of a method in a comparison's results."""
+    """Return the folder of a method's figures."""
     return results / FOLDER / file_name(dataset) / file_name(method)
 
 
 def best_results(summary: pd.DataFrame, refs: Sequence[FoldsRef]) -> list[FoldsRef]:
-    """Return the result with the lowest mean error of each data set; of ties, the first one."""
+    """Return the first result with the lowest mean error on each data set."""
     best = summary[summary["best"]].drop_duplicates("dataset")
     winners = set(zip(best["dataset"], best["learner"], strict=True))
     return [ref for ref in refs if (ref.dataset, ref.learner) in winners]
 
 
 def _title(ref: FoldsRef, trials: Sequence[HeldOutPredictions]) -> str:
-    """Return a title: the method, its error as in all tables, and the number of test rows in the figure."""
+    """Return a title: method, error and number of test rows."""
     folds = tables.read_folds([ref])
     n_rows = sum(map(len, trials))
     n_test = int(folds["n_test"].sum())
@@ -129,7 +123,7 @@ def _new_figure(title: str, width: float, height: float, n_panels: int = 1) -> t
 
 
 def confusion_figure(predicted: Predicted) -> Figure:
-    """Return the confusion matrix of all trials together: numbers of test rows."""
+    """Return the confusion matrix of all trials."""
     from sklearn.metrics import ConfusionMatrixDisplay
 
     classes = predicted.trials[0].classes
@@ -193,7 +187,7 @@ def _precision_recall() -> CurveKind:
 
 
 def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
-    """Return the positions of the classes with curves: the second of two, or the most frequent ones."""
+    """Return the classes with curves: the second of two, or the most frequent ones."""
     n_classes = len(trials[0].classes)
     if n_classes == 2:
         return [1]
@@ -204,7 +198,7 @@ def shown_classes(trials: Sequence[HeldOutPredictions]) -> list[int]:
 
 
 def _scored_trials(trials: Sequence[HeldOutPredictions], k: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Give for each trial whether test rows are of a class, and their scores; skip trials with a single class."""
+    """Give membership in a class and scores of test rows, for each trial with both."""
     for trial in trials:
         scores = trial.class_scores(k)
         if scores is None or not np.isfinite(scores).all():
@@ -215,10 +209,7 @@ def _scored_trials(trials: Sequence[HeldOutPredictions], k: int) -> Iterator[tup
 
 
 def curves_figure(predicted: Predicted, kind: CurveKind) -> Figure | None:
-    """Return curves of each class against the others, one thin line per trial; None if no trial has curves.
-
-    Scores of different trials are not combined, as their scales may differ.
-    """
+    """Return curves of each class, a line per trial as scales of scores differ, or None."""
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
 
@@ -269,7 +260,7 @@ def _mean_and_sd(numbers: Sequence[float]) -> str:
 
 
 def calibration_figure(predicted: Predicted) -> Figure | None:
-    """Return calibration curves of all trials together; None if no trial has probabilities."""
+    """Return calibration curves of all trials, or None without probabilities."""
     from sklearn.calibration import CalibrationDisplay
 
     trials = []
@@ -311,11 +302,7 @@ def calibration_figure(predicted: Predicted) -> Figure | None:
 
 
 def error_figure(predicted: Predicted, kind: str) -> Figure | None:
-    """Return measured values or residuals against predictions, a panel per column of the target.
-
-    `kind` is "actual_vs_predicted" or "residual_vs_predicted", as in `PredictionErrorDisplay`. None if no prediction is
-    finite.
-    """
+    """Return measured values or residuals (`kind` of `PredictionErrorDisplay`) against predictions, or None."""
     from matplotlib.ticker import AutoLocator
     from sklearn.metrics import PredictionErrorDisplay
 

@@ -1,4 +1,4 @@
-"""Report of a run, and the folder of its results: tables, figures and report."""
+"""Report of a run, and its folder of results."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from .places import links_of_report
 from .prediction_figures import best_results, figures_folder, write_prediction_figures
 
 SHOWN_VERDICTS = 20
-"""Sentences in the note of a comparison, two per data set; the report has all of them."""
+"""Sentences in the note of a comparison."""
 
 REPORTED_FIGURES = {"errors": "errors of all methods", "alignment_vs_error": "alignment against error"}
 """Titles of the figures that a report shows, by file name."""
 
 
 class Wording(NamedTuple):
-    """Wording for a method that learns no kernel: its name if it differs from the label, and advice to use it."""
+    """Name and recommendation of a method that learns no kernel."""
 
     name: str
     advice: str
@@ -55,17 +55,17 @@ WITHOUT_LEARNED_KERNEL = {
     BOOSTING: Wording(BASELINE_TITLES[BOOSTING], "use gradient boosting"),
     "ensemble": Wording("", "use the ensemble"),
 }
-"""Methods that learn no kernel, the simplest first. Learners of kernels are less simple than all of them."""
+"""Methods that learn no kernel, the simplest first."""
 
 DEFAULT_LEARNER = "rfm"
 """Default learner of the estimators."""
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
-    """Return two sentences per data set: which method has the lowest error, and whether to use the learned kernel.
+    """Return two sentences per data set.
 
-    The first compares the best method with the second, and names the simplest method of a tie. The second compares
-    the default estimator, or else the best learner, with the best method that learns no kernel.
+    The first compares the best method with the second, and names the simplest of a tie. The second compares the default
+    estimator, or the best learner, with the best method that learns no kernel.
     """
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):
@@ -85,7 +85,7 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
 
 
 def _winner(ranked: Sequence[pd.Series]) -> str:
-    """Return which of several methods, the best first, has the lowest error, and which tie with it."""
+    """Return the sentence about the lowest error and its ties."""
     best = ranked[0]
     lowest = f"{_name(best)} has the lowest {in_words(best.metric)}, {_error(best)}"
     if len(ranked) == 1:
@@ -103,7 +103,7 @@ def _winner(ranked: Sequence[pd.Series]) -> str:
 
 
 def _relation(best: pd.Series, second: pd.Series) -> str:
-    """Return the relation of the lowest error to the second, for a sentence."""
+    """Return the relation of the lowest error to the second."""
     if best.error_mean == second.error_mean:
         return "equal to"
     p = _p(best, second)
@@ -115,7 +115,7 @@ def _relation(best: pd.Series, second: pd.Series) -> str:
 
 
 def _complexity(row: pd.Series) -> int:
-    """Return the position of a method in an order that begins with the simplest."""
+    """Return the position of a method, the simplest first."""
     simplest_first = list(WITHOUT_LEARNED_KERNEL)
     if row.algorithm in simplest_first:
         return simplest_first.index(row.algorithm)
@@ -123,7 +123,7 @@ def _complexity(row: pd.Series) -> int:
 
 
 def _advice(learners: Sequence[pd.Series], other: pd.Series) -> str:
-    """Return whether to use the default estimator rather than the best method that learns no kernel."""
+    """Return the recommendation between the default estimator and the best method without a learned kernel."""
     best = learners[0]
     learned = next((row for row in learners if row.algorithm == DEFAULT_LEARNER), best)
     is_better = learned.error_mean <= other.error_mean
@@ -158,7 +158,7 @@ def _estimator(row: pd.Series) -> str:
 
 
 def _sample(row: pd.Series) -> str:
-    """Return the number of training rows for a sentence if trials use less than half of the rows; otherwise nothing."""
+    """Return the number of training rows if it is below half of the rows, for a sentence."""
     if row.n_train + 2 * row.n_test >= 0.5 * row.n_rows:
         return ""
     return f", on {row.n_train:,.0f} of {row.n_rows:,.0f} rows"
@@ -197,7 +197,7 @@ def as_sentence(text: str) -> str:
 
 
 def measures(summary: pd.DataFrame) -> str:
-    """Return which error is measured on which data set."""
+    """Return error and data set for a sentence."""
     groups = summary.groupby("metric", sort=False)["dataset"].unique()
     return "; ".join(f"{in_words(str(metric))} ({', '.join(datasets)})" for metric, datasets in groups.items())
 
@@ -211,8 +211,7 @@ def report_values(
 ) -> dict[str, Any]:
     """Return the values of the template `comparison.md`, except the figures.
 
-    `earlier` has the versions of libraries, other than today's, that stored results were computed with. `skipped` has a
-    sentence for each learner that does not support a data set.
+    `earlier` has other versions of libraries behind stored results, `skipped` a sentence for each skipped learner.
     """
     folds = run.folds
     summary = run.summary
@@ -244,7 +243,7 @@ def report_values(
 
 
 def _pairwise_rows(texts: Mapping[str, pd.DataFrame]) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return the tables of pairwise p-values that are not empty, as rows by data set."""
+    """Return the nonempty tables of pairwise p-values, by data set."""
     pairs = []
     for dataset, table in texts.items():
         if (table != "").any(axis=None):
@@ -254,7 +253,7 @@ def _pairwise_rows(texts: Mapping[str, pd.DataFrame]) -> list[tuple[str, list[di
 
 
 def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
-    """Return mean ranks and their tests for the template; empty unless two data sets have three methods."""
+    """Return mean ranks and their tests, empty unless two data sets have three methods."""
     n_datasets, n_methods = ranks.shape
     if n_datasets < 2 or n_methods < 3:
         return {"ranks": [], "friedman": "", "critical_difference": ""}
@@ -269,7 +268,7 @@ def _rank_values(ranks: pd.DataFrame) -> dict[str, Any]:
 
 
 def _version_values(earlier: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the versions of libraries that stored results were computed with if they differ, and today's."""
+    """Return the versions of libraries behind stored results if they differ, and today's."""
     current = versions()
     others = []
     changed: set[str] = set()
@@ -282,7 +281,7 @@ def _version_values(earlier: Sequence[Mapping[str, str]]) -> dict[str, list[str]
 
 
 def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
-    """Return a line per result with notes on the predictor: why it was selected, how it was solved."""
+    """Return the predictor's notes on each result."""
     lines = []
     for row in summary.itertuples():
         trials = folds[(folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)]
@@ -296,7 +295,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 
 def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
-    """Return the versions that the numbers of a run depend on; `earlier` lists other versions of stored results."""
+    """Return the versions behind the numbers of a run; `earlier` lists versions of stored results."""
     values: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
@@ -320,9 +319,9 @@ def write_results(
     rows: Mapping[str, pd.DataFrame],
     skipped: Sequence[str] = (),
 ) -> str:
-    """Write the results folder as a whole, put table and report into Prefect, and return the folder.
+    """Write the results folder, put table and report into Prefect, and return the folder.
 
-    `rows` is the result of `folds_of_rows`. `skipped` has a sentence for each learner that does not support a data set.
+    `rows` is the result of `folds_of_rows`; `skipped` has a sentence for each skipped learner.
     """
     run = tables.RunTables.of(tables.read_folds(refs))
     versions_of_run = environment(refs)
@@ -370,7 +369,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _inline_figures(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Return the figures of the report as data URLs by title, except large ones."""
+    """Return the smaller figures of the report as data URLs by title."""
     addresses = {}
     for name, title in REPORTED_FIGURES.items():
         address = inline(figures[name])
@@ -382,7 +381,7 @@ def _inline_figures(figures: Mapping[str, Any]) -> dict[str, str]:
 def _write_figures_of_best(
     folder: Path, summary: pd.DataFrame, refs: Sequence[FoldsRef], config: FiguresConfig | None
 ) -> dict[str, dict[str, str]]:
-    """Write figures of the predictions of the best method of each data set; return relative links by method, title."""
+    """Write figures of the best method's predictions on each data set, and return links by title."""
     links: dict[str, dict[str, str]] = {}
     for ref in best_results(summary, refs):
         target = figures_folder(folder, ref.dataset, ref.learner)
@@ -396,7 +395,7 @@ def _write_figures_of_best(
 
 
 def _publish(config: CompareConfig, run: tables.RunTables, report: str, values: Mapping[str, Any]) -> None:
-    """Put table, report and links into Prefect, and verdicts and links into its log."""
+    """Put table, report and links into Prefect."""
     sentences = values["verdicts"]
     links = values["links"]
     description = (

@@ -1,4 +1,4 @@
-"""Tables of a run: its trials, their summary per (data set, learner), and the tables of the report."""
+"""Tables of a run: trials, their summary, and the tables of the report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ P_VALUES = (
 )
 
 STORED = "stored"
-"""Column with the time since which results are in the store."""
+"""Column with the time of stored results."""
 
 SHARED_COLUMNS = (
     "dataset",
@@ -42,7 +42,7 @@ SHARED_COLUMNS = (
     "predictor_reason",
     STORED,
 )
-"""Columns of a summary that are the same in all trials of a result."""
+"""Columns of a summary that are equal in all trials."""
 
 AGGREGATES = {
     "error_mean": ("error", "mean"),
@@ -65,19 +65,11 @@ AGGREGATES = {
 """Column of a summary -> column of the fold table, and its aggregate over trials."""
 
 SHOWN_FEATURES = 12
-"""Number of features in the report and in figures, the most relevant first."""
+"""Number of features in the report and in figures."""
 
 
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
-    """Return the fold results of references, one row per fold.
-
-    In addition to the columns of the store, `stored` is the time when an earlier run computed them, or null.
-
-    Raises
-    ------
-    InputError
-        The store has lost or damaged them since the run began.
-    """
+    """Return stored fold results; the column `stored` is the time of an earlier run, or null."""
     tables = []
     for ref in refs:
         table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)
@@ -87,7 +79,7 @@ def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
 
 
 class RunTables(NamedTuple):
-    """Trials of a run, and the tables made of them: see `summarize`, `pairwise`, `pairwise_tables`, `ranks`."""
+    """Trials of a run and the tables made from them."""
 
     folds: pd.DataFrame
     summary: pd.DataFrame
@@ -106,11 +98,9 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row per (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and others of `AGGREGATES` over folds (n - 1 in the deviation), or over repeats
-    of a split; `relative_error` to the best constant; `percent_above_best` and `alignment_over_best` relative to the
-    best of the data set; `best` on its data set. `p_each` holds the p-values of `pairwise` against each result of the
-    data set, in the order of the rows. `p_better_than_unif` and others are p-values against `unif` and the baselines;
-    with `plain_`, of uncorrected paired t-tests. `n_train` is the mean number of training rows, and `n_sampled` the
-    mean number of rows that base kernels were measured on.
+    of a split; `relative_error` to the best constant; `percent_above_best` and `alignment_over_best`; `best`. `p_each`
+    holds the p-values of `pairwise` in the order of the rows. `p_better_than_unif` and others are p-values against
+    `unif` and baselines; `plain_` marks uncorrected tests. `n_train` and `n_sampled` are mean numbers of rows.
 
     References
     ----------
@@ -148,7 +138,7 @@ def summarize(folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _tests_against_baselines(trials: pd.DataFrame, same_dataset: pd.DataFrame) -> dict[str, float | None]:
-    """Return the p-values of the tests that a method is better than `unif` and each baseline, by column."""
+    """Return p-values of a method against `unif` and each baseline, by column."""
     errors = trials["error"].to_numpy()
     share = _test_share(trials)
     p_values: dict[str, float | None] = {}
@@ -166,7 +156,7 @@ def _test_share(trials: pd.DataFrame) -> float:
 def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row per pair of methods on a data set: `difference` of mean errors and p-values.
 
-    `p` is of the two-sided corrected resampled t-test, and `p_holm` is adjusted for all pairs of the data set.
+    `p` is two-sided and corrected for shared rows; `p_holm` is adjusted for all pairs.
     """
     rows = []
     for dataset, trials in folds.groupby("dataset", sort=False):
@@ -183,7 +173,7 @@ def pairwise(folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame]:
-    """Return for each data set the p-values of all pairs as text, a row and a column per method."""
+    """Return the p-values of all pairs as text, a table per data set."""
     mirrored = pairs.rename(columns={"learner": "other", "other": "learner"})
     tables = {}
     for dataset, group in pd.concat([pairs, mirrored]).groupby("dataset", sort=False):
@@ -194,9 +184,9 @@ def pairwise_tables(pairs: pd.DataFrame, p: str = "p") -> dict[str, pd.DataFrame
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return ranks of learners by mean error, one row per data set, one column per learner; ties share their mean.
+    """Return ranks by mean error, one row per data set, one column per learner; ties share their mean.
 
-    By default, all methods that were measured on every data set are ranked, except the best constant.
+    Methods without results on some data sets and the best constant are left out by default.
     """
     if learners is None:
         ranked = folds[folds["algorithm"] != CONSTANT]
@@ -214,7 +204,7 @@ def _without_rounding(error: float) -> float:
 
 
 def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
-    """Return errors as a LaTeX table: one row per data set, one column per method, the lowest errors in bold."""
+    """Return errors as a LaTeX table, with the lowest in bold."""
     cells = []
     for row in summary.itertuples():
         cell = mean_and_sd(row.error_mean, row.error_sd).replace("±", r"$\pm$")
@@ -229,7 +219,7 @@ def latex(summary: pd.DataFrame, ranked: pd.DataFrame) -> str:
 
 
 def latex_table(table: pd.DataFrame) -> str:
-    """Return a table of LaTeX cells as LaTeX, with the rules of booktabs and escaped names."""
+    """Return a table of LaTeX cells with the rules of booktabs."""
     table = table.rename_axis(columns=None).fillna("--")
     table.index.names = [None] * table.index.nlevels
     styler = table.style.format_index(escape="latex").format_index(escape="latex", axis=1)
@@ -238,12 +228,12 @@ def latex_table(table: pd.DataFrame) -> str:
 
 
 def better_than(algorithm: str) -> str:
-    """Return the ending of the columns of the test that a learner is better than a baseline."""
+    """Return the suffix of the columns of a baseline."""
     return f"better_than_{algorithm.replace('-', '_')}"
 
 
 def mean_shares(group: pd.DataFrame) -> np.ndarray:
-    """Return the mean share of each base kernel over the trials of one learner on one data set, shape (p,)."""
+    """Return the mean share of each base kernel over trials, shape (p,)."""
     weights = np.stack(group["weights"].to_list())
     sums = np.abs(weights).sum(axis=1, keepdims=True)
     shares = weights / np.where(sums > 0, sums, 1.0)
@@ -251,7 +241,7 @@ def mean_shares(group: pd.DataFrame) -> np.ndarray:
 
 
 def sampled(table: pd.DataFrame) -> bool:
-    """Return whether base kernels of some trials, or results, were measured on a sample."""
+    """Whether base kernels were measured on a sample."""
     return bool(table["n_sampled"].notna().any())
 
 
@@ -261,7 +251,7 @@ def kernels_found(folds: pd.DataFrame) -> bool:
 
 
 def mean_and_sd(mean: float, sd: float) -> str:
-    """Return mean ± deviation, both to the second digit of the deviation; for one trial, only the mean."""
+    """Return mean ± deviation to the second digit of the deviation, or the mean of one trial."""
     if np.isnan(sd):
         return f"{mean:.4f}"
     digits = 4
@@ -271,21 +261,21 @@ def mean_and_sd(mean: float, sd: float) -> str:
 
 
 def short_p(p: float | None) -> str:
-    """Return a p-value with two digits, or nothing if it is missing."""
+    """Return a p-value with two digits, or an empty string."""
     if p is None or np.isnan(p):
         return ""
     return "< 0.01" if p < 0.01 else f"{p:.2f}"
 
 
 def equals_p(p: float) -> str:
-    """Return a p-value with its relation, as after the letter p in a sentence: ``= 0.03`` or ``< 0.01``."""
+    """Return a p-value with its relation: ``= 0.03`` or ``< 0.01``."""
     if p < 0.01:
         return short_p(p)
     return f"= {short_p(p)}"
 
 
 def p_against_best(summary: pd.DataFrame) -> pd.Series:
-    """Return the p-value of each row of a summary against the best of its data set; NaN for the best."""
+    """Return the p-value of each row against the best of its data set; NaN for the best."""
     p_values = pd.Series(np.nan, summary.index, dtype=float)
     for _, group in summary.groupby("dataset", sort=False):
         ranked = group.sort_values("error_mean", kind="stable")
@@ -294,10 +284,7 @@ def p_against_best(summary: pd.DataFrame) -> pd.Series:
 
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return the table of the terminal, of Prefect and of the report: the best of a data set first.
-
-    Columns without any entry are left out.
-    """
+    """Return the table of the terminal, Prefect and report, without empty columns."""
     rows = []
     with_p = summary.assign(p=p_against_best(summary))
     for _, group in with_p.groupby("dataset", sort=False):
@@ -327,7 +314,7 @@ def _display_row(row: Any) -> dict[str, str]:
 
 
 def _seconds(row: Any) -> str:
-    """Return the seconds of a row of a summary, with the marks that `seconds_line` explains."""
+    """Return seconds with the marks of `seconds_line`."""
     seconds = f"{row.seconds_weights + row.seconds_fit:.2f}"
     if isinstance(row.stored, str):
         seconds += " †"
@@ -337,7 +324,7 @@ def _seconds(row: Any) -> str:
 
 
 def seconds_line(summary: pd.DataFrame) -> str:
-    """Return the explanation of the marks next to seconds; empty without marks."""
+    """Return the explanation of marks next to seconds."""
     explanations = []
     stored = stored_line(summary)
     if stored:
@@ -361,7 +348,7 @@ def stored_line(summary: pd.DataFrame) -> str:
 
 
 def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per (data set, learner) that solves an optimization problem."""
+    """Return one row for each learner that solves an optimization problem."""
     return [
         {
             "dataset": row.dataset,
@@ -377,7 +364,7 @@ def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per (data set, learner) that selects base kernels: their number, and the largest of one fold."""
+    """Return one row for each learner that selects base kernels."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         if not kernels_found(trials):
@@ -412,9 +399,9 @@ def _largest_kernels(trial: pd.Series) -> str:
 
 
 def mean_history(folds: pd.DataFrame) -> list[float]:
-    """Return the mean alignment after each step of a learner that selects base kernels, over trials with that step.
+    """Return the mean alignment after each step of a learner that selects base kernels.
 
-    A step adds a base kernel of a continuous family, or is a round of a learned metric, measured on held-out rows.
+    A step adds a base kernel, or is a round of a learned metric, measured on held-out rows.
     """
     histories = [history for history in folds["history"] if _is_list(history) and len(history)]
     means = []
@@ -429,7 +416,7 @@ def _is_list(value: Any) -> bool:
 
 
 def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per (data set, learner) with the alignment after each of the first ten steps."""
+    """Return one row per learner with the alignments of the first ten steps."""
     rows = []
     for (dataset, learner), trials in folds.groupby(["dataset", "learner"], sort=False):
         history = mean_history(trials)
@@ -449,8 +436,7 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     ------
     dataset : str
     shares : DataFrame
-        Columns `learner`, `feature`, `mean` and `sd`: for each learner the same features, at most `SHOWN_FEATURES`,
-        the largest on average first. A feature that a trial does not have counts as zero.
+        Columns `learner`, `feature`, `mean` and `sd`, with the `SHOWN_FEATURES` largest features of all learners.
     """
     with_relevance = folds[folds["relevance"].map(_is_list)]
     for dataset, trials in with_relevance.groupby("dataset", sort=False):
@@ -469,7 +455,7 @@ def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row per feature, and one column per learner that has relevances."""
+    """Return a row for each feature, a column for each learner with relevances."""
     rows = []
     for dataset, shares in mean_relevance(folds):
         for feature, group in shares.groupby("feature", sort=False):
@@ -481,7 +467,7 @@ def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def share_tables(summary: pd.DataFrame, folds: pd.DataFrame) -> list[tuple[str, list[dict[str, str]]]]:
-    """Return a table per data set: a row for each of its 24 largest base kernels, a column per learner."""
+    """Return a table per data set, with its 24 largest base kernels and a column per learner."""
     tables = []
     with_weights = summary[summary["weights"].map(len) > 0]
     for dataset, group in with_weights.groupby("dataset", sort=False):

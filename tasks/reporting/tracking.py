@@ -1,4 +1,4 @@
-"""Runs in MLflow: one per comparison, with a nested run per data set and method; one per training and decision."""
+"""Runs in MLflow: comparisons with nested results, trainings and decisions."""
 
 from __future__ import annotations
 
@@ -89,24 +89,24 @@ EACH_TRIAL = {
     "certificate": "fold/certificate",
     "iterations": "fold/iterations",
 }
-"""Column of the fold table -> metric of its run; its steps are trials."""
+"""Column of the fold table -> metric with trials as steps."""
 
 OWNER = "learnkernels.owner"
 """Tag of a run: the process that owns it."""
 
 RESULTS = "learnkernels.results"
-"""Tag of a run: its folder below `results/`, relative to the working directory."""
+"""Tag of a run: its folder of results."""
 
 DEPLOYMENT = "learnkernels.deployment"
-"""Tag of a run that a deployment has started: the deployment's name."""
+"""Tag of a run: the deployment that started it."""
 
 Level = Literal["comparison", "result", "model", "decision"]
-"""A comparison, a method on one of its data sets, a trained model, or a challenge of the champion."""
+"""Levels of runs."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """MLflow run of a flow: a comparison, a training or a decision; `name` is the name of its results."""
+    """MLflow run of a flow; `name` is the name of its results."""
 
     experiment_id: str
     run_id: str
@@ -116,7 +116,7 @@ class TrackedRun:
 
     @property
     def url(self) -> str:
-        """Address of the run's page; for a local store, on the server of `learnkernels ui`."""
+        """Address of the run's page."""
         return f"{mlflow_ui()}/{run_path(self.experiment_id, self.run_id)}"
 
     @property
@@ -143,8 +143,8 @@ def tracked_run(
 ) -> Iterator[TrackedRun]:
     """Start the MLflow run of a flow; it ends as FINISHED, as FAILED after an error, or as KILLED.
 
-    `name` is the name of the experiment, if `tracking` has none. `datasets` are the names of the data sets of a
-    comparison, for the charts of its saved view. Open runs of killed processes of this machine are closed first.
+    `name` is the experiment, if `tracking` has none; `datasets` have charts in the saved view. Open runs of killed
+    processes are closed first.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def tracked_run(
 
 @contextmanager
 def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]:
-    """Log CPU, memory, disk and network of this machine to a run, if the configuration enables this."""
+    """Log the use of this machine to a run, if configured."""
     if not tracking.system_metrics:
         yield
         return
@@ -198,14 +198,14 @@ def _system_metrics(run: TrackedRun, tracking: TrackingConfig) -> Iterator[None]
 
 
 def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> None:
-    """End the open runs of a flow in this process: its own run, also if it was just being created, and its results."""
+    """End the open runs of a flow in this process, also a run in creation."""
     conditions = ["attributes.status = 'RUNNING'", f"tags.`{RUN}` = '{run_id}'", f"tags.`{OWNER}` = '{Owner.this()}'"]
     for run in client.search_runs([experiment_id], " and ".join(conditions)):
         client.set_terminated(run.info.run_id, status)
 
 
 def find_run(name: str) -> TrackedRun | None:
-    """Return the run of the flow with the named results, or None if the store has none."""
+    """Return the flow's run with named results, or None."""
     with mlflow_store() as client:
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]
         conditions = f"tags.`{RUN}` = '{name}' and tags.`{LEVEL}` != 'result'"
@@ -218,7 +218,7 @@ def find_run(name: str) -> TrackedRun | None:
 
 
 def _tags(tracking: TrackingConfig, level: Level, run_id: str, flow_run_id: str) -> dict[str, str]:
-    """Return the tags of a run; tags of the configuration take precedence."""
+    """Return the tags of a run; configured tags take precedence."""
     tags = {
         LEVEL: level,
         OWNER: str(Owner.this()),
@@ -245,7 +245,7 @@ def _user() -> str:
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
-    """Return the identifier of the experiment of a name; create the experiment if it is missing."""
+    """Return the identifier of a named experiment, created if it is missing."""
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         if experiment.lifecycle_stage == "deleted":
@@ -268,7 +268,7 @@ def _experiment(client: MlflowClient, name: str) -> str:
 def _describe_experiment(
     client: MlflowClient, experiment_id: str, comparison: str | None, datasets: Sequence[str]
 ) -> None:
-    """Set the saved views of an experiment, and its note, which links to them and to the newest comparison."""
+    """Set the saved views and the note of an experiment."""
     views = [models_view()]
     if comparison is None:
         newest = client.get_experiment(experiment_id).tags.get(RUN)
@@ -284,7 +284,7 @@ def _describe_experiment(
 
 
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
-    """Close open runs, here and in Prefect, whose process on this machine no longer exists."""
+    """Close open runs of ended processes of this machine, also in Prefect."""
     reason = "The process of this run ended unexpectedly; start the same command again and it resumes from there."
     for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'"):
         owner = Owner.read(run.data.tags.get(OWNER, ""))
@@ -301,7 +301,7 @@ def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
 
 @step("track {folds.learner} on {ref.name}")
 def track_result(comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef) -> str:
-    """Log the result of a method on a data set as a nested MLflow run, and return the run's identifier."""
+    """Log a result as a nested MLflow run, and return its identifier."""
     client = MlflowClient()
     table = tables.read_folds([folds])
     summary = tables.summarize(table)
@@ -336,7 +336,7 @@ def track_result(comparison: TrackedRun, config: CompareConfig, ref: DatasetRef,
 def _result_note(
     comparison: TrackedRun, config: CompareConfig, ref: DatasetRef, folds: FoldsRef, summary: pd.DataFrame
 ) -> str:
-    """Return the note of a result: errors, links, and the command that trains a model with a learner."""
+    """Return the note of a result."""
     cells = tables.display_table(summary)[0]
     metric = summary["metric"].iloc[0]
     sentence = f"{folds.learner} with {folds.predictor} on {ref.name}: {metric} {cells['test error']}"
@@ -357,7 +357,7 @@ def _result_note(
 
 
 def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
-    """Return the parameters of a result: data set, protocol, learner or baseline, and predictor."""
+    """Return the parameters of a result."""
     params: dict[str, object] = {"dataset": ref.name, "task": ref.task}
     for name in ("learner", "algorithm", "predictor", "metric", "n_kernels"):
         params[name] = row[name]
@@ -418,7 +418,7 @@ def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, objec
 
 
 def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
-    """Return the metrics of a result: means without steps, and values whose steps are trials or iterations."""
+    """Return the metrics of a result: means, and values by trial or iteration."""
     means = {
         "test_error": row.error_mean,
         "alignment": row.alignment_mean,
@@ -445,7 +445,7 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
 
 
 def _search_points(trial: pd.Series) -> list[tuple[str, float, int]]:
-    """Return sigma and share of the base kernels that a trial has selected, the largest share first."""
+    """Return sigma and share of selected base kernels, the largest share first."""
     parameters = trial["parameters"]
     if parameters is None or len(parameters[0]) != 1:
         return []
@@ -463,10 +463,7 @@ def _milliseconds() -> int:
 
 
 def _retry(add: Callable[[], None]) -> None:
-    """Add data sets, or tags of an experiment; try five times if other runs add the same at the same time.
-
-    MLflow searches for them before it adds them. The next try finds those that another run has added.
-    """
+    """Add data sets or tags, and retry if another run adds them at the same time."""
     for _ in range(4):
         try:
             return add()
@@ -481,7 +478,7 @@ def _log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[DatasetInput
 
 
 def rounded(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Give metrics with seven digits, as MLflow's table shows them."""
+    """Give metrics with seven digits."""
     return ((name, float(f"{value:.7g}")) for name, value in metrics.items())
 
 
@@ -495,7 +492,7 @@ def log_run(
     note: str | None = None,
     artifacts: Path | None = None,
 ) -> None:
-    """Log metrics, parameters, tags, data sets, a note in Markdown and the files of a folder to an open run."""
+    """Log metrics, parameters, tags, data sets, a note and files to an open run."""
     client = MlflowClient()
     now = _milliseconds()
     all_tags = dict(tags or {})
@@ -520,7 +517,7 @@ def log_run(
 
 @step("track comparison {comparison.name}")
 def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str, refs: Sequence[DatasetRef]) -> None:
-    """Log the results folder (figures, tables, report, configuration) to the run of the comparison."""
+    """Log the results folder to the run of the comparison."""
     folder = Path(results)
     summary = pd.read_parquet(folder / "summary.parquet")
     _complete_results(MlflowClient(), comparison, summary, folder)
@@ -546,7 +543,7 @@ def track_comparison(comparison: TrackedRun, config: CompareConfig, results: str
 
 
 def _complete_results(client: MlflowClient, comparison: TrackedRun, summary: pd.DataFrame, results: Path) -> None:
-    """Log to each result its distance from the best of its data set, and to the best ones figures of predictions."""
+    """Log the distance of each result from the best, and figures of the best."""
     now = _milliseconds()
     with_p = summary.assign(p=tables.p_against_best(summary))
     rows = {(row.dataset, row.learner): row for row in with_p.itertuples()}
@@ -566,10 +563,7 @@ def _complete_results(client: MlflowClient, comparison: TrackedRun, summary: pd.
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
-    """Return the results folders of runs that deployments made and that ended more than some days ago, by run.
-
-    Runs that a version of a registered model refers to are excluded: its training, and the decision on it.
-    """
+    """Return results folders of old runs of deployments that no registered version refers to, by run."""
     oldest = _milliseconds() - int(days * 86_400_000)
     with mlflow_store():
         referred = set()
@@ -584,10 +578,7 @@ def forgettable_runs(days: float) -> dict[str, str]:
 
 
 def forget_runs(run_ids: Sequence[str]) -> None:
-    """Delete runs, and the saved views of comparisons. MLflow keeps deleted runs until ``mlflow gc``.
-
-    That command is not run here: even with identifiers of runs, it also erases all deleted experiments and models.
-    """
+    """Delete runs and saved views; ``mlflow gc`` is left to the user, as it erases all deleted experiments."""
     with mlflow_store() as client:
         for run_id in run_ids:
             run = client.get_run(run_id)
