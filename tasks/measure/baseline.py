@@ -72,9 +72,9 @@ def kinds_of(config: CompareConfig) -> list[BaselineName]:
 
 def predictor_of(kind: BaselineName, task: str) -> str:
     """Return the entry of a baseline in the column of predictors of the fold table."""
-    classifiers = {LINEAR: "logistic", GRID_SEARCH: "svm", BOOSTING: "trees"}
-    regressors = {LINEAR: "ridge", GRID_SEARCH: "krr", BOOSTING: "trees"}
-    predictors = classifiers if task == "classification" else regressors
+    predictors = {LINEAR: "ridge", GRID_SEARCH: "krr", BOOSTING: "trees"}
+    if task == "classification":
+        predictors = {LINEAR: "logistic", GRID_SEARCH: "svm", BOOSTING: "trees"}
     return predictors.get(kind, "constant")
 
 
@@ -228,7 +228,9 @@ def _alignment(kind: BaselineName, dataset: Dataset, training: np.ndarray, param
         K = linear_kernel(features)
     else:
         K = rbf_kernel(X, gamma=params["gamma"])
-    weights = None if dataset.weights is None else dataset.weights[rows]
+    weights = None
+    if dataset.weights is not None:
+        weights = dataset.weights[rows]
     try:
         return centered_alignment(K, Y @ Y.T, weights)
     except ValueError:  # features or targets of these rows are constant
@@ -254,7 +256,9 @@ def _fit_best_setting(
     X = space.X[rows]
     y = target.values[rows]
     # With few rows on busy cores, boosting mostly waits for its threads.
-    openmp_threads = 1 if len(rows) <= ONE_THREAD else None
+    openmp_threads = None
+    if len(rows) <= ONE_THREAD:
+        openmp_threads = 1
     with blas_threads_for(len(rows)), threadpool_limits(openmp_threads, user_api="openmp"):
         errors = _validation_errors(space, X, y, parts, _scorer(metric, target))
         # Learning rates are too few for smoothing.
@@ -332,7 +336,9 @@ def _search_space(
         return _boosting_space(dataset)
     assert baseline is not None
     grid = grid_values(baseline.grid)
-    scale = 1.0 if baseline.absolute else _gamma_scale(dataset.X[training])
+    scale = 1.0
+    if not baseline.absolute:
+        scale = _gamma_scale(dataset.X[training])
     gammas = [gamma * scale for gamma in grid_values(baseline.gammas)]
     if dataset.target.task == "classification":
         return SearchSpace(dataset.X, SVC(kernel="rbf"), {"gamma": gammas, "C": grid}, grid)

@@ -15,6 +15,7 @@ from prefect.futures import PrefectFuture
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, DatasetConfig, PrecomputedConfig
 from learnkernels.kernels.learners import as_learner
+from learnkernels.kernels.model_selection.folds import Trial
 
 from ..data.dataset import Dataset, DatasetRef, draw_folds, load_dataset, store_dataset
 from ..data.ingest import ingest, warn
@@ -77,9 +78,10 @@ def work(config: CompareConfig, ref: DatasetRef) -> float:
     protocol = config.protocol
     paths = SEARCHES * len(_searched_baselines(config))
     for learner in config.learners:
-        n_settings = prod(map(len, learner.tune.values()))
-        is_two_stage = as_learner(learner.name, **learner.params).two_stage
-        paths += n_settings if is_two_stage else n_settings * SEARCHES
+        paths_of_learner: float = prod(map(len, learner.tune.values()))
+        if not as_learner(learner.name, **learner.params).two_stage:
+            paths_of_learner *= SEARCHES
+        paths += paths_of_learner
     n_fits = _trials(config, ref)
     if protocol.choose is not None:
         n_fits *= protocol.choose.folds
@@ -190,7 +192,9 @@ def _submit_results(
             if not ref.n_features and kind != CONSTANT:
                 progress.skip()  # a data set of matrices has no features
                 continue
-            n_trials = _trials(local, ref) if kind in SEARCHED else 0
+            n_trials = 0
+            if kind in SEARCHED:
+                n_trials = _trials(local, ref)
             started = progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", n_trials)
             future = evaluate_baseline.submit(ref, measured, local, pool, started.advance, kind)
             yield (next(positions), ref, local), future
@@ -218,7 +222,9 @@ def measure_kernels(
 ) -> list[StatisticsRef]:
     """Return the statistics of each repeat, or of each trial if trials scale the features."""
     repeats = config.protocol.repeats
-    trials = planned_trials(config.protocol, rows.ordered) if rows.by_training else []
+    trials: Sequence[Trial] = []
+    if rows.by_training:
+        trials = planned_trials(config.protocol, rows.ordered)
     n_parts = repeats * max(1, len(trials))
     started = progress.start(f"{rows.name}: alignment statistics of the base kernels")
 

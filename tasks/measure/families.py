@@ -38,13 +38,13 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
 
 
 def _require_known_columns(configs: Sequence[FamilyConfig], features: Sequence[str], where: str) -> None:
+    valid_names = positions_of(features)
     for config in configs:
         if config.columns is None:
             continue
-        known = positions_of(features)
-        unknown = [name for name in config.columns if name not in known]
+        unknown = [name for name in config.columns if name not in valid_names]
         if unknown or not config.columns:
-            hint = did_you_mean(unknown[0] if unknown else "", features)
+            hint = did_you_mean("".join(unknown[:1]), features)
             raise InputError(
                 f"{where}: 'columns' of family {config.family} must be some of the features, got "
                 f"{', '.join(map(repr, unknown)) or 'none'}; {hint}the features are {listed(features, show=str)}."
@@ -65,10 +65,10 @@ def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
 def _positions(config: FamilyConfig, features: Sequence[str]) -> list[int]:
     if config.columns is None:
         return list(range(len(features)))
-    known = positions_of(features)
+    positions_by_name = positions_of(features)
     positions = []
     for name in dict.fromkeys(config.columns):
-        positions += known[name]
+        positions += positions_by_name[name]
     return positions
 
 
@@ -104,7 +104,9 @@ def _view(config: FamilyConfig) -> str | None:
 
 
 def _feature_family(config: FeatureConfig) -> Callable[..., FeatureFamily]:
-    return FeatureFamily.with_constant if config.constant else FeatureFamily
+    if config.constant:
+        return FeatureFamily.with_constant
+    return FeatureFamily
 
 
 _BUILDERS: dict[str, Callable[[Any], KernelFamily]] = {

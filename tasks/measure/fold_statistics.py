@@ -79,8 +79,10 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     with input_errors(where):
         metric = metric_for(protocol.metric, dataset.target, dataset.weights is not None)
         # Groups and metrics may allow only some repeats.
-        check_all_repeats = dataset.groups is not None or dataset.folds is not None or metric.needs
-        for repeat in range(protocol.repeats if check_all_repeats else 1):
+        n_repeats = 1
+        if dataset.groups is not None or dataset.folds is not None or metric.needs:
+            n_repeats = protocol.repeats
+        for repeat in range(n_repeats):
             folds = draw_folds(dataset, protocol, repeat)
             draws.add(hash(folds.tobytes()))
             _require_measurable(metric, dataset.target, folds, planned_trials(protocol, ref.ordered))
@@ -148,7 +150,10 @@ def compute_statistics(
     if config.statistics.sample != "none" and not sampled(config):
         log.info("%s: statistics over all rows, as those of rank-one kernels cost less than a sample", ref.name)
     started = time.perf_counter()
-    served = planned_trials(protocol, ref.ordered) if trial is None else [trial]
+    if trial is None:
+        served = planned_trials(protocol, ref.ordered)
+    else:
+        served = [trial]
     X = _readable(dataset, ref, config, pool)
     Y = dataset.target.Y
     groups = folds

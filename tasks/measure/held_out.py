@@ -79,7 +79,9 @@ class HeldOutPredictions:
             return None
         if self.scores.ndim == 2:
             return np.asarray(self.scores[:, k])
-        return self.scores if k == 1 else -self.scores
+        if k == 1:
+            return self.scores
+        return -self.scores
 
 
 def sampled_test_rows(rows: np.ndarray, n_trials: int) -> np.ndarray:
@@ -87,11 +89,11 @@ def sampled_test_rows(rows: np.ndarray, n_trials: int) -> np.ndarray:
     return evenly_spaced(rows, max(FEWEST_PREDICTIONS, MOST_PREDICTIONS // n_trials))
 
 
-def evenly_spaced(rows: np.ndarray, most: int) -> np.ndarray:
-    """Return at most `most` rows, evenly spaced."""
-    if len(rows) <= most:
+def evenly_spaced(rows: np.ndarray, limit: int) -> np.ndarray:
+    """Return at most `limit` rows, evenly spaced."""
+    if len(rows) <= limit:
         return rows
-    positions = np.linspace(0, len(rows) - 1, most).astype(np.intp)
+    positions = np.linspace(0, len(rows) - 1, limit).astype(np.intp)
     return rows[positions]
 
 
@@ -192,4 +194,6 @@ def _stacked(column: pd.Series) -> np.ndarray | None:
     if not lists:
         return None
     array = np.stack(lists)
-    return array[:, 0] if array.shape[1] == 1 else array
+    if array.shape[1] == 1:
+        return array[:, 0]
+    return array

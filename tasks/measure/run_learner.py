@@ -157,8 +157,12 @@ def _prediction_problem(
     config: schema.CompareConfig, learner: schema.LearnerConfig, ref: DatasetRef, n_rows: int | None
 ) -> PredictionProblem:
     learner_type = learner_class(learner.name)
-    n_outputs = len(ref.classes) if len(ref.classes) > 2 else 1
-    n_values = len(schema.grid_values(config.protocol.grid)) if n_rows is None else 1
+    n_outputs = 1
+    if len(ref.classes) > 2:
+        n_outputs = len(ref.classes)
+    n_values = 1
+    if n_rows is None:
+        n_values = len(schema.grid_values(config.protocol.grid))
     # Learned base kernels are at most 27: `rfm` in three metrics.
     n_kernels = 27
     n_seeds = 27
@@ -357,7 +361,9 @@ def _run_trials(
 ) -> list[dict[str, Any]]:
     config = jobs[0].config
     by_rows = PREDICTORS[predictor].by_rows
-    parallel_rows = PARALLEL_ITERATIONS if by_rows else PARALLEL_ROWS
+    parallel_rows = PARALLEL_ROWS
+    if by_rows:
+        parallel_rows = PARALLEL_ITERATIONS
     parallel = training_rows(config.protocol, ref.n_rows) <= parallel_rows
     run = partial(run_trial, learner=learner, predictor=predictor, options=options)
     if by_rows and parallel:

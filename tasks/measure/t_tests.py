@@ -67,8 +67,9 @@ def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> 
     differences = errors - baseline
     rounding = ROUNDING * max(np.abs(errors).max(), np.abs(baseline).max())
     if np.ptp(differences) <= rounding:
-        is_lower = differences.mean() < -rounding
-        return 0.0 if is_lower else 1.0
+        if differences.mean() < -rounding:
+            return 0.0
+        return 1.0
     variance = (1 / n + test_share) * differences.var(ddof=1)
     t = differences.mean() / np.sqrt(variance)
     return float(stats.t.cdf(t, n - 1))
@@ -135,7 +136,9 @@ def higher_p(errors: np.ndarray, others: np.ndarray, test_share: float) -> float
     difference = errors.mean() - others.mean()
     rounding = ROUNDING * max(errors.max(), others.max())
     if np.sqrt(variance) <= rounding:
-        return 0.0 if difference > rounding else 1.0
+        if difference > rounding:
+            return 0.0
+        return 1.0
     degrees_of_freedom = variance**2 / (variances**2 / (n - 1, m - 1)).sum()
     return float(stats.t.sf(difference / np.sqrt(variance), degrees_of_freedom))
 

@@ -76,13 +76,13 @@ def save_statistics(ref: StatisticsRef, statistics: AlignmentStatistics, folds: 
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
 
 
-def share_of_pass(seconds: float, whole: AlignmentStatistics, training: AlignmentStatistics) -> float:
+def share_of_pass(seconds: float, all_rows: AlignmentStatistics, training: AlignmentStatistics) -> float:
     """Return the seconds of a pass over the training rows only.
 
     Cost is quadratic in the rows, linear for rank-one kernels, and constant for a sample.
     """
-    power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(whole), 0)
-    return seconds * (training.n_rows / whole.n_rows) ** power
+    power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(all_rows), 0)
+    return seconds * (training.n_rows / all_rows.n_rows) ** power
 
 
 class StoredStatistics(NamedTuple):
@@ -148,8 +148,10 @@ def _warm_up(predictor: str, task: Task) -> None:
         return
     X = np.linspace(-1, 1, 24)[:, None] ** np.arange(1, 4)
     y = np.arange(24) % 2
-    estimator_class = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
-    estimator_class(learner="alignf", predictor=predictor).fit(X, y).predict(X)
+    if task == "classification":
+        KernelLearningClassifier(learner="alignf", predictor=predictor).fit(X, y).predict(X)
+    else:
+        KernelLearningRegressor(learner="alignf", predictor=predictor).fit(X, y).predict(X)
 
 
 Learned = tuple[LearnedKernel, ...] | KernelEnsemble
@@ -295,7 +297,9 @@ def run_trial(
             (best,) = fitter.fit(training, [settings[selection.candidate]], [selection.C])
             position = 0
         else:
-            inner_training = _training(statistics, folds, trial.training) if trial.refit else training
+            inner_training = training
+            if trial.refit:
+                inner_training = _training(statistics, folds, trial.training)
             candidates = fitter.fit(inner_training, settings, grid)
             selection = evaluation.select([fit.predictors for fit in candidates], trial, learner.tune_by)
             best = candidates[selection.candidate]
@@ -387,7 +391,9 @@ def _test_alignment(learned: Learned, position: int, X: Rows, dataset: Dataset, 
     target = dataset.target.take(rows)
     if not np.ptp(target.Y, axis=0).any():
         return None
-    weights = None if dataset.weights is None else dataset.weights[rows]
+    weights = None
+    if dataset.weights is not None:
+        weights = dataset.weights[rows]
     return float(_kernel_at(learned, position).alignment_with(X[rows], target, weights))
 
 

@@ -45,7 +45,9 @@ def dataset_inputs(refs: Sequence[DatasetRef], context: Context, config: Compare
 def scored_input(source: str, columns: Sequence[str], n_rows: int) -> DatasetInput:
     """Return scored rows as an input of a run, with a digest that needs no reading."""
     path = Path(source)
-    changed = path.stat().st_mtime_ns if path.exists() else 0
+    changed = 0
+    if path.exists():
+        changed = path.stat().st_mtime_ns
     of_any_type = AnyType()  # type: ignore[no-untyped-call]
     schema = Schema([ColSpec(of_any_type, name) for name in columns[:SCHEMA_COLUMNS]])
     key = digest(source, changed, list(columns), n_rows)
@@ -82,7 +84,9 @@ def _source(source: str, folder: Path) -> tuple[str, str]:
             return "s3", json.dumps({"uri": source})
     paths = [folder / place for place in places]
     if all(path.exists() for path in paths):
-        path = paths[0] if len(paths) == 1 else _common_folder(paths)
+        path = paths[0]
+        if len(paths) > 1:
+            path = _common_folder(paths)
         return "local", json.dumps({"uri": str(path.resolve())})
     return "code", CodeDatasetSource(tags={"mlflow.source.name": source}).to_json()
 

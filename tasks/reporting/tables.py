@@ -264,7 +264,9 @@ def short_p(p: float | None) -> str:
     """Return a p-value with two digits, or an empty string."""
     if p is None or np.isnan(p):
         return ""
-    return "< 0.01" if p < 0.01 else f"{p:.2f}"
+    if p < 0.01:
+        return "< 0.01"
+    return f"{p:.2f}"
 
 
 def equals_p(p: float) -> str:

@@ -412,7 +412,9 @@ def _baseline_settings(config: CompareConfig, row: pd.Series) -> dict[str, objec
     if row.predictor == "ridge":
         return {"alpha": f"one of {ALPHAS}"}
     if row.algorithm == GRID_SEARCH and config.baseline is not None:
-        unit = "" if config.baseline.absolute else " x scale"
+        unit = " x scale"
+        if config.baseline.absolute:
+            unit = ""
         return {"gamma": f"one of {grid_values(config.baseline.gammas)}{unit}"}
     return {}
 
