@@ -1,4 +1,4 @@
-"""The error of a user's input, and the parts of its sentences."""
+"""Errors in the user's input, and parts of their messages."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ LONGEST = 400
 """Characters of a sentence."""
 
 MOST_SHOWN = 60
-"""Characters of a value of the user's within a sentence."""
+"""Characters of a value in a message."""
 
 
 class InputError(ValueError):
-    """An input of the user is wrong; the message is one sentence with the value, its place and the remedy.
+    """Error in the user's input; the message has the value, its place and the remedy.
 
-    It is one line of at most `LONGEST` characters; of a longer one the beginning and the end stay. As it goes to
-    terminals, logs, Prefect and MLflow, what looks like a password in it is left out.
+    It is one line of at most `LONGEST` characters, without passwords.
     """
 
     def __init__(self, sentence: object) -> None:
@@ -31,7 +30,7 @@ class InputError(ValueError):
 
 @contextmanager
 def input_errors(where: object) -> Iterator[None]:
-    """Turn a ValueError into an `InputError` that begins with `where`; an `InputError` stays."""
+    """Turn a ValueError into an `InputError` that begins with `where`."""
     try:
         yield
     except InputError:
@@ -55,11 +54,11 @@ WAYS_OUT = {
     errno.EEXIST: "give another name",
     errno.EIO: "check that disk",
 }
-"""The advice for each lasting error of the operating system."""
+"""Advice for lasting errors of the operating system."""
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line: blanks and line ends become one blank, unprintable characters their escapes."""
+    """Return a text as one line, with escapes of unprintable characters."""
     return "".join(map(_printable, " ".join(text.split())))
 
 
@@ -70,7 +69,7 @@ def _printable(character: str) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """Return a text of at most `length` characters: the middle of a longer text is left out."""
+    """Return a text without its middle if it is longer than `length`."""
     if len(text) <= length:
         return text
     end = (length - 5) // 2
@@ -78,18 +77,18 @@ def cut(text: str, length: int) -> str:
 
 
 def short(value: object, show: Callable[[str], str] = repr) -> str:
-    """Return a value of any length for a sentence; a text is quoted by `show`."""
+    """Return a short form of a value; texts are quoted by `show`."""
     if isinstance(value, str):
         return show(cut(one_line(value), MOST_SHOWN))
     if isinstance(value, int) and value.bit_length() > 8 * MOST_SHOWN:
-        return f"a whole number of {value.bit_length()} bits"  # Python refuses to write longer ones in decimals
-    beginning = reprlib.Repr()  # without going through all of the value
+        return f"a whole number of {value.bit_length()} bits"  # Python's limit of decimal digits
+    beginning = reprlib.Repr()  # without visiting all of the value
     beginning.maxstring = beginning.maxother = beginning.maxlong = MOST_SHOWN
     return cut(one_line(beginning.repr(value)), MOST_SHOWN)
 
 
 def option(name: str, by_command: bool, value: object = None) -> str:
-    """Return an option as a user writes it for a command or for a Python function, with its value if there is one."""
+    """Return an option, and its value if any, in the form of a command or a Python function."""
     if by_command and value is None:
         return f"--{name}"
     if by_command:
@@ -100,7 +99,7 @@ def option(name: str, by_command: bool, value: object = None) -> str:
 
 
 def listed(names: Sequence[object], limit: int = 12, show: Callable[[str], str] = repr) -> str:
-    """Return names for a sentence, quoted by `show`; many or long names are counted."""
+    """Return names for a message, quoted by `show`, or their number."""
     quoted: list[str] = []
     for name in names[:limit]:
         quoted.append(short(str(name), show))
@@ -119,19 +118,19 @@ CREDENTIALS = re.compile(
     rf"|(?P<other>(?!{_WEB})[\w+.-]+://)(?:[^\s/:@]*:\S*@|[^\s/@]*@))",
     re.IGNORECASE,
 )
-"""Scheme, user and password of an address. SQLAlchemy takes slashes in a password; on the web a number is a port."""
+"""Scheme, user and password of an address; SQLAlchemy allows slashes in passwords."""
 
 SETTING = re.compile(r"(?P<name>[\w.%+-]+)(?P<is>\s?=\s?)(?P<value>'[^']*'|\"[^\"]*\"|[^\s&]+)")
-"""A setting in the query of an address, or in a list of settings as drivers of databases take it."""
+"""A setting in the query of an address, or in a list of settings."""
 
 SECRET = re.compile(
     r"passw|pwd|token|secret|credential|signature|api_?key|access_?key|sslkey|odbc_connect", re.IGNORECASE
 )
-"""Parts of names of settings that are not shown."""
+"""Parts of names of secret settings."""
 
 
 def without_passwords(text: str) -> str:
-    """Return a text without the users and passwords of its addresses, and without secret settings."""
+    """Return a text without credentials and secret settings."""
     return SETTING.sub(_without_secret, CREDENTIALS.sub(_scheme, text))
 
 

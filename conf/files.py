@@ -1,4 +1,4 @@
-"""Files of a path: one file, a folder or a pattern, of this machine or of an S3 server."""
+"""Files of a path: a file, a folder or a pattern, local or on S3."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlig
 """Endings of the files that can be read, in lower case."""
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-"""Second endings of compressed files, and the names of the compressions in pyarrow."""
+"""Second endings of compressed files, with pyarrow's names of compressions."""
 
 COMPRESSIBLE = (".csv", ".libsvm", ".svm", ".svmlight")
-"""Endings of texts, which are read compressed, too."""
+"""Endings of text files, which may be compressed."""
 
 UNREAD_TABLES = (
     ".tsv", ".tab", ".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".json", ".jsonl", ".ndjson", ".orc", ".avro", ".pq",
     ".parq", ".ipc", ".arrows", ".sas7bdat", ".xpt", ".dta", ".sav", ".h5", ".hdf5", ".arff", ".pkl", ".pickle", ".rds",
     ".rdata", ".zip", ".gz", ".bz2", ".xz", ".zst", ".lz4", ".tar", ".tgz", ".7z", ".rar",
 )  # fmt: skip
-"""Endings of files that likely hold rows and cannot be read: next to tables, they are refused by name."""
+"""Endings of unreadable files that likely hold rows: refused next to tables."""
 
 CHECKSUMS = (".crc", ".md5", ".sha1", ".sha256", ".sha512", ".asc", ".sig")
-"""Second endings of files next to tables that hold no rows."""
+"""Second endings of files without rows."""
 
 ARRAYS = (".npz", ".npy")
-"""Endings of NumPy's files: matrices of base kernels, or folds. A file with a target is a data set."""
+"""Endings of NumPy's files: matrices of base kernels, or folds."""
 
 WILDCARD = re.compile(r"[*?\[]")
 """Characters that make a path a pattern."""
@@ -40,7 +40,7 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def ending_of(path: str) -> str:
-    """Return the ending of a name in lower case, with the dot; ``.csv`` of ``t.csv.gz``."""
+    """Return the ending of a name in lower case, ``.csv`` for ``t.csv.gz``."""
     name = PurePosixPath(path)
     last = name.suffix.lower()
     inner = PurePosixPath(name.stem).suffix.lower()
@@ -50,7 +50,7 @@ def ending_of(path: str) -> str:
 
 
 def compression_of(path: str) -> str | None:
-    """Return the name in pyarrow of a text file's compression; None without one."""
+    """Return pyarrow's name of a text file's compression, or None."""
     last = PurePosixPath(path).suffix.lower()
     if ending_of(path) == last:
         return None
@@ -58,20 +58,17 @@ def compression_of(path: str) -> str | None:
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path is an object on a server, ``s3://bucket/key``, and not a file of this machine."""
+    """Whether a path is an object, ``s3://bucket/key``."""
     return path[:5].lower() == "s3://"
 
 
 def require_place(path: str) -> None:
-    """Refuse the address of a file that lies neither on this machine nor on an S3 server, or that holds credentials.
-
-    Parameters of runs, which it is, are shown in Prefect.
+    """Refuse addresses that are neither local nor on S3, or contain credentials, which Prefect would show.
 
     Raises
     ------
     InputError
-        The address is of another kind, such as ``https://``, or has more than a bucket before the key. It is not
-        repeated in the sentence.
+        The address is of another kind, or has more than a bucket before the key. The message does not repeat it.
     """
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
     if scheme is not None and not is_remote(path):
@@ -87,23 +84,22 @@ def require_place(path: str) -> None:
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether an address refers to several files by its form: a pattern, or a folder's with a slash."""
+    """Whether an address is a pattern, or a folder with a slash."""
     return WILDCARD.search(path) is not None or path.endswith("/")
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files that a path refers to, by name; None if there is no such file.
+    """Return the files of a path, by name; None if there is no such file.
 
     Parameters
     ----------
     path : str
-        A file; a folder, for all tables in it and in the folders below; or a pattern, in which ``*`` matches part
-        of a name and ``**`` for any folders.
+        A file; a folder, for all tables below it; or a pattern, with ``*`` for part of a name and ``**`` for folders.
 
     Raises
     ------
     InputError
-        A folder or pattern holds no table, tables of several formats or copies of one, or tables that cannot be read.
+        A folder or pattern has no table, tables of several formats, copies, or unreadable tables.
     """
     if Path(path).is_file():
         return [path]
@@ -117,9 +113,9 @@ def files_of(path: str) -> list[str] | None:
 
 
 def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[str]:
-    """Return the tables among the files of a folder or pattern, by name; see `files_of`.
+    """Return the tables among files, by name; see `files_of`.
 
-    Files and folders whose names begin with a dot or an underscore are left out, as programs put notes into such.
+    Names that begin with a dot or an underscore are skipped.
 
     Parameters
     ----------
@@ -128,7 +124,7 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
     path : str
         The folder or pattern.
     within : str, optional
-        The folder below which names count; by default the part of `path` before a wildcard.
+        Folder below which names count; by default the part of `path` before a wildcard.
     """
     if within is None:
         within = path
@@ -161,7 +157,7 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
 
 
 def _is_unread_table(file: str) -> bool:
-    """Return whether a file likely holds rows of a table, by its name, and cannot be read."""
+    """Whether an unreadable file likely holds rows, by its name."""
     if ending_of(file) in ENDINGS:
         return False
     suffixes = [suffix.lower() for suffix in PurePosixPath(file).suffixes]
@@ -171,7 +167,7 @@ def _is_unread_table(file: str) -> bool:
 
 
 def _require_no_copies(tables: Sequence[str], path: str) -> None:
-    """Raise InputError if two tables are one file, with and without compression."""
+    """Raise InputError for a table with and without compression."""
     seen: dict[str, str] = {}
     for file in tables:
         plain = file
@@ -184,14 +180,9 @@ def _require_no_copies(tables: Sequence[str], path: str) -> None:
 
 
 def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
-    """Return the columns in the names of a file's folders, as Hive writes them: ``year=2024``.
+    """Return the columns in the names of a file's folders, such as ``year=2024``, as Hive writes them.
 
-    Parameters
-    ----------
-    file : str
-        A path or address.
-    above : str
-        The folder below which names count; all of the path by default.
+    `above` is the folder below which names count, by default all of the path.
     """
     folders = PurePosixPath(file).parts[:-1]
     if above:
@@ -209,7 +200,7 @@ def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
 
 
 def folder_of(path: str) -> str:
-    """Return the folder of a folder, pattern or file; the names of folders below it are partition values."""
+    """Return the folder below which names are partition values."""
     before_wildcard = WILDCARD.split(path)[0]
     if before_wildcard == path and Path(path).is_dir():
         return path
@@ -217,7 +208,7 @@ def folder_of(path: str) -> str:
 
 
 def matching(files: Sequence[str], pattern: str) -> list[str]:
-    """Return the names that a pattern matches, in which ``*`` goes over no folder, and ``**`` over any."""
+    """Return the names that match a pattern; only ``**`` matches several folders."""
     forms = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
     parts = re.split(r"(\*\*/|\*|\?)", pattern)
     expression = re.compile("".join(forms.get(part, re.escape(part)) for part in parts))

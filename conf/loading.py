@@ -1,4 +1,4 @@
-"""Reading a configuration: YAML file and `key=value` changes, and one sentence for each mistake."""
+"""Reading of configurations: YAML, changes, and messages for mistakes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .schema import CompareConfig, DatasetConfig
 Model = TypeVar("Model")
 
 DEEPEST = 50
-"""How many levels of lists and mappings a configuration may have."""
+"""Maximum depth of lists and mappings."""
 
 MOST_NODES = 100_000
-"""How many values and keys a configuration may have, those of an alias at each of its places."""
+"""Maximum number of values and keys, with aliases at each place."""
 
 MOST_BYTES = 4 << 20
-"""How long the file of a configuration may be."""
+"""Maximum length of a file."""
 
 WORDS = {
     "bool_parsing": "must be true or false",
@@ -45,16 +45,16 @@ WORDS = {
     "too_short": "must be a list of {min_length} or more",
     "tuple_type": "must be a list",
 }
-"""A user's words for the complaints of pydantic."""
+"""Messages for pydantic's error types."""
 
 
 class Loader(yaml.SafeLoader):
-    """Plain YAML; deep lists, and aliases that make it large or endless, are refused with their place."""
+    """YAML loader that refuses deep lists and large aliases."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
         self._depth = 0
-        self._size: dict[int, int] = {}  # of each node, with all that is below it
+        self._size: dict[int, int] = {}  # of each node and its descendants
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Return the next node."""
@@ -86,7 +86,7 @@ class Loader(yaml.SafeLoader):
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:
-    """Return the keys and values of a mapping, the entries of a list, and nothing for a single value."""
+    """Return keys and values of a mapping, or entries of a list."""
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     if isinstance(node, yaml.CollectionNode):
@@ -133,7 +133,7 @@ def shipped() -> dict[str, Path]:
 
 
 def located(path: Path) -> Path:
-    """Return the bundled file of a plain name such as quickstart; other paths, and files here, are unchanged."""
+    """Return the bundled file of a name such as quickstart; other paths stay."""
     bundled = shipped().get(str(path))
     if bundled is None or path.exists():
         return path
@@ -153,15 +153,13 @@ def config_of(data: Any, where: object, changes: Sequence[str] = ()) -> CompareC
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
-    """Return the addresses of the files of a data set, in the order in which they are read.
-
-    Each is a path, or ``s3://bucket/key``, of a file, a folder or a pattern; no request is sent yet.
+    """Return the addresses of the files of a data set, in reading order, without requests to servers.
 
     Raises
     ------
     InputError
-        There is no such file on this machine, its ending is unknown, files are of several formats or
-        named twice, or an address is of another kind or holds credentials.
+        A local file is missing, an ending is unknown, files differ in format or are named twice, or an address is
+        invalid.
     """
     where = f"data set {dataset.label}"
     addresses: list[str] = []
@@ -186,7 +184,7 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
 
 
 def _address(path: str, data_dir: str) -> str:
-    """Return the address of a path of a data set, which is relative to `data_dir`."""
+    """Return the address of a path relative to `data_dir`."""
     if files.is_remote(path):
         return path
     if files.is_remote(data_dir):
@@ -195,7 +193,7 @@ def _address(path: str, data_dir: str) -> str:
 
 
 def _local_files(address: str, path: str, where: str) -> list[str]:
-    """Return the files of an address on this machine; `path` is the address as the user wrote it."""
+    """Return the local files of an address; `path` is the user's form."""
     try:
         members = files.files_of(address)
     except InputError as error:
@@ -215,7 +213,7 @@ def _require_ending(path: str, where: str) -> None:
 
 
 def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Model:
-    """Return validated data; the first complaint becomes an `InputError` that begins with a place."""
+    """Return validated data; raise an `InputError` with the first complaint."""
     try:
         return validate(data)
     except ValidationError as error:
@@ -223,9 +221,9 @@ def validated(validate: Callable[[Any], Model], data: Any, where: object) -> Mod
 
 
 def describe(error: ValidationError, data: Any) -> str:
-    """Return the first complaint of a validation as one sentence, and how many more there are."""
+    """Return the first complaint of a validation, and the number of others."""
     complaints = error.errors(include_url=False)
-    # A list whose entry is refused is reported as too short as well.
+    # A refused entry also makes its list too short.
     inner = [complaint for complaint in complaints if complaint["type"] != "too_short" or len(complaints) == 1]
     complaints = inner or complaints[:1]
     first = complaints[0]
@@ -239,7 +237,7 @@ def describe(error: ValidationError, data: Any) -> str:
 
 
 def _sentence(complaint: Mapping[str, Any]) -> str:
-    """Return one complaint of pydantic in a user's words."""
+    """Return a complaint of pydantic as a message."""
     kind = complaint["type"]
     context = complaint.get("ctx", {})
     if kind == "missing":
@@ -262,7 +260,7 @@ def _sentence(complaint: Mapping[str, Any]) -> str:
 
 
 def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]:
-    """Return the path of a complaint as the user wrote it, without the names of union members."""
+    """Return the path of a complaint, without the names of union members."""
     path = []
     for depth, part in enumerate(loc):
         inside = (isinstance(data, dict) and part in data) or (
@@ -283,17 +281,15 @@ def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] 
     ----------
     path : Path
         The file.
-    expected : str
-        The expected content, for an error message.
-    advice : str
-        The remedy for a file that cannot be read.
+    expected, advice : str
+        Expected content, and remedy for an unreadable file, for messages.
     loader : type
-        How YAML is understood.
+        YAML loader.
 
     Raises
     ------
     InputError
-        The file cannot be read, is not YAML, or holds no mapping.
+        The file cannot be read, is not YAML, or is no mapping.
     """
     try:
         with path.open("rb") as file:
@@ -314,7 +310,7 @@ def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] 
 
 
 def _complaint(error: yaml.YAMLError) -> str:
-    """Return where YAML is refused, and why, as the end of a sentence."""
+    """Return place and reason of an error in YAML."""
     mark = getattr(error, "problem_mark", None)
     where = ""
     if mark:
@@ -337,12 +333,12 @@ def _apply(data: dict[str, Any], change: str) -> None:
 
 
 def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Set a dotted key, such as ``datasets.0.scale``, in nested mappings and lists; mappings that lack are made.
+    """Set a dotted key, such as ``datasets.0.scale``, in mappings and lists; add missing mappings.
 
     Raises
     ------
     InputError
-        A list has no such entry, or a single value is in the way; `where` begins the sentence.
+        A list lacks the entry, or a parent is a single value; `where` begins the message.
     """
     place: Any = data
     *above, last = key.split(".")

@@ -1,7 +1,4 @@
-"""The command line: each command calls the Python function of its name, and prints what that returns.
-
-Heavy libraries are imported inside the commands, so that help and errors come at once.
-"""
+"""The command line. Heavy libraries are imported inside the commands."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ if TYPE_CHECKING:
     from learnkernels.tasks.operate.retention import Old
 
 PIPED_WIDTH = 120
-"""Columns of a table that is not printed on a terminal."""
+"""Width of tables outside a terminal."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -162,7 +159,7 @@ def compare(
 
 
 def _init_command(files: Sequence[str], options: TableOptions) -> str:
-    """Return the command that writes the configuration of data files, as a shell reads it."""
+    """Return the shell command that writes the configuration of data files."""
     words = ["learnkernels", "init", *files]
     for name in options.set_names:
         value = getattr(options, name)
@@ -214,7 +211,7 @@ def init(
 
 
 def _split(values: Sequence[str] | None) -> list[str]:
-    """Return the names in the values of a repeatable option, of which each may hold several with commas."""
+    """Return the names in a repeatable option, separated by commas."""
     return [name.strip() for value in values or () for name in value.split(",")]
 
 
@@ -224,7 +221,7 @@ def _caller(verbose: bool) -> Caller:
 
 @contextmanager
 def user_errors(after_stop: str) -> Iterator[None]:
-    """Print one sentence instead of the traceback of an error; `after_stop` follows when the command is stopped."""
+    """Print a message instead of a traceback, with `after_stop` after a stop."""
     keep(after_stop)
     try:
         yield
@@ -242,17 +239,14 @@ def user_errors(after_stop: str) -> Iterator[None]:
 
 
 def say(*lines: str) -> None:
-    """Print plain lines; folders and addresses stay whole."""
+    """Print lines without wrapping."""
     out = Console(highlight=False)
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 
 
 def _show(config: CompareConfig, results: Path, chart: str, init_command: str = "") -> None:
-    """Print the verdicts, the table and the places of everything; the results folder comes last.
-
-    `init_command` writes the configuration that a table lacks.
-    """
+    """Print verdicts, table, places and the command for a configuration."""
     import pandas as pd
 
     from learnkernels.tasks.reporting.report import measures, verdicts
@@ -415,10 +409,7 @@ def promote(
 def show_table(
     rows: Sequence[Mapping[str, str]], title: str = "", folded: Sequence[str] = (), numbers: bool = False
 ) -> None:
-    """Print rows as a table: the columns `folded` may be folded, the others stay whole, and to the right if `numbers`.
-
-    The row of a method with a star is bold, and a line separates data sets.
-    """
+    """Print rows as a table; only columns in `folded` are wrapped, and `numbers` align right."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
     for column in rows[0]:
@@ -564,7 +555,7 @@ def clean(
 
 
 def _rows_of_old_files(old_files: Iterable[Old]) -> list[dict[str, str]]:
-    """Return a row per folder and reason, with the number and the size of its files."""
+    """Return number and size of files by folder and reason."""
     from dask.utils import format_bytes
 
     sizes: dict[tuple[str, str], list[int]] = {}
@@ -641,7 +632,7 @@ def deploy(
 
 
 def _access() -> str:
-    """Return the variables by which Prefect's own command reaches the server, as a shell reads them; no secret."""
+    """Return shell variables for Prefect's command, without secrets."""
     access = f"PREFECT_API_URL={os.environ['PREFECT_API_URL']}"
     if os.environ.get("PREFECT_API_AUTH_STRING") == folder_key():
         access += f' PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(key_file()))})"'

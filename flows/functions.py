@@ -1,4 +1,4 @@
-"""`compare`, `train` and `predict` as functions of Python, and what they share with the commands of these names."""
+"""`compare`, `train` and `predict` as functions, and their common parts with the commands."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ KEYS = {
     "without": "baseline.without",
     "minutes": "protocol.split",
 }
-"""The key of a configuration that corresponds to each option of a table."""
+"""Key of a configuration for each option of a table."""
 
 MAIN_GUARD = (
     "this function was called in a worker process, in which Python imports your script; put the call below "
     "if __name__ == '__main__':"
 )
-"""The message of a call in a script that lacks the usual condition."""
+"""Message for a script without the main guard."""
 
 _servers: list[Service] = []
-"""The Prefect server of this process, if it has started one."""
+"""Prefect server of this process."""
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Options that apply to data files only; a configuration has a key for each, see `KEYS`."""
+    """Options of data files, with keys in `KEYS`."""
 
     target: str | Sequence[str] | None = None
     group: str | None = None
@@ -74,7 +74,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Caller:
-    """A command or a Python program: how messages name its options, and where progress is printed."""
+    """A command or a Python program."""
 
     by_command: bool = False
     verbose: bool = False
@@ -226,7 +226,7 @@ def predict(model: str, table: str | Path | pd.DataFrame, *, id: str | Sequence[
 
 
 def run_comparison(config: CompareConfig, caller: Caller = PROGRAM) -> dict[str, str]:
-    """Run the flow of `compare`, and return where its results are."""
+    """Run the flow of `compare`."""
     from .compare import compare as flow
 
     learners = ", ".join(learner.title for learner in config.learners)
@@ -243,7 +243,7 @@ def run_training(
     learner: str | None = None,
     caller: Caller = PROGRAM,
 ) -> dict[str, Any]:
-    """Run the flow of `train`, and return the registered version; `model` is its name, that of `config` by default."""
+    """Run the flow of `train`, and return the registered version; `model` is its name."""
     from learnkernels.tasks.models.training import training_config
 
     from .train import train as flow
@@ -267,7 +267,7 @@ def run_scoring(
     escape_formulas: bool = True,
     caller: Caller = PROGRAM,
 ) -> dict[str, Any]:
-    """Run the flow of `predict`, and return its findings about the rows."""
+    """Run the flow of `predict`."""
     from learnkernels.conf.files import require_place
 
     require_place(output)
@@ -280,7 +280,7 @@ def run_scoring(
     from .predict import workers_at
 
     workers_at(scheduler)  # refuses an address with credentials, which the flow would show as a parameter
-    find_version(model)  # refuses a missing model before a flow begins
+    find_version(model)  # refuses a missing model early
     Thread(target=compile_combinations).start()  # while the server starts
     with prefect_runs(model, caller):
         return flow(
@@ -300,18 +300,9 @@ def configuration(
     changes: str | Sequence[str] = (),
     caller: Caller = PROGRAM,
 ) -> CompareConfig:
-    """Return the configuration of data files, of a YAML file or of a mapping, and set up the run.
+    """Return the configuration of `source`, and set up the run.
 
-    Parameters
-    ----------
-    source : path, sequence of paths or mapping
-        As of `compare`.
-    options : TableOptions
-        Refused where `source` is a configuration.
-    changes : str or sequence of str
-        Keys to change.
-    caller : Caller
-        How messages name options, and where the inferred column types are printed.
+    `options` apply to data files only.
 
     Raises
     ------
@@ -368,7 +359,7 @@ def _configuration_of_table(
 def require_table(
     files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM, changes: Sequence[str] = ()
 ) -> None:
-    """Refuse missing files, columns, baselines and keys before libraries are imported and rows are read."""
+    """Refuse missing files, columns, baselines and keys before long imports."""
     from learnkernels.conf.schema.base import several
 
     require_files(files)
@@ -393,7 +384,7 @@ def infer(files: Sequence[str], options: TableOptions, caller: Caller = PROGRAM)
 
 
 def require_files(paths: Sequence[str]) -> None:
-    """Raise InputError if a path of this machine refers to nothing; objects on servers are not looked for."""
+    """Raise InputError for missing local files."""
     from learnkernels.conf.files import files_of, is_remote, require_place
 
     for path in paths:
@@ -404,7 +395,7 @@ def require_files(paths: Sequence[str]) -> None:
 
 
 def is_table(files: Sequence[str]) -> bool:
-    """Return whether arguments name tables, folders or patterns, and not a configuration."""
+    """Whether arguments name tables, folders or patterns."""
     return any(map(_is_table, files))
 
 
@@ -417,13 +408,7 @@ def _is_table(path: str) -> bool:
 def prepare(
     conf: Path | Mapping[str, Any], changes: Sequence[str], caller: Caller = PROGRAM, deploy: bool = False
 ) -> CompareConfig:
-    """Return the configuration, checked as far as can be at once, and set up what a flow run needs.
-
-    Raises
-    ------
-    InputError
-        The configuration cannot be read, or names a file that does not exist.
-    """
+    """Return the checked configuration, and set up the run."""
     from learnkernels.conf.loading import config_of, load_config
 
     if isinstance(conf, Mapping):
@@ -440,9 +425,9 @@ def prepare(
 
 
 def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
-    """Set up what a flow run needs, before prefect and mlflow are imported, and start a server for it while they are.
+    """Set the environment before Prefect and MLflow are imported, and start a server meanwhile.
 
-    Deployments go to a server that stays.
+    Deployments need a lasting server.
     """
     prepare_environment()
     from learnkernels.tasks.operate.servers import temporary_prefect
@@ -459,14 +444,14 @@ def set_up(caller: Caller = PROGRAM, deploy: bool = False) -> None:
 
 @contextmanager
 def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
-    """Wait for the Prefect server, and give the runs of this process their tags.
+    """Wait for the Prefect server, and tag the runs of this process.
 
-    A Python program may have imported Prefect with another environment, so that Prefect reads its settings again.
+    Prefect reads its settings again, as a Python program may have imported it earlier.
 
     Raises
     ------
     InputError
-        Prefect does not answer, or no longer.
+        Prefect does not answer.
     """
     from prefect import tags
     from prefect.context import SettingsContext, get_settings_context
@@ -484,15 +469,13 @@ def prefect_runs(label: str, caller: Caller = PROGRAM) -> Iterator[None]:
         settings = Settings()
     if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
         flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
-        settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` would read all, which is slow
+        settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` is slow
     with SettingsContext(profile=profile, settings=settings), answering(), tags("learnkernels", label):
         yield
 
 
 def open_mlflow() -> None:
-    """Make and open MLflow's store before a flow begins, which takes seconds.
-
-    A flow run whose process is killed before it has a run in MLflow is not recognized at the next start.
+    """Create and open MLflow's store before the flow, as killed flow runs need a run in MLflow to be recognized.
 
     Raises
     ------
@@ -507,14 +490,14 @@ def open_mlflow() -> None:
 
 @contextmanager
 def _own_environment() -> Iterator[None]:
-    """Give this process its environment back, whatever is set within.
+    """Restore the environment of this process at the end.
 
     Raises
     ------
     ImportError
-        Libraries of the extra `pipeline` are missing.
+        The extra `pipeline` is missing.
     RuntimeError
-        A worker process imports the user's script, and with it makes the call again.
+        A worker process repeats the call by importing the user's script.
     """
     if current_process().name != "MainProcess":
         raise RuntimeError(MAIN_GUARD)
@@ -530,7 +513,7 @@ def _own_environment() -> Iterator[None]:
 
 
 def _require_files_of(dataset: DatasetConfig, config: CompareConfig) -> None:
-    """Refuse missing files of a data set before anything heavy is imported."""
+    """Refuse missing files of a data set before long imports."""
     from learnkernels.conf.loading import existing_files
     from learnkernels.conf.schema import PrecomputedConfig
 
@@ -561,7 +544,7 @@ def _require_matrices(family: PrecomputedConfig, dataset: DatasetConfig, data_di
 
 
 def _require_params(config: CompareConfig) -> None:
-    """Refuse parameters of learners, synthetic sets and custom families, while a server starts."""
+    """Refuse invalid parameters of learners, synthetic sets and custom families."""
     from learnkernels.conf.schema import OwnConfig
     from learnkernels.tasks.data.synthetic import require_params as require_params_of_set
     from learnkernels.tasks.plugins import own_family, require_params

@@ -103,7 +103,7 @@ def promote(
 def _measured(
     challenge: Challenge, config: CompareConfig, against: CompareConfig, progress: RunProgress
 ) -> tuple[Challenge, tuple[FoldsRef, FoldsRef], DatasetRef]:
-    """Return a challenge with the errors of both recipes on the challenger's data, their tables, and these data."""
+    """Return a challenge: errors of both recipes, their tables and the data."""
     ours = challenge.challenger
     theirs = challenge.defender
     assert theirs is not None

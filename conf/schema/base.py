@@ -1,4 +1,4 @@
-"""The elements of a configuration: strict models, names, lists of numbers."""
+"""Elements of configurations: strict models, names, numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ else:
 
 
 class Strict(BaseModel):
-    """A frozen model that refuses unknown keys, and names the valid ones or the place where a key belongs."""
+    """Frozen model that refuses unknown keys, and names valid keys or the right place."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="strings"
@@ -58,7 +58,7 @@ class Strict(BaseModel):
 
     @classmethod
     def _place_of(cls, key: Any) -> str:
-        """Return the part of this model that has a key, as words and a space; empty if no part has it."""
+        """Return the part of this model with a key, or an empty text."""
         for name, item in cls.model_fields.items():
             part = item.annotation
             if isinstance(part, type) and issubclass(part, Strict) and key in part.model_fields:
@@ -75,28 +75,28 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 def as_text(value: Any) -> Any:
-    """Return a number as text; other values are unchanged."""
+    """Return a number as text."""
     if isinstance(value, int | float):
         return str(value)
     return value
 
 
 def several(value: Any) -> Any:
-    """Return one value or mapping in a list; other values are unchanged."""
+    """Return a single value or mapping in a list."""
     if isinstance(value, str | int | float | dict):
         return [value]
     return value
 
 
 def as_mapping(key: str, value: Any) -> Any:
-    """Return the mapping of which a text is the value of the first key; other values are unchanged."""
+    """Return a mapping with a text as the value of its first key."""
     if isinstance(value, str):
         return {key: value}
     return value
 
 
 def as_number(value: Any) -> Any:
-    """Return the number of a text such as 1e-6, also in lists; other values are unchanged."""
+    """Return the number of a text such as 1e-6, also in lists."""
     if isinstance(value, list):
         return [as_number(item) for item in value]
     if isinstance(value, str):
@@ -180,7 +180,7 @@ def _meant_keys(value: dict[Any, Any]) -> set[str]:
 
 
 def _of_some_form(value: Any) -> Any:
-    """Return one number in a list, and refuse any value that has no form of a grid."""
+    """Return a number in a list, and refuse values that are no grid."""
     number = as_number(value)
     if isinstance(number, int | float) and not isinstance(number, bool):
         return [number]
@@ -217,7 +217,7 @@ Grid = Annotated[
 
 
 def grid_values(grid: list[float] | Powers | Spaced) -> list[float]:
-    """Return the numbers of a grid, in the order of the configuration."""
+    """Return the numbers of a grid in order."""
     if isinstance(grid, list):
         return list(grid)
     return grid.values()
