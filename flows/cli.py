@@ -154,7 +154,9 @@ def compare(
     with user_errors(f"what was computed is kept, {GOES_ON}"):
         config = configuration(files, options, changes or (), caller)
         result = run_comparison(config, caller)
-    command = _init_command(files, options) if is_table(files) else ""
+    command = ""
+    if is_table(files):
+        command = _init_command(files, options)
     _show(config, Path(result["results"]), result["mlflow_chart"], command)
 
 
@@ -235,7 +237,10 @@ def user_errors(after_stop: str) -> Iterator[None]:
             raise Stopped from error
         is_of_the_machine, sentence = explain(error)
         _report(f"error: {sentence}")
-        raise typer.Exit(BAD_INPUT if is_of_the_machine else 1) from None
+        exit_code = 1
+        if is_of_the_machine:
+            exit_code = BAD_INPUT
+        raise typer.Exit(exit_code) from None
 
 
 def say(*lines: str) -> None:
@@ -262,7 +267,9 @@ def _show(config: CompareConfig, results: Path, chart: str, init_command: str = 
     if seconds := seconds_line(summary):
         say(seconds)
     say("")
-    steps = [f"{init_command}     writes this configuration, for editing and training"] if init_command else []
+    steps = []
+    if init_command:
+        steps.append(f"{init_command}     writes this configuration, for editing and training")
     if os.environ.get("MLFLOW_TRACKING_URI", "").startswith("http"):
         steps += [CHART, chart]
     else:
@@ -324,7 +331,9 @@ def train(
         config = configuration(files, TableOptions(target, group, time, metric), changes or (), caller)
         result = run_training(config, model, dataset, learner, caller)
     name = result["model"]
-    unchanged = "" if result["new"] else " (unchanged)"
+    unchanged = " (unchanged)"
+    if result["new"]:
+        unchanged = ""
     say(
         f"{name} version {result['version']}{unchanged}: {result['learner']}, C = {result['C']:g}, "
         f"expected test error {result['test_error']:.4g}, alignment {result['alignment']:.3f}",
@@ -414,7 +423,10 @@ def show_table(
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1), show_edge=False)
     for column in rows[0]:
         is_whole = column not in folded
-        table.add_column(column, justify="right" if numbers and is_whole else "left", no_wrap=is_whole, overflow="fold")
+        side: Literal["left", "right"] = "left"
+        if numbers and is_whole:
+            side = "right"
+        table.add_column(column, justify=side, no_wrap=is_whole, overflow="fold")
     for row, following in zip(rows, [*rows[1:], {}], strict=True):
         is_best = row.get("method", "").endswith("*")
         is_last = row.get("dataset") != following.get("dataset", row.get("dataset"))
@@ -551,7 +563,10 @@ def clean(
 
     show_table(_rows_of_old_files(old_files), folded=("where", "why"), numbers=True)
     total = format_bytes(sum(old.bytes for old in old_files))
-    say(f"removed: {total}" if yes else f"would go: {total}; remove it with --yes")
+    if yes:
+        say(f"removed: {total}")
+    else:
+        say(f"would go: {total}; remove it with --yes")
 
 
 def _rows_of_old_files(old_files: Iterable[Old]) -> list[dict[str, str]]:

@@ -335,7 +335,10 @@ def _require_no_options(where: str, options: TableOptions, caller: Caller) -> No
         return
     name = options.set_names[0]
     refused = option(name, caller.by_command)
-    instead = option("set" if caller.by_command else "changes", caller.by_command, f"{KEYS[name]}=VALUE")
+    change = f"{KEYS[name]}=VALUE"
+    instead = option("changes", False, change)
+    if caller.by_command:
+        instead = option("set", True, change)
     raise InputError(
         f"{where}: {refused} only applies to data files ({', '.join(TABLES)}). In a configuration, use {instead}."
     )

@@ -22,7 +22,7 @@ from learnkernels.tasks.models.newest import score_newest_rows
 from learnkernels.tasks.models.promotion import Challenge, decide, on_the_same_folds, require_same_rows
 from learnkernels.tasks.models.registry import REJECTED
 from learnkernels.tasks.naming import THREADS, new_run_id, run_name
-from learnkernels.tasks.operate.events import announce
+from learnkernels.tasks.operate.events import Event, announce
 from learnkernels.tasks.reporting.tables import read_folds
 from learnkernels.tasks.reporting.tracking import tracked_run
 from learnkernels.tasks.signals import stopping_steps
@@ -85,7 +85,10 @@ def promote(
         folder = record_decision(run, decision, run_id, results)
     again = theirs is not None and ours.tags.get(REJECTED) == str(theirs.version)
     if decision.moved or not (decision.same_version or again):
-        announce("promoted" if decision.moved else "rejected", model, f"{model}: {decision.reason}.")
+        outcome: Event = "rejected"
+        if decision.moved:
+            outcome = "promoted"
+        announce(outcome, model, f"{model}: {decision.reason}.")
     announce("challenged", model, f"{model}: {decision.reason}.")
     return {
         "model": model,
@@ -107,7 +110,9 @@ def _measured(
     ours = challenge.challenger
     theirs = challenge.defender
     assert theirs is not None
-    added = ours.beyond(theirs) if theirs.columns else []
+    added: list[str] = []
+    if theirs.columns:
+        added = ours.beyond(theirs)
     champion = on_the_same_folds(config, against, added)
     results: list[FoldsRef] = []
     with DaskPool(config.dask) as pool, stopping_steps():

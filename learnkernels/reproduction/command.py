@@ -56,7 +56,9 @@ def papers(
         from .flow import papers as papers_flow
         from .flow import report_papers
 
-        report_path = str(report) if report else None
+        report_path = None
+        if report:
+            report_path = str(report)
         with prefect_runs("papers", caller):
             if only_report:
                 result = report_papers(str(folder), quick, report_path)

@@ -95,7 +95,7 @@ def papers(
             # without the working directory, as reports are read elsewhere
             reason = re.sub(r" \(seen from [^)]*\)", "", outcome["reason"])
             reasons[outcome["item"]] = f"{outcome['status']}: {reason}"
-    path = write_report(all_items, reasons, quick, Path(report) if report else None)
+    path = write_report(all_items, reasons, quick, report)
     return {"outcomes": outcomes, "report": path}
 
 
@@ -202,5 +202,5 @@ def _data_sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
 @flow(name="report-papers", flow_run_name=run_name("report"), persist_result=True, result_serializer="json")
 def report_papers(folder: str, quick: bool = False, report: str | None = None) -> dict[str, Any]:
     """Write the report of all items that have results, without running any."""
-    path = write_report(choose_items([], Path(folder)), {}, quick, Path(report) if report else None)
+    path = write_report(choose_items([], Path(folder)), {}, quick, report)
     return {"outcomes": [], "report": path}

@@ -395,7 +395,7 @@ EARLIER = "page of an earlier run"
 
 
 @step("write the report")
-def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: Path | None = None) -> str:
+def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: str | None = None) -> str:
     """Write a page for each item with results, and their summary; return the path of the summary.
 
     `reasons` are statuses of items that were not run or failed. Pages go into a folder named after the summary.
@@ -405,7 +405,9 @@ def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: 
         results = read_reproduced(item, quick)
         if results is not None and item.name not in reasons:
             reproduced[item.name] = results
-    target = path or _results_folder(quick) / "reproduction.md"
+    target = _results_folder(quick) / "reproduction.md"
+    if path:
+        target = Path(path)
     pages = target.with_suffix("")
     pages.mkdir(parents=True, exist_ok=True)
     for results in reproduced.values():

@@ -338,7 +338,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     def workers_telling(self, advance: Advance | None) -> Workers:
         """Return workers that report shares of each total, if they are Dask workers."""
-        return Threads() if self.in_process else DaskWorkers(self, advance)
+        if self.in_process:
+            return Threads()
+        return DaskWorkers(self, advance)
 
     @property
     def n_workers(self) -> int:
@@ -441,7 +443,10 @@ class DaskWorkers:
 
         Local workers read dense rows from a file, workers elsewhere from `dask.rows`. Otherwise all rows are sent.
         """
-        source = SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
+        selects_all = rows is None
+        if rows is None:
+            rows = np.arange(X.shape[0])
+        source = SelectedRows(X, rows, origin)
         if isinstance(X, RowFiles):
             return replace(source, X=replace(X, folder=self._pool.folder, readers=None))
         if sparse.issparse(X) or not (self._pool.local or self._pool.config.rows):
@@ -450,13 +455,17 @@ class DaskWorkers:
         if self._pool.local:
             return self._pool.write_rows(source)
         blocks = self._pool.send_rows(X)
-        return blocks if rows is None and not origin.any() else replace(source, X=blocks)
+        if selects_all and not origin.any():
+            return blocks
+        return replace(source, X=blocks)
 
     def local_view(self, X: Rows) -> Rows:
         """Return rows that this process also reads."""
         if not isinstance(X, RowFiles):
             return X
-        readers = self._pool if self._pool.config.elsewhere else None
+        readers = None
+        if self._pool.config.elsewhere:
+            readers = self._pool
         view: Any = replace(X, folder=self._pool.folder, readers=readers)
         return view
 
