@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from functools import wraps
 from importlib import import_module
@@ -14,30 +14,25 @@ import numpy as np
 
 from .validation import no_parameter
 
-PASSED_OVER = ("learnkernels", "sklearn", "joblib", "importlib")
-"""Packages that warnings do not point to: this one, those that call its estimators, and that of imports."""
-
-SHOWN = 24
-"""Most values that `repr` shows; of more it shows the number."""
+MOST_VALUES_SHOWN = 24
+"""Longest sequence or array that `repr` writes out; of longer ones it shows the size."""
 
 Class = TypeVar("Class", bound=type)
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-Made = TypeVar("Made", bound="Parameterized")
+Object = TypeVar("Object", bound="Parameterized")
 
 
 class Value:
-    """An object that is what `__init__` took, kept under the same names: a plain class, or a dataclass.
+    """Base class of objects that store each argument of `__init__` as the attribute of the same name.
 
-    Notes
-    -----
-    Two of one class are equal where they hold the same, arrays included; `repr` is one line without what is as by
-    default. A dataclass leaves both to this class: ``@dataclass(frozen=True, eq=False, repr=False)``.
+    Objects of a class are equal if their parameters are equal, arrays included. `repr` omits default values. Declare
+    dataclasses with ``@dataclass(frozen=True, eq=False, repr=False)``, so that they inherit both.
     """
 
     def _parameters(self) -> dict[str, Any]:
-        """Return what `__init__` takes, by name; ValueError where it is not kept under that name."""
+        """Return the parameters by name; ValueError if one is not stored."""
         try:
             return {name: getattr(self, name) for name in signature(type(self)).parameters}
         except AttributeError as error:
@@ -46,47 +41,47 @@ class Value:
                 f"attribute {error.name!r}; keep it, as a dataclass does."
             ) from None
 
-    def _values(self) -> Hashable:
-        """Return the values that distinguish objects of this class."""
-        return content(self._parameters())
-
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
+        if not isinstance(other, Value) or type(self) is not type(other):
             return NotImplemented
-        assert isinstance(other, Value)
-        return self is other or self._values() == other._values()
+        return self is other or _comparable(self._parameters()) == _comparable(other._parameters())
 
     def __hash__(self) -> int:
-        return hash((type(self), self._values()))
+        return hash((type(self), _comparable(self._parameters())))
 
     def __repr__(self) -> str:
-        texts = []
-        for position, (name, value) in enumerate(self._parameters().items()):
-            default = signature(type(self)).parameters[name].default
-            if default is Parameter.empty and not position:
-                texts.append(self._brief(value))
-            elif default is Parameter.empty or content(value) != content(default):
-                texts.append(f"{name}={self._brief(value)}")
-        return f"{type(self).__name__}({', '.join(texts)})"
+        values = self._parameters()
+        arguments = []
+        for position, parameter in enumerate(signature(type(self)).parameters.values()):
+            value = values[parameter.name]
+            is_required = parameter.default is Parameter.empty
+            if is_required and position == 0:
+                arguments.append(self._brief(value))
+            elif is_required or _comparable(value) != _comparable(parameter.default):
+                arguments.append(f"{parameter.name}={self._brief(value)}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _brief(self, value: Any) -> str:
-        """Return a value as Python reads it, or what and how many it holds where that is long."""
-        if isinstance(value, np.ndarray) and value.size <= SHOWN:
-            return self._brief(value.tolist())
-        if isinstance(value, np.ndarray) or hasattr(value, "tocsr"):
+        """Return the `repr` of a value in one line, or its size if it is long."""
+        if hasattr(value, "tocsr"):
             return f"<array of shape {value.shape}>"
+        if isinstance(value, np.ndarray):
+            if value.size > MOST_VALUES_SHOWN:
+                return f"<array of shape {value.shape}>"
+            return self._brief(value.tolist())
         if isinstance(value, list | tuple):
-            return f"[{', '.join(map(self._brief, value))}]" if len(value) <= SHOWN else f"<{len(value)} values>"
-        said = repr(value.item() if isinstance(value, np.generic) else value)
-        return " ".join(line.strip() for line in said.splitlines())
+            if len(value) > MOST_VALUES_SHOWN:
+                return f"<{len(value)} values>"
+            return f"[{', '.join(map(self._brief, value))}]"
+        if isinstance(value, np.generic):
+            value = value.item()
+        return " ".join(line.strip() for line in repr(value).splitlines())
 
 
 class Parameterized(Value):
-    """An object whose parameters can be read, set and searched as those of scikit-learn's estimators.
+    """Base class of objects whose parameters scikit-learn can read, set and search, as those of its estimators.
 
-    Notes
-    -----
-    It is treated as a value that never changes by all but `set_params`, which scikit-learn calls on clones.
+    Only `set_params`, which scikit-learn calls on clones, changes an object.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -95,34 +90,36 @@ class Parameterized(Value):
         Parameters
         ----------
         deep : bool, default True
-            Whether to add, as ``name__inner``, the parameters of each parameter that has some, and as
-            ``name__0__inner`` those of the first of several in a list.
+            Whether to include nested parameters: ``name__inner`` for a parameter with parameters, and
+            ``name__0__inner`` for the first entry of a list.
         """
         params = self._parameters()
-        return {**params, **_inner(params)} if deep else params
+        if deep:
+            return {**params, **_nested_parameters(params)}
+        return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set some parameters, as `get_params` names them, and return this object.
+        """Set parameters, with the names of `get_params`, and return this object.
 
         Raises
         ------
         ValueError
-            There is no such parameter, or a value is refused; the object is unchanged then.
+            A parameter is unknown or a value is refused. The object is then unchanged.
         """
-        made = type(self)(**_changed(self._parameters(), params, type(self).__name__))
-        vars(self).clear()  # with what was derived from the parameters
-        vars(self).update(vars(made))
+        changed = type(self)(**_with_changes(self._parameters(), params, type(self).__name__))
+        vars(self).clear()  # includes values derived from the parameters
+        vars(self).update(vars(changed))
         return self
 
     def __sklearn_clone__(self) -> Self:
-        """Return a copy that can be given other parameters; inner objects are replaced then and never changed."""
+        """Return a shallow copy: `set_params` replaces inner objects and never changes them."""
         return copy(self)
 
 
 def explain_unknown_arguments(decorated: Decorated) -> Decorated:
-    """Return a function or class whose error for an unknown argument lists the parameters and offers the nearest."""
+    """Decorate a function or class: the error of an unknown argument lists the parameters and suggests the nearest."""
     function: Callable[..., Any] = decorated.__init__ if isinstance(decorated, type) else decorated  # type: ignore[misc]
-    known = [*signature(decorated).parameters]
+    known = list(signature(decorated).parameters)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -138,132 +135,138 @@ def explain_unknown_arguments(decorated: Decorated) -> Decorated:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the caller's code: that of the first frame outside of this package and scikit-learn."""
+    """Warn at the line of the user's code: the innermost frame outside of this package and its callers in libraries."""
     frame = currentframe()
     while frame is not None and frame.f_back is not None:
-        package, _, _ = frame.f_globals.get("__name__", "").partition(".")
-        if package not in PASSED_OVER:
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package not in ("learnkernels", "sklearn", "joblib", "importlib"):
             break
         frame = frame.f_back
-    if frame is None:  # of a Python that has no frames
+    if frame is None:  # an implementation of Python without frames
         warnings.warn(message, category, stacklevel=2)
         return
-    module, registry = frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__")
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
     warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, module, registry)
 
 
-def content(value: Any) -> Hashable:
-    """Return something hashable that is equal for equal values: arrays by type, shape and bits, and lists as tuples."""
+def _comparable(value: Any) -> Hashable:
+    """Return a hashable object that is equal for equal values; arrays are compared by type, shape and bits."""
     if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, tuple(value.tolist()) if value.dtype == object else value.tobytes()
+        entries = tuple(value.tolist()) if value.dtype == object else value.tobytes()
+        return value.dtype.str, value.shape, entries
     if hasattr(value, "tocsr"):  # a sparse matrix or array
         rows = value.tocsr()
-        return type(value), rows.shape, content([rows.data, rows.indices, rows.indptr])
+        return type(value), rows.shape, _comparable([rows.data, rows.indices, rows.indptr])
     if isinstance(value, list | tuple):
-        return tuple(map(content, value))
+        return tuple(map(_comparable, value))
     if isinstance(value, Mapping):
-        return frozenset((key, content(one)) for key, one in value.items())
+        return frozenset((key, _comparable(entry)) for key, entry in value.items())
     return value
 
 
-def _entries(value: Any) -> dict[str, Any]:
-    """Return the entries of a list by their positions."""
-    return dict(zip(map(str, range(len(value))), value, strict=True))
+def _by_position(entries: Sequence[Any]) -> dict[str, Any]:
+    return {str(position): entry for position, entry in enumerate(entries)}
 
 
-def _inner(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of parameters, lists of them included, as ``name__inner``."""
-    found: dict[str, Any] = {}
+def _nested_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of parameters and of entries of lists, as ``name__inner``."""
+    nested: dict[str, Any] = {}
     for name, value in params.items():
+        inner: Mapping[str, Any] = {}
         if isinstance(value, list | tuple):
-            inner = _inner(_entries(value))
-        else:
-            inner = value.get_params() if hasattr(value, "get_params") and not isinstance(value, type) else {}
-        found |= {f"{name}__{key}": one for key, one in inner.items()}
-    return found
+            inner = _nested_parameters(_by_position(value))
+        elif hasattr(value, "get_params") and not isinstance(value, type):
+            inner = value.get_params()
+        for key, inner_value in inner.items():
+            nested[f"{name}__{key}"] = inner_value
+    return nested
 
 
-def _changed(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return parameters with some replaced, those of copies of parameters after them all."""
-    changed, nested = dict(params), dict[str, dict[str, Any]]()
+def _with_changes(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Return parameters with changes: first of the parameters themselves, then of copies of nested objects."""
+    changed = dict(params)
+    nested_changes: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
         name, _, inner = key.partition("__")
         if name not in params:
             raise ValueError(no_parameter(owner, name, params))
         if inner:
-            nested.setdefault(name, {})[inner] = value
+            nested_changes.setdefault(name, {})[inner] = value
         else:
             changed[name] = value
-    for name, inner_changes in nested.items():
+    for name, inner_changes in nested_changes.items():
         value = changed[name]
         if hasattr(value, "set_params"):
             changed[name] = copy(value).set_params(**inner_changes)
             continue
-        entries = _entries(value) if isinstance(value, list | tuple) else {}  # of which there is none by that name
-        changed[name] = type(value)(_changed(entries, inner_changes, f"{name} of {owner}").values())
+        entries = _by_position(value) if isinstance(value, list | tuple) else {}
+        changed[name] = type(value)(_with_changes(entries, inner_changes, f"{name} of {owner}").values())
     return changed
 
 
-def imported(name: str, base: Class, what: str) -> Class:
-    """Return the class that ``module:Class`` names, which is one below `base`; `what` begins the sentence of an error.
+def import_class(name: str, base: Class, kind: str) -> Class:
+    """Import the subclass of `base` with the name ``module:Class``; `kind` begins the message of an error.
 
     Raises
     ------
     ValueError
-        It cannot be imported, for whatever its module does when it is run, is no such class, or lacks a method.
+        The import fails, or the result is no subclass of `base` or lacks a method.
     """
     module, _, attribute = name.partition(":")
     try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:
+        imported = getattr(import_module(module), attribute)
+    except Exception as error:  # the module may raise anything
         raise ValueError(
-            f"{what} {name} cannot be imported ({type(error).__name__}: {error}); correct it, put its file into the "
+            f"{kind} {name} cannot be imported ({type(error).__name__}: {error}); correct it, put its file into the "
             "working directory, or install it."
         ) from None
-    sound = isinstance(found, type) and issubclass(found, base)
-    if not sound:
+    is_subclass = isinstance(imported, type) and issubclass(imported, base)
+    if not is_subclass:
         raise ValueError(
-            f"{what} {name} must be a class below {base.__name__}, got {found!r}; give one, and not an object."
+            f"{kind} {name} must be a class below {base.__name__}, got {imported!r}; give one, and not an object."
         )
-    if isabstract(found):
-        lacking = ", ".join(sorted(found.__abstractmethods__))
-        raise ValueError(f"{what} {name} must have what every {base.__name__} has, and lacks {lacking}; define it.")
-    return found
+    if isabstract(imported):
+        lacking = ", ".join(sorted(imported.__abstractmethods__))
+        raise ValueError(f"{kind} {name} must have what every {base.__name__} has, and lacks {lacking}; define it.")
+    return imported
 
 
 def as_object(
-    given: str | Made, params: Mapping[str, Any], base: type, class_of: Callable[[str], type[Made]], example: str
-) -> Made:
-    """Return an object by the name of its class and its parameters; one that is given is returned as it is.
+    value: str | Object, params: Mapping[str, Any], base: type, class_of: Callable[[str], type[Object]], example: str
+) -> Object:
+    """Return an object of a class below `base`, by its name or from an object, with changed parameters.
 
     Parameters
     ----------
-    given : str or object
-        A name that `class_of` knows, or an object below `base`.
+    value : str or object
+        Name, or an object, which is returned unchanged if there are no parameters.
     params : mapping of str to object
-        The parameters that differ from those of `given`.
+        Parameters to change.
     base : type
-        What it must be below.
+        Base class of the object.
     class_of : callable
-        Returns the class of a name, or raises ValueError.
+        Returns the class with a name, or raises ValueError.
     example : str
-        A name and an object, for a sentence.
+        A name and an object, for the message of an error.
 
     Raises
     ------
     ValueError
-        The name is unknown, there is no such object or parameter, or the class does not keep its parameters.
+        The name or a parameter is unknown, or the object is not of the base class or does not store its parameters.
     """
-    what = base.__name__.lower()
-    if isinstance(given, str):
+    kind = base.__name__.lower()
+    if isinstance(value, str):
         try:
-            given = class_of(given)()
+            value = class_of(value)()
         except TypeError as error:
-            raise ValueError(f"{what} {given} cannot be made ({error}); give each parameter a default.") from None
-    if isinstance(given, type):
-        raise ValueError(f"{what} must be {example}, got the class {given.__name__}.")
-    if not isinstance(given, base):
-        raise ValueError(f"{what} must be {example}, got {type(given).__name__}.")
-    made: Made = given
-    made.get_params(False)  # which every later step reads
-    return copy(made).set_params(**params) if params else made
+            raise ValueError(f"{kind} {value} cannot be made ({error}); give each parameter a default.") from None
+    if isinstance(value, type):
+        raise ValueError(f"{kind} must be {example}, got the class {value.__name__}.")
+    if not isinstance(value, base):
+        raise ValueError(f"{kind} must be {example}, got {type(value).__name__}.")
+    configured: Object = value
+    configured.get_params(False)  # fails here rather than in a later step
+    if params:
+        return copy(configured).set_params(**params)
+    return configured

@@ -23,7 +23,7 @@ from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.schema import FamilyConfig, LearnerConfig, OwnConfig
 from learnkernels.conf.schema.base import several
 from learnkernels.kernels import learners
-from learnkernels.kernels.base import imported
+from learnkernels.kernels.base import import_class
 from learnkernels.kernels.column_encoding import TableFeatures
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
@@ -268,7 +268,7 @@ def sources(configs: Iterable[LearnerConfig]) -> list[str]:
 
 def _family_class(name: str) -> type[KernelFamily]:
     _search_working_directory(name)
-    return imported(name, KernelFamily, "family")
+    return import_class(name, KernelFamily, "family")
 
 
 def _search_working_directory(name: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from .. import registry
-from ..base import as_object, explain_unknown_arguments, imported
+from ..base import as_object, explain_unknown_arguments, import_class
 from ..centering import Centering
 from ..engine.workers import blas_threads_for
 from ..families.base import KernelFamily, Rows, as_rows
@@ -42,7 +42,7 @@ from .base import (
 from .ensemble import KernelEnsemble
 
 LEARNERS: dict[str, type[Learner]] = {
-    name: imported(f"{__name__}.{path}", cast(Any, Learner), "learner") for name, path in registry.LEARNERS.items()
+    name: import_class(f"{__name__}.{path}", cast(Any, Learner), "learner") for name, path in registry.LEARNERS.items()
 }
 """Learners by name."""
 
@@ -92,7 +92,7 @@ def learner_class(name: str) -> type[Learner]:
         return LEARNERS[name]
     if ":" not in name:
         require_one_of("learner", name, sorted(LEARNERS), ", or module:Class")
-    return imported(name, Learner, "learner")
+    return import_class(name, Learner, "learner")
 
 
 def table() -> list[list[str]]:
