@@ -1,9 +1,7 @@
-r"""Whether new rows have the distribution of the training rows: a test by the learned kernel, and one of each column.
+r"""Tests whether new rows have the distribution of the training rows, by the learned kernel and by column.
 
-Both compare a random sample of the new rows with a random sample of the training rows, which the model keeps. The
-kernel sees interactions of columns, and weighs columns as the target does: it may be blind to a column that does not
-matter for the target. The Kolmogorov-Smirnov test of each column sees that, and no interaction. Each has half of the
-level, so that false alarms of the two together have at most the level.
+The kernel test detects changed interactions, but may miss columns that are irrelevant to the target. The
+Kolmogorov-Smirnov tests of the columns detect these, but no interactions. Each of the two has half of the level.
 """
 
 from __future__ import annotations
@@ -21,32 +19,26 @@ from ..learned_kernel import LearnedKernel
 from .dependence import permutation_test
 
 REFERENCE_ROWS = 500
-"""Training rows that a model keeps, and new rows that are compared with them, at most."""
+"""Largest number of training rows in a model's reference, and of new rows that are compared with them."""
 
 FEWEST_ROWS = 20
-"""New rows from which on they are compared."""
-
-PERMUTATIONS = 199
-"""Ways of dividing the rows of both samples that the test by the kernel compares with the observed one."""
-
-ROOM = 1 << 22
-"""Numbers that are read to count levels and missing values of the training rows."""
+"""Smallest number of new rows that are tested."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reference(Value):
-    """What a model keeps of its training rows to compare new rows with.
+    """Statistics of the training rows, with which new rows are compared.
 
     Attributes
     ----------
     rows : ndarray of shape (r, d)
-        Features of r training rows, drawn at random.
+        Features of r random training rows.
     scores : ndarray of shape (r, q)
-        What the model says of them: predicted numbers, or decision values.
+        Predicted numbers or decision values of these rows.
     low, high : ndarray of shape (d,)
-        Extremes of the features of all training rows.
+        Smallest and largest values of the features in all training rows.
     shares : ndarray of shape (d,)
-        Share of training rows in which a feature is not zero: for an indicator, those for which it holds.
+        Fraction of training rows in which a feature is not zero.
     """
 
     rows: np.ndarray
@@ -59,45 +51,51 @@ class Reference(Value):
     def of(
         cls, X: Rows, low: np.ndarray, high: np.ndarray, scores_of: Callable[[np.ndarray], np.ndarray], seed: int
     ) -> Self:
-        """Return what is kept of training rows.
+        """Compute the statistics of training rows.
 
         Parameters
         ----------
         X : ndarray or CSR matrix of shape (m, d), or rows in files
             Features. Not modified.
         low, high : ndarray of shape (d,)
-            Their extremes.
+            Smallest and largest values of the features.
         scores_of : callable
-            Returns what the model says of rows, shape (r, q).
+            Returns the scores of rows, shape (r, q).
         seed : int
-            Of the rows that are drawn.
+            Seed of the random rows.
 
         Notes
         -----
-        `shares` are those of `ROOM` / d random rows where there are more. Of these at most `REFERENCE_ROWS` are kept.
+        For many rows, `shares` is estimated from a random sample of about 4 million values.
         """
         m, d = X.shape
-        order = np.random.default_rng(seed).permutation(m)[: max(REFERENCE_ROWS, ROOM // max(1, d))]
-        read = X[np.sort(order)]
-        read = np.asarray(read.toarray() if sparse.issparse(read) else read)
-        rows = np.array(read[np.sort(np.searchsorted(np.sort(order), order[:REFERENCE_ROWS]))])
-        return cls(rows, scores_of(rows), low, high, np.asarray((read != 0).mean(axis=0)))
+        sample_size = max(REFERENCE_ROWS, (1 << 22) // max(1, d))
+        order = np.random.default_rng(seed).permutation(m)[:sample_size]
+        sorted_rows = np.sort(order)
+        sample = X[sorted_rows]
+        if sparse.issparse(sample):
+            sample = sample.toarray()
+        sample = np.asarray(sample)
+        positions = np.searchsorted(sorted_rows, order[:REFERENCE_ROWS])
+        rows = np.array(sample[np.sort(positions)])
+        shares = np.asarray((sample != 0).mean(axis=0))
+        return cls(rows, scores_of(rows), low, high, shares)
 
 
 @dataclass(frozen=True)
 class NewRows:
-    """What is kept of new rows, block by block; the sums of two blocks are those of their rows.
+    """Statistics of new rows, computed by blocks and added.
 
     Attributes
     ----------
     n : int
-        How many rows there are.
+        Number of rows.
     outside : ndarray of int of shape (d,)
-        In how many of them a feature is outside of the range of the training rows.
+        Number of rows in which a feature is outside of the range of the training rows.
     keys : ndarray of shape (s,)
-        Random numbers, the smallest of all rows, that say which are kept.
+        Random number per sampled row; the sample has the rows with the smallest numbers.
     rows, scores : ndarray of shape (s, d) and (s, q)
-        At most `REFERENCE_ROWS` of them: features, and what the model says.
+        Features and scores of the sample, at most `REFERENCE_ROWS` rows.
     """
 
     n: int
@@ -110,18 +108,19 @@ class NewRows:
     def of(cls, X: np.ndarray, scores: np.ndarray, reference: Reference, seed: Sequence[int]) -> Self:
         """Return the statistics of a block of rows, shape (n, d); the seed must differ from those of other blocks."""
         keys = np.random.default_rng(seed).random(len(X))
-        kept = np.argsort(keys)[:REFERENCE_ROWS]
+        sampled = np.argsort(keys)[:REFERENCE_ROWS]
         outside = ((reference.low > X) | (reference.high < X)).sum(axis=0)
-        return cls(len(X), outside, keys[kept], X[kept], scores[kept])
+        return cls(len(X), outside, keys[sampled], X[sampled], scores[sampled])
 
     def __add__(self, other: NewRows) -> NewRows:
         keys = np.concatenate([self.keys, other.keys])
-        kept = np.argsort(keys)[:REFERENCE_ROWS]
-        rows, scores = np.vstack([self.rows, other.rows]), np.vstack([self.scores, other.scores])
-        return NewRows(self.n + other.n, self.outside + other.outside, keys[kept], rows[kept], scores[kept])
+        rows = np.vstack([self.rows, other.rows])
+        scores = np.vstack([self.scores, other.scores])
+        sampled = np.argsort(keys)[:REFERENCE_ROWS]
+        return NewRows(self.n + other.n, self.outside + other.outside, keys[sampled], rows[sampled], scores[sampled])
 
 
-def kernel_test(K: np.ndarray, n: int, permutations: int = PERMUTATIONS, seed: int = 0) -> tuple[float, float]:
+def kernel_test(K: np.ndarray, n: int, permutations: int = 199, seed: int = 0) -> tuple[float, float]:
     r"""Test whether two samples have one distribution, by the squared maximum mean discrepancy of a kernel.
 
     .. math:: \widehat{\mathrm{MMD}}^2 = \frac{1}{n(n-1)} \sum_{i \ne j} K(x_i, x_j)
@@ -130,27 +129,25 @@ def kernel_test(K: np.ndarray, n: int, permutations: int = PERMUTATIONS, seed: i
     Parameters
     ----------
     K : ndarray of shape (n + m, n + m)
-        Symmetric Gram matrix of the rows x, and then the rows y. A constant that is added to all its entries changes
-        nothing. Not modified.
+        Symmetric Gram matrix of the rows x, followed by the rows y. An additive constant has no effect. Not modified.
     n : int
-        Rows of the first sample; at least two, as those of the other one.
+        Number of rows x. Each sample needs two rows.
     permutations : int
-        Random divisions of all rows into two samples of these sizes.
+        Number of random divisions of the rows into two samples.
     seed : int
-        Of the divisions.
+        Seed of the divisions.
 
     Returns
     -------
     mmd2 : float
-        The estimate, in units of the kernel; without bias, so that it may be negative.
+        Unbiased estimate, which may be negative.
     p : float
-        Share of the divisions, the observed one among them, whose estimate is at least as large.
+        Fraction of divisions, including the observed one, whose estimate is at least as large.
 
     Notes
     -----
-    All divisions share one Gram matrix: O((n + m)^2 P) time for P permutations, as one product of matrices, and
-    O((n + m) P) memory. The p-value is exact for rows that are exchangeable, whatever the kernel, indefinite ones
-    included.
+    O((n + m)^2 P) time and O((n + m) P) memory for P permutations. The p-value is exact for exchangeable rows and any
+    symmetric kernel.
 
     References
     ----------
@@ -159,41 +156,47 @@ def kernel_test(K: np.ndarray, n: int, permutations: int = PERMUTATIONS, seed: i
     """
     N = len(K)
     m = N - n
-    apart = np.array(K)
-    np.fill_diagonal(apart, 0.0)
+    off_diagonal = np.array(K)
+    np.fill_diagonal(off_diagonal, 0.0)
 
     def estimates(orders: np.ndarray) -> np.ndarray:
         first = np.zeros((N, len(orders)))
         first[orders[:, :n].T, np.arange(len(orders))] = 1.0
-        within = np.einsum("ip,ip->p", first, apart @ first)
-        across = apart.sum(axis=0) @ first - within
-        other = apart.sum() - within - 2.0 * across
-        return within / (n * (n - 1)) + other / (m * (m - 1)) - 2.0 * across / (n * m)
+        within_first = np.einsum("ip,ip->p", first, off_diagonal @ first)
+        across = off_diagonal.sum(axis=0) @ first - within_first
+        within_second = off_diagonal.sum() - within_first - 2.0 * across
+        return within_first / (n * (n - 1)) + within_second / (m * (m - 1)) - 2.0 * across / (n * m)
 
-    rng, magnitude = np.random.default_rng(seed), float(np.abs(apart).max(initial=0.0))
-    found, p = permutation_test(estimates, N, permutations, rng, magnitude=magnitude, at_once=permutations + 1)
-    return float(found), float(p)
+    mmd2, p = permutation_test(
+        estimates,
+        N,
+        permutations,
+        np.random.default_rng(seed),
+        magnitude=float(np.abs(off_diagonal).max(initial=0.0)),
+        at_once=permutations + 1,
+    )
+    return float(mmd2), float(p)
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How new rows differ from training rows.
+    """Differences between new rows and training rows.
 
     Attributes
     ----------
     rows : int
-        How many new rows were compared.
+        Number of new rows that were compared.
     p : float
-        How likely a difference as large, of the kernel or of a column, is of rows that do not differ; at most.
+        p-value of all tests together: twice the smallest of `p_kernel` and `p_columns`.
     mmd2, p_kernel : float
-        Of the kernel: see `kernel_test`.
+        Result of `kernel_test`.
     p_columns : dict of str to float
-        Of each column that is tested, adjusted for the number of columns (Holm 1979).
+        p-value per tested column, adjusted for the number of columns (Holm 1979).
     outside : dict of str to float
-        Share of all new rows in which a column of numbers or dates is outside of the range of the training rows.
+        Fraction of new rows with a value outside of the range of the training rows, per column of numbers or dates.
     scores : list of float
-        Largest difference between the distribution functions of each score now and of training rows. No test: the model
-        has learned from the latter.
+        Kolmogorov-Smirnov distance between new and training rows, per score. It is not tested, because the model was
+        fitted to the training rows.
     """
 
     rows: int
@@ -217,49 +220,67 @@ def drift_of(
     Parameters
     ----------
     kernel : LearnedKernel
-        Of the model.
+        Kernel of the model.
     columns : sequence of (str, str)
-        Of each of the d features, the column that it comes from and its view, such as "numbers" or "dates".
+        Column and view, such as "numbers" or "dates", of each of the d features.
     reference : Reference
-        Of the model.
+        Statistics of the training rows.
     new : NewRows
-        At least two.
+        Statistics of at least two new rows.
     ignore : collection of str
-        Columns that are not tested. Dates are not either: new rows are later by nature.
+        Columns that are not tested. Dates are never tested, as new rows are later by nature.
 
     Notes
     -----
-    O((r + s)^2 (d + p + P) + d r log r) time for r and s rows of the two samples, p base kernels and P permutations,
-    however many rows are new.
+    O((r + s)^2 (d + p + P) + d r log r) time for samples of r and s rows, p base kernels and P permutations.
     """
-    from scipy.stats import ks_2samp  # here: it takes as long to import as all else
+    from scipy.stats import ks_2samp  # imported late: scipy.stats takes long to import
 
-    tested = np.array([view != "dates" and name not in ignore for name, view in columns], dtype=bool)
+    is_tested = np.array([view != "dates" and name not in ignore for name, view in columns], dtype=bool)
     rows = np.vstack([new.rows, reference.rows])
-    rows[:, ~tested] = reference.rows[:, ~tested].mean(axis=0)
+    rows[:, ~is_tested] = reference.rows[:, ~is_tested].mean(axis=0)
     n = len(new.rows)
-    mmd2, p_kernel = kernel_test(kernel.gram_among(rows), n) if tested.any() else (0.0, 1.0)
+    mmd2, p_kernel = 0.0, 1.0
     p_features = np.ones(len(columns))
-    if tested.any():
-        p_features[tested] = ks_2samp(rows[:n, tested], rows[n:, tested], method="asymp", axis=0).pvalue
-    of: dict[str, list[float]] = {}
-    for (name, _), p, counts in zip(columns, p_features.tolist(), tested.tolist(), strict=True):
-        if counts:
-            of.setdefault(name, []).append(p)
-    p_columns = _holm({name: min(1.0, len(ps) * min(ps)) for name, ps in of.items()})
-    outside: dict[str, float] = {}
-    for (name, view), count in zip(columns, new.outside.tolist(), strict=True):
-        if view in ("numbers", "dates"):  # of a date the first feature, which is followed by cycles
-            outside.setdefault(name, count / max(1, new.n))
+    if is_tested.any():
+        mmd2, p_kernel = kernel_test(kernel.gram_among(rows), n)
+        p_features[is_tested] = ks_2samp(rows[:n, is_tested], rows[n:, is_tested], method="asymp", axis=0).pvalue
+    names = [name for name, _ in columns]
+    p_columns = _column_p_values(names, p_features, is_tested)
     distances = ks_2samp(new.scores, reference.scores, method="asymp", axis=0).statistic
-    p = min(1.0, 2.0 * min([p_kernel, *p_columns.values()]))
-    return Drift(n, p, mmd2, p_kernel, p_columns, outside, np.atleast_1d(distances).tolist())
+    return Drift(
+        rows=n,
+        p=min(1.0, 2.0 * min([p_kernel, *p_columns.values()])),
+        mmd2=mmd2,
+        p_kernel=p_kernel,
+        p_columns=p_columns,
+        outside=_shares_outside(columns, new),
+        scores=np.atleast_1d(distances).tolist(),
+    )
+
+
+def _column_p_values(names: Sequence[str], p_features: np.ndarray, is_tested: np.ndarray) -> dict[str, float]:
+    """Return a p-value per column from those of its features, adjusted by Bonferroni within and Holm across columns."""
+    p_by_column: dict[str, list[float]] = {}
+    for position in np.flatnonzero(is_tested).tolist():
+        p_by_column.setdefault(names[position], []).append(float(p_features[position]))
+    return _holm({name: min(1.0, len(ps) * min(ps)) for name, ps in p_by_column.items()})
+
+
+def _shares_outside(columns: Sequence[tuple[str, str]], new: NewRows) -> dict[str, float]:
+    """Return the fraction of rows outside of the training range, per column of numbers or dates."""
+    shares: dict[str, float] = {}
+    for (name, view), count in zip(columns, new.outside.tolist(), strict=True):
+        if view in ("numbers", "dates"):
+            shares.setdefault(name, count / max(1, new.n))  # the first feature of a date is the date itself
+    return shares
 
 
 def _holm(p: dict[str, float]) -> dict[str, float]:
-    """Return p-values that are adjusted for their number, by Holm's step-down procedure."""
-    found, least = dict.fromkeys(p, 1.0), 0.0
+    """Return p-values adjusted for their number by Holm's step-down procedure."""
+    adjusted = dict.fromkeys(p, 1.0)
+    largest = 0.0
     for step, name in enumerate(sorted(p, key=lambda name: p[name])):
-        least = max(least, min(1.0, (len(p) - step) * p[name]))
-        found[name] = least
-    return found
+        largest = max(largest, min(1.0, (len(p) - step) * p[name]))
+        adjusted[name] = largest
+    return adjusted
