@@ -199,11 +199,11 @@ def pass_over_tiles(
     shared = workers.broadcast(TilePass(family, scattered, Y, blocks, shift))
     tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes)))
     sums: BlockResults = workers.total(TilePass.part, shared, None, tasks)
-    products = sums.of.pop("products")
-    target_products = sums.of.pop("target products")
-    traces = sums.of.pop("traces")
+    products = sums.arrays.pop("products")
+    target_products = sums.arrays.pop("target products")
+    traces = sums.arrays.pop("traces")
     row_sums = np.empty((len(blocks.labels), family.n_kernels, m))
-    for (block, group), sums_of_block in sums.of.items():
+    for (block, group), sums_of_block in sums.arrays.items():
         row_sums[group, :, blocks.rows(block)] = sums_of_block
     return products, target_products, traces, row_sums
 
