@@ -1,66 +1,48 @@
-"""The innermost loops: vector code where this Numba and this CPU allow it, and plain loops elsewhere.
+"""The innermost loops: vector code for tested versions of Numba, and otherwise plain loops.
 
 Both compute the same numbers up to rounding: exponentials to two units in the last place, and sums in another order.
 """
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-try:
-    from .simd import (
-        CHAIN_LENGTHS,
-        LONGEST_RUN,
-        PANEL_VECTORS,
-        add_chain,
-        add_rectangle,
-        add_triangle,
-        lanes,
-        make_kernels,
-        make_target,
-        write_differences,
-        write_exponentials,
-    )
-except ImportError:
-    from .plain import (
-        CHAIN_LENGTHS,
-        LONGEST_RUN,
-        PANEL_VECTORS,
-        add_chain,
-        add_rectangle,
-        add_triangle,
-        lanes,
-        make_kernels,
-        make_target,
-        write_differences,
-        write_exponentials,
-    )
+
+def _implementation() -> ModuleType:
+    """Return the module with vector code, or that with plain loops if vector code is not available."""
+    try:
+        from . import simd
+    except ImportError:
+        from . import plain
+
+        return plain
+    return simd
+
+
+_loops = _implementation()
+
+CHAIN_LENGTHS = _loops.CHAIN_LENGTHS
+LONGEST_RUN = _loops.LONGEST_RUN
+PANEL_VECTORS = _loops.PANEL_VECTORS
+add_chain = _loops.add_chain
+add_rectangle = _loops.add_rectangle
+add_triangle = _loops.add_triangle
+lanes = _loops.lanes
+make_kernels = _loops.make_kernels
+make_target = _loops.make_target
+write_differences = _loops.write_differences
+write_exponentials = _loops.write_exponentials
 
 ALIGNMENT = 64
 """Bytes of the widest vector."""
 
 
 def empty_vectors(n: int, dtype: Any) -> np.ndarray:
-    """Return a flat array of n values, not set, that begins where a vector does and has a vector to spare behind it."""
+    """Return an uninitialized array of n values, aligned for vectors, with room for one more vector."""
     itemsize = np.dtype(dtype).itemsize
     array = np.empty(n + 2 * ALIGNMENT // itemsize, dtype=dtype)
     bytes_to_boundary = -array.ctypes.data % ALIGNMENT
     return array[bytes_to_boundary // itemsize :][: n + ALIGNMENT // itemsize]
-
-
-__all__ = [
-    "CHAIN_LENGTHS",
-    "LONGEST_RUN",
-    "PANEL_VECTORS",
-    "add_chain",
-    "add_rectangle",
-    "add_triangle",
-    "empty_vectors",
-    "lanes",
-    "make_kernels",
-    "make_target",
-    "write_differences",
-    "write_exponentials",
-]
