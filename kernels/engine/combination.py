@@ -42,6 +42,12 @@ SPAN = 2048
 STRIP = 256
 """Rows of a strip of the kernel that is formed at a time."""
 
+TILE_BYTES = 1 << 20
+"""Memory of a tile and of its seeds."""
+
+TASK_PAIRS = 1 << 20
+"""Approximate number of pairs of rows of one task."""
+
 LEAST_COLUMNS = 64
 """Smallest number of columns of a tile."""
 
@@ -209,11 +215,11 @@ class RightSide:
         return np.asarray(self._buffers.seeds[:size])
 
     def applied(self, A: Rows, beta: np.ndarray) -> np.ndarray:
-        """Return ``K beta``, shape (a, n), for the kernel K between rows and the right side, by tiles of 1 MiB."""
+        """Return ``K beta``, shape (a, n), for the kernel K between rows and the right side, by tiles."""
         left = self.left(A)
         a = A.shape[0]
         b = len(beta)
-        step = max(LEAST_COLUMNS, (1 << 20) // (8 * a * self.matrices_per_tile))
+        step = max(LEAST_COLUMNS, TILE_BYTES // (8 * a * self.matrices_per_tile))
         product = np.zeros((a, beta.shape[1]))
         beta = beta.astype(self._dtype, copy=False)
         buffer = np.empty(a * min(step, b), dtype=self._dtype)
@@ -569,8 +575,7 @@ class Expansion:
             out[:] = self.constant
         elif n:
             self._side(dtype)  # before threads use it
-            pairs_per_task = 1 << 20
-            step = strip * max(1, pairs_per_task // (strip * s))
+            step = strip * max(1, TASK_PAIRS // (strip * s))
             tasks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
             Threads().total(lambda _shared, _argument, rows: self._write(A, rows, strip, dtype, out), None, None, tasks)
         return out
