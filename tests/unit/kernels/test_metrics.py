@@ -64,7 +64,7 @@ def said(metric, target, rng):
 def test_an_error_is_what_the_score_of_scikit_learn_lacks(target):
     found, expected = {}, {}
     for seed, (name, metric) in enumerate(METRICS.items()):
-        if metric.task != target.task or (metric.two and len(target.classes) > 2):
+        if metric.task != target.task or (metric.is_binary and len(target.classes) > 2):
             continue
         told = said(metric, target, np.random.default_rng(seed))
         score = get_scorer(name)(Told(told, len(target.classes)), np.zeros((40, 1)), target.values)

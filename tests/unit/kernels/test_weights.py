@@ -332,7 +332,7 @@ def test_errors_of_every_metric_are_the_same_for_weights_of_any_scale(kind):
     kernel = kernel.over(np.arange(len(kernel.rows)))
     predictors = KernelPredictors([kernel], target.take(np.flatnonzero(training)), "krr", [1.0, 4.0])
     for name, metric in METRICS.items():
-        if metric.task != task or (metric.two and kind == "three classes") or not metric.weighable:
+        if metric.task != task or (metric.is_binary and kind == "three classes") or not metric.weighable:
             continue
         if metric.response == "probabilities" and name.startswith("roc_auc_ov") and kind == "two classes":
             continue  # it is roc_auc
