@@ -141,16 +141,12 @@ class SupervisedLearner(KernelLearner):
         """Fit calibration or residuals on the scores of held-out training rows."""
 
     def _fit(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Self:
-        """Fit on all rows, or within the time limit."""
-        if self.time_limit is None:
-            return self._fit_rows(X, y, weights, len(y), seed)
-        return self._fit_in_time(X, y, weights, seed)
-
-    def _fit_in_time(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, seed: int) -> Self:
-        """Fit on growing samples of the rows, until the next fit is expected to exceed the time limit.
+        """Fit on all rows or, with a time limit, on growing samples while the next fit is expected to end in time.
 
         The time of a fit is assumed to grow with the square of the number of rows, an upper bound for most fits.
         """
+        if self.time_limit is None:
+            return self._fit_rows(X, y, weights, len(y), seed)
         least_growth = 1.5  # a smaller sample is not worth a further fit
         started = time.perf_counter()
         limit = positive("time_limit", self.time_limit)

@@ -147,13 +147,9 @@ def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray |
     n_scores = scores.shape[1]
     classes = np.array([1]) if n_scores == 1 else np.arange(n_scores)
     is_class = codes[:, None] == classes
-    return np.array(fit_sigmoid(scores.ravel(), is_class.ravel(), _repeat(weights, n_scores)))
-
-
-def _repeat(weights: np.ndarray | None, n: int) -> np.ndarray | None:
     if weights is None:
-        return None
-    return np.repeat(weights, n)
+        weights = np.ones(len(codes))
+    return np.array(fit_sigmoid(scores.ravel(), is_class.ravel(), np.repeat(weights, n_scores)))
 
 
 def calibrated_log_loss(scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None) -> float:
@@ -168,13 +164,14 @@ def calibrated_log_loss(scores: np.ndarray, shares: np.ndarray, weights: np.ndar
     weights : ndarray of shape (m,) or None
         Weights of the rows; ones by default.
     """
+    if weights is None:
+        weights = np.ones(len(shares))
     n_scores = scores.shape[1]
     is_class = shares[:, -n_scores:]
-    sigmoid = fit_sigmoid(scores.ravel(), is_class.ravel(), _repeat(weights, n_scores), ROUGHLY_CONVERGED)
+    sigmoid = fit_sigmoid(scores.ravel(), is_class.ravel(), np.repeat(weights, n_scores), ROUGHLY_CONVERGED)
     P = probabilities(scores[:, 0] if n_scores == 1 else scores, np.array(sigmoid))
-    if weights is not None:
-        shares = weights[:, None] * shares
-    return -float(np.sum(shares * np.log(np.maximum(P, np.finfo(np.float64).tiny))))
+    log_P = np.log(np.maximum(P, np.finfo(np.float64).tiny))
+    return -float(np.sum(weights[:, None] * shares * log_P))
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:

@@ -349,9 +349,7 @@ def best_C(training: TrainingSet, target: Target, predictor: Predictor, seed: in
     least_ridge = _least_ridge(predictor, target.task)
     ridges = [ridge for ridge in reversed(RIDGES) if ridge >= least_ridge]
     first, _, Y, weights = distinct_examples(X, target.Y, weights)
-    gram = K[np.ix_(first, first)]
-    start = _ridge_of_few_rows(gram, Y, weights, target.task, kernel.gram_centering, ridges)
-    ridge = _best_ridge(gram, Y, weights, target.task, kernel.gram_centering, ridges, start)
+    ridge = _best_ridge(K[np.ix_(first, first)], Y, weights, target.task, kernel.gram_centering, ridges)
     return sample_ratio**GROWTH / ridge
 
 
@@ -365,23 +363,6 @@ def _least_ridge(predictor: Predictor, task: Task) -> float:
     return LEAST_ITERATIVE
 
 
-def _ridge_of_few_rows(
-    K: np.ndarray,
-    Y: np.ndarray,
-    weights: np.ndarray | None,
-    task: Task,
-    centering: Centering,
-    ridges: Sequence[float],
-) -> float | None:
-    """Return the best ridge of about 500 rows, scaled to all, to start the search of all rows; None for few rows."""
-    step = len(K) // 500
-    if step <= 1:
-        return None
-    every = slice(None, None, step)
-    some_weights = None if weights is None else weights[every]
-    return _best_ridge(K[every, every], Y[every], some_weights, task, centering, ridges) * step**-GROWTH
-
-
 def _best_ridge(
     K: np.ndarray,
     Y: np.ndarray,
@@ -389,12 +370,17 @@ def _best_ridge(
     task: Task,
     centering: Centering,
     ridges: Sequence[float],
-    start: float | None = None,
 ) -> float:
     """Return the ridge with the lowest leave-one-out error or, for classification, calibrated log loss.
 
-    The search starts at `start`, if any, a ridge that is close to the best.
+    With 1,000 rows or more, the search starts at the best ridge of about 500 of them.
     """
+    start = None
+    step = len(K) // 500
+    if step > 1:
+        some = slice(None, None, step)
+        weights_of_some = None if weights is None else weights[some]
+        start = _best_ridge(K[some, some], Y[some], weights_of_some, task, centering, ridges) * step**-GROWTH
     path = LeaveOneOut(centering.gram(K, weights), Y, weights, centering)
     if task == "regression":
         return path.best(ridges, start).ridge

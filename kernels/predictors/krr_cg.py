@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -79,14 +78,14 @@ class ConjugateGradients(Predictor):
         _require_positive_sum(training.kernel)
         tolerance = 1e-8 if self.tolerance is None else self.tolerance
         seed = self.seed or 0
-        system = _RidgeSystem.of(training, target, grid, tolerance)
-        precondition = system.preconditioner(training, seed)
+        system = _RidgeSystem(training, target, grid, tolerance)
+        precondition = system.preconditioner(seed)
         start = None
         steps_before = 0
         held_out = None
         if fine and len(grid) == 1:
             rows = held_out_rows(training, seed)
-            others = system.solve_without(rows, precondition, tolerance, training.progress)
+            others = system.solve_without(rows, precondition)
             products = system.matvec(others.solutions)
             held_out = rows, products[rows] / system.root[rows] + system.mean
             start = others.solutions, system.right - products - others.solutions * system.shifts
@@ -134,62 +133,27 @@ def _continued(progress: Progress | None, steps_before: int) -> Progress | None:
     return lambda step, residual: progress(steps_before + step, residual)
 
 
-@dataclass(frozen=True)
 class _RidgeSystem:
-    """Linear systems ``(D K_c D + s I) x = D (Y - mean)``, with one column per value of C and output.
+    """Linear systems ``(D K_c D + s I) x = D (Y - mean)``, with one column per value of C and output."""
 
-    Attributes
-    ----------
-    gram : CombinedGram
-        The Gram matrix K, not centered.
-    kernel : LearnedKernel
-        The kernel over all training rows.
-    root, shares : ndarray of shape (m, 1)
-        Diagonal of D, and shares of the rows in the means.
-    mean : ndarray of shape (q,)
-        Mean target.
-    right : ndarray of shape (m, L q)
-        Right-hand sides.
-    shifts : ndarray of shape (L q,)
-        s of each column.
-    dtype : type
-        Precision of products with K.
-    """
-
-    gram: CombinedGram
-    kernel: LearnedKernel
-    root: np.ndarray
-    shares: np.ndarray
-    mean: np.ndarray
-    right: np.ndarray
-    shifts: np.ndarray
-    dtype: type[np.floating[Any]]
-
-    @classmethod
-    def of(cls, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float) -> _RidgeSystem:
-        """Return the systems of a training set."""
+    def __init__(self, training: TrainingSet, target: Target, grid: Sequence[float], tolerance: float) -> None:
         weights = training.sample_weight
-        gram = CombinedGram(
-            training.kernel.combination, training.source, training.workers, stored=tolerance >= STORED_TOLERANCE
-        )
-        kernel = training.whole_kernel()
-        mean_diagonal = 1.0
-        if kernel.C is None:
-            mean_diagonal = float(mean_over(gram.diagonal(), weights) - mean_over(kernel.row_means, weights))
-        root = np.ones((training.n_rows, 1))
+        is_stored = tolerance >= STORED_TOLERANCE
+        self.training = training
+        self.tolerance = tolerance
+        self.gram = CombinedGram(training.kernel.combination, training.source, training.workers, stored=is_stored)
+        self.dtype = np.float32 if tolerance >= SINGLE_TOLERANCE else np.float64
+        self.kernel = training.whole_kernel()
+        self.shares = training.shares[:, None]
+        self.root = np.ones((training.n_rows, 1))
         if weights is not None:
-            root = np.sqrt(weights)[:, None]
-        mean = kernel.centering.target_mean(target.Y, weights)
-        return cls(
-            gram,
-            kernel,
-            root,
-            training.shares[:, None],
-            mean,
-            right=np.tile(root * (target.Y - mean), len(grid)),
-            shifts=np.repeat(mean_diagonal / np.asarray(grid), target.Y.shape[1]),
-            dtype=np.float32 if tolerance >= SINGLE_TOLERANCE else np.float64,
-        )
+            self.root = np.sqrt(weights)[:, None]
+        self.mean = self.kernel.centering.target_mean(target.Y, weights)
+        mean_diagonal = 1.0
+        if self.kernel.C is None:
+            mean_diagonal = float(mean_over(self.gram.diagonal(), weights) - mean_over(self.kernel.row_means, weights))
+        self.right = np.tile(self.root * (target.Y - self.mean), len(grid))
+        self.shifts = np.repeat(mean_diagonal / np.asarray(grid), target.Y.shape[1])
 
     def matvec(self, V: np.ndarray) -> np.ndarray:
         """Return ``D H K H' D V``, where H subtracts the mean."""
@@ -197,20 +161,18 @@ class _RidgeSystem:
         KV = self.gram.matvec(V - self.shares * V.sum(axis=0), self.dtype)
         return np.asarray(self.root * (KV - (self.shares * KV).sum(axis=0)))
 
-    def preconditioner(self, training: TrainingSet, seed: int) -> Preconditioner:
+    def preconditioner(self, seed: int) -> Preconditioner:
         """Return a preconditioner from randomly drawn columns of the matrix."""
-        m = training.n_rows
+        m = len(self.root)
         drawn = np.sort(np.random.default_rng(seed).choice(m, n_sketched(m), replace=False))
         row_means = self.kernel.row_means
-        C = self.gram.columns(training.take(drawn)[0])
+        C = self.gram.columns(self.training.take(drawn)[0])
         subtract_means(C, row_means, row_means[drawn], float(self.shares[:, 0] @ row_means), out=C)
         C *= self.root
         C *= self.root[drawn, 0]
         return Preconditioner(C, C[drawn])
 
-    def solve_without(
-        self, rows: np.ndarray, precondition: Preconditioner, tolerance: float, progress: Progress | None
-    ) -> ShiftedSolutions:
+    def solve_without(self, rows: np.ndarray, precondition: Preconditioner) -> ShiftedSolutions:
         """Return the solutions of the systems without some rows and columns, zero for these rows."""
         is_included = np.ones_like(self.root)
         is_included[rows] = 0.0
@@ -220,8 +182,8 @@ class _RidgeSystem:
             is_included * self.right,
             self.shifts,
             lambda R, shifts: is_included * precondition_others(R, shifts),
-            tolerance=2.0 * tolerance,
-            progress=progress,
+            tolerance=2.0 * self.tolerance,
+            progress=self.training.progress,
             most=MOST_ITERATIONS,
         )
 
