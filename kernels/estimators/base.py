@@ -330,17 +330,7 @@ def _copy_family(family: KernelFamily, **params: Any) -> KernelFamily:
 
 
 def error_of_rows(X: Any, error: ValueError, missing: str) -> ValueError:
-    """Return a clearer error about missing values, infinity or text in rows; other errors are returned unchanged.
-
-    Parameters
-    ----------
-    X : array-like or sparse matrix
-        Rows that scikit-learn rejected.
-    error : ValueError
-        Error that scikit-learn raised.
-    missing : str
-        Advice about missing values.
-    """
+    """Return a clearer error about missing values, infinity or text in rows; other errors are returned unchanged."""
     if str(error).startswith("Input X contains"):
         return ValueError(sentence_on_values(X, missing))
     text = first_text(X)

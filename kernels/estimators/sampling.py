@@ -70,20 +70,7 @@ def kernel_rows(
     n_rows: int,
     has_weights: bool,
 ) -> int:
-    """Return the number of rows for learning the kernel.
-
-    Parameters
-    ----------
-    sample : {"auto", "all"}, int or None
-        Parameter of the estimator.
-    learner : Learner
-        Learner in use.
-    family : KernelFamily or None
-        Parameter of the estimator.
-    n_rows : int
-        Number of training rows.
-    has_weights : bool
-        Whether the rows have weights.
+    """Return the number of rows for learning the kernel, from the parameters `sample` and `family` of an estimator.
 
     Raises
     ------

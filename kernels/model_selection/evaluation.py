@@ -133,20 +133,6 @@ class KernelPredictors:
     def validation_alignment(self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None) -> float:
         """Return the centered alignment of the kernel with the target on new rows; of several kernels, the mean.
 
-        Parameters
-        ----------
-        X_new : ndarray or CSR matrix of shape (n, d)
-            New rows. Not modified.
-        target_new : Target
-            Target of these rows.
-        sample_weight : ndarray of shape (n,), optional
-            Weights of these rows; by default, all are equal.
-
-        Returns
-        -------
-        alignment : float
-            Alignment, centered on the new rows.
-
         Raises
         ------
         ValueError
@@ -339,11 +325,6 @@ class Evaluation:
         fits : iterable of (Trial, sequence of PredictorPath)
             Each of `inner_trials`, with the same candidates fitted on its training folds. Consumed one by one, so that
             only one set of predictors is in memory.
-
-        Returns
-        -------
-        selection : Selection
-            Selection by the mean errors over the folds.
         """
         responses: list[list[np.ndarray]] = []
         parts = []
@@ -354,7 +335,8 @@ class Evaluation:
                 responses.append([self._responses(candidate, rows) for candidate in candidates])
             parts.append(rows)
             grid = list(candidates[0].grid)
-        errors, sigmoids = [], []
+        errors = []
+        sigmoids = []
         for responses_of_candidate in zip(*responses, strict=True):
             sigmoids.append(self._fit_sigmoids(responses_of_candidate, parts))
             errors.append(self._mean_errors(responses_of_candidate, parts, sigmoids[-1]))
@@ -363,21 +345,7 @@ class Evaluation:
     def outcome(
         self, fitted: PredictorPath, position: int, selection: Selection, training: np.ndarray, trial: Trial
     ) -> FoldResult:
-        """Return the test error of the selected predictor.
-
-        Parameters
-        ----------
-        fitted : PredictorPath
-            Selected candidate, fitted on the training rows.
-        position : int
-            Position of the selected C on the grid of `fitted`.
-        selection : Selection
-            Selection with its validation errors.
-        training : ndarray of int
-            Positions of the training rows.
-        trial : Trial
-            Trial with the test fold.
-        """
+        """Return the test error of the selected candidate, fitted on the training rows, at a position of its grid."""
         rows = np.flatnonzero(self.folds == trial.test)
         if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
             fitted = fitted.only(position)

@@ -133,20 +133,7 @@ def _draw_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | No
 
 
 def given_folds(target: Target, folds: np.ndarray, n_folds: int) -> np.ndarray:
-    """Return folds given by a user, after checking them.
-
-    Parameters
-    ----------
-    target : Target
-        Target of all m rows.
-    folds : ndarray of int of shape (m,)
-        Fold of each row, from 0.
-    n_folds : int
-        Number of folds; at least 3.
-
-    Returns
-    -------
-    folds : ndarray of int of shape (m,)
+    """Return folds given by a user, numbered from 0.
 
     Raises
     ------
@@ -199,20 +186,10 @@ def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray
 
 
 def _cut(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Cut a sequence of units, such as groups, into consecutive parts without dividing a unit.
+    """Return the part of each unit, such as a group, in a sequence that is cut without dividing a unit.
 
-    Parameters
-    ----------
-    sizes : ndarray of int of shape (u,)
-        Number of rows of each unit.
-    ends : sequence of float
-        Desired numbers of rows before the end of each part, ascending. Each part ends as close as whole units allow,
-        with at least one unit.
-
-    Returns
-    -------
-    parts : ndarray of int of shape (u,)
-        Part of each unit; -1 for units after the last part.
+    `sizes` are the rows of each unit, `ends` the desired numbers of rows before the end of each part. Each part ends as
+    close as whole units allow, with at least one unit. Units after the last part have -1.
     """
     rows_before_end = np.cumsum(sizes)
     parts = np.full(len(sizes), -1, dtype=np.intp)
@@ -243,15 +220,6 @@ def _require_classes(target: Target, training: np.ndarray, row: str = "training 
 def trials(n_folds: int) -> list[Trial]:
     """Return one trial per fold: test on fold t, validation on the next fold, training on the others.
 
-    Parameters
-    ----------
-    n_folds : int
-        Number of folds; at least 3.
-
-    Returns
-    -------
-    trials : list of Trial
-
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2010), ICML, section 5; (2012), JMLR 13:795-828, section 5.
@@ -265,18 +233,7 @@ def trials(n_folds: int) -> list[Trial]:
 
 
 def trials_in_time(n_folds: int) -> list[Trial]:
-    """Return the trials of blocks of time: test on block t + 2, validation on the previous block, training before.
-
-    Parameters
-    ----------
-    n_folds : int
-        Number of blocks; at least 3.
-
-    Returns
-    -------
-    trials : list of Trial
-        Two trials fewer than blocks.
-    """
+    """Return the trials of blocks of time: test on block t + 2, validation on the previous block, training before."""
     return [Trial(t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2) for t in range(n_folds - 2)]
 
 
@@ -502,14 +459,7 @@ def assign_nested_split(
 
 
 def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
-    """Return the single trial of `assign_nested_split`.
-
-    Parameters
-    ----------
-    n_folds : int
-        Number of folds of the training rows.
-    ordered : bool, default False
-        Whether the folds are blocks of time.
+    """Return the single trial of `assign_nested_split`, whose training folds are blocks of time if `ordered`.
 
     References
     ----------
@@ -521,17 +471,8 @@ def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
 def inner_trials(trial: Trial) -> list[Trial]:
     """Return the trials that cross-validate the training folds of a trial without a validation fold.
 
-    Blocks of time, except for the first, are validated after training on the earlier blocks.
-
-    Parameters
-    ----------
-    trial : Trial
-        Trial without a validation fold.
-
-    Returns
-    -------
-    inner : list of Trial
-        The validation fold of each is also its test fold.
+    Blocks of time, except for the first, are validated after training on the earlier blocks. The validation fold of
+    each trial is also its test fold.
     """
     folds = trial.training
     if trial.ordered:

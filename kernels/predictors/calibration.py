@@ -17,20 +17,10 @@ ROUGHLY_CONVERGED = 1e-5
 
 
 def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
-    """Return stratified folds of the training rows, with all copies of a row in one fold.
+    """Return five stratified folds of the training rows, shape (m,), with all copies of a row in one fold.
 
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Training rows. Not modified.
-    codes : ndarray of int of shape (m,)
-        Class of each row, as an integer.
-
-    Returns
-    -------
-    folds : ndarray of int of shape (m,)
-        From 0 to 4, or -1 for a row that is the only one of its class, copies aside. Folds depend only on the set of
-        distinct rows and their classes, neither on their order nor on repetitions.
+    A row that is the only one of its class, copies aside, has fold -1. Folds depend only on the set of distinct rows
+    and their classes, neither on their order nor on repetitions.
     """
     n_folds = 5
     first, distinct_row = distinct_rows(X)
@@ -134,14 +124,8 @@ def _log_loss(F: np.ndarray, t: np.ndarray, weights: np.ndarray, theta: np.ndarr
 def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """Return slope and offset of one sigmoid for the scores of all classes, shape (2,).
 
-    Parameters
-    ----------
-    scores : ndarray of shape (m,), (m, 1) or (m, n_classes)
-        Scores of held-out rows: of the second of two classes, or one per class.
-    codes : ndarray of int of shape (m,)
-        Class of each row, as an integer.
-    weights : ndarray of shape (m,) or None
-        Weights of the rows; ones by default.
+    Scores of shape (m,) or (m, 1) are those of the second of two classes, others of shape (m, n_classes). They are from
+    held-out rows. Weights are ones by default.
     """
     scores = scores.reshape(len(codes), -1)
     n_scores = scores.shape[1]
@@ -155,14 +139,7 @@ def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray |
 def calibrated_log_loss(scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None) -> float:
     """Return the weighted sum of log losses of calibrated probabilities, on the rows used for the calibration.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (m, 1) or (m, n_classes)
-        Scores as in `fit_calibration`.
-    shares : ndarray of shape (m, n_classes)
-        Shares of the classes among the copies of each row.
-    weights : ndarray of shape (m,) or None
-        Weights of the rows; ones by default.
+    `shares` of shape (m, n_classes) are those of the classes among the copies of each row.
     """
     if weights is None:
         weights = np.ones(len(shares))
@@ -175,17 +152,8 @@ def calibrated_log_loss(scores: np.ndarray, shares: np.ndarray, weights: np.ndar
 
 
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Return the probability of each class, shape (n, n_classes); each row sums to one.
+    """Return the probability of each class, shape (n, n_classes), from scores and the slope and offset of a sigmoid.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n,) or (n, n_classes)
-        Scores of the second class, or one per class.
-    calibration : ndarray of shape (2,)
-        Slope and offset of the sigmoid.
-
-    Notes
-    -----
     More than two classes are normalized by the logarithms of their sigmoids, which do not underflow.
     """
     slope, offset = calibration
@@ -197,21 +165,9 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
-    """Return the scores from which classes are predicted.
+    """Return the scores from which classes are predicted, shape (n,) for two classes or (n, n_classes).
 
-    Parameters
-    ----------
-    linear : ndarray of shape (n, q)
-        Scores that are linear in the kernel: one for two classes, one per class, or one per pair of classes.
-    n_classes : int
-        At least two.
-    of_pairs : bool
-        Whether more than two classes have one score per pair (one-vs-one).
-
-    Returns
-    -------
-    scores : ndarray of shape (n,) or (n, n_classes)
-        The score of the second of two classes, or one score per class.
+    The linear scores are one for two classes, and otherwise one per class, or per pair of classes (one-vs-one).
     """
     if n_classes == 2:
         return linear[:, 0]
@@ -241,17 +197,7 @@ def pair_votes(scores: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarr
 def interval_half_width(residuals: np.ndarray, alpha: float) -> np.ndarray | None:
     """Return the half-width of prediction intervals with coverage ``1 - alpha``, shape (q,).
 
-    Parameters
-    ----------
-    residuals : ndarray of shape (n, q)
-        Absolute residuals of held-out rows, ascending in each column.
-    alpha : float
-        Expected share of targets outside their interval.
-
-    Returns
-    -------
-    half_width : ndarray of shape (q,) or None
-        None if `alpha` is not between 0 and 1, or too small for the number of residuals.
+    The residuals are absolute ones of held-out rows, ascending in each column. None if there are too few for `alpha`.
     """
     if not 0 < alpha < 1:
         return None

@@ -310,23 +310,6 @@ def as_regularization(name: str, value: Any) -> float | Literal["auto"]:
 def best_C(training: TrainingSet, target: Target, predictor: Predictor, seed: int) -> float:
     r"""Return the C (SVM) or 1 / alpha (ridge regression) with the lowest error on held-out rows.
 
-    Parameters
-    ----------
-    training : TrainingSet
-        Learned kernel and m training rows.
-    target : Target
-        Target of these rows.
-    predictor : Predictor
-        Predictor to fit with the C.
-    seed : int
-        Random seed of the rows for the selection.
-
-    Returns
-    -------
-    C : float
-
-    Notes
-    -----
     Ridge regressions are compared on at most `SELECTION_ROWS` rows by leave-one-out predictions in closed form: the
     squared error or, for classification, the log loss of calibrated probabilities. The best ridge is then scaled to all
     rows, see `GROWTH`. Other losses use the five-fold cross-validation error of support vector machines, smoothed along
@@ -378,9 +361,10 @@ def _best_ridge(
     start = None
     step = len(K) // 500
     if step > 1:
-        some = slice(None, None, step)
-        weights_of_some = None if weights is None else weights[some]
-        start = _best_ridge(K[some, some], Y[some], weights_of_some, task, centering, ridges) * step**-GROWTH
+        sample = np.arange(0, len(K), step)
+        sample_weights = weights_of_rows(weights, sample)
+        K_sample = K[::step, ::step]
+        start = _best_ridge(K_sample, Y[sample], sample_weights, task, centering, ridges) * step**-GROWTH
     path = LeaveOneOut(centering.gram(K, weights), Y, weights, centering)
     if task == "regression":
         return path.best(ridges, start).ridge

@@ -202,15 +202,7 @@ def held_out_rows(training: TrainingSet, seed: int) -> np.ndarray:
 
 
 def convergence_note(solutions: ShiftedSolutions, values: np.ndarray) -> str:
-    """Return a sentence about the convergence of conjugate gradients; warn if the tolerance was not reached.
-
-    Parameters
-    ----------
-    solutions : ShiftedSolutions
-        Solutions with one column per value and output.
-    values : ndarray of shape (c,)
-        C of each column.
-    """
+    """Return a sentence about the convergence, given the C of each column; warn if the tolerance was not reached."""
     worst = int(solutions.residuals.argmax())
     residual = float(solutions.residuals[worst])
     if solutions.converged:

@@ -120,18 +120,7 @@ class Subspace:
 
     @classmethod
     def of(cls, kernel: LearnedKernel, Z: Rows, rows: np.ndarray, n_rows: int) -> Subspace:
-        """Return the subspace of landmarks.
-
-        Parameters
-        ----------
-        kernel : LearnedKernel
-            Learned kernel, of which weights, scales and origin are used.
-        Z : ndarray or CSR matrix of shape (M, d)
-            Landmarks, minus the origin of the kernel.
-        rows : ndarray of shape (M,)
-            Positions of the landmarks in the data set.
-        n_rows : int
-            Number m of training rows from which the landmarks were drawn uniformly.
+        """Return the subspace of landmarks Z, drawn uniformly from `n_rows` rows, and minus the kernel's origin.
 
         Raises
         ------
@@ -161,26 +150,8 @@ class Subspace:
 
 
 def refined(training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.random.Generator) -> Subspace:
-    """Return the same subspace with more accurate `theta`, estimated on more rows than the landmarks.
+    """Return the same subspace with more accurate `theta`, and its eigenvectors as the basis, from more rows.
 
-    Parameters
-    ----------
-    training : TrainingSet
-        m training rows.
-    subspace : Subspace
-        Subspace of landmarks among them.
-    n_rows : int
-        Number of rows to draw; all rows if it is at least m.
-    rng : numpy.random.Generator
-        Random generator.
-
-    Returns
-    -------
-    subspace : Subspace
-        The same span, with the eigenvectors of the products over the drawn rows as its basis.
-
-    Notes
-    -----
     With R rows and r features this takes a pass over R rows, 3 R r^2 flops and an eigendecomposition. The relative
     error of theta falls with the square root of r / R. Ten rows per landmark reduce conjugate gradients from 60 to a
     dozen steps.
@@ -200,18 +171,8 @@ def refined(training: TrainingSet, subspace: Subspace, n_rows: int, rng: np.rand
 class KernelSums:
     """Sums over rows with weights w of the kernel G between the rows and the landmarks, not centered.
 
-    Attributes
-    ----------
-    weight : float
-        ``sum w``.
-    diagonal : float
-        ``sum w K(x, x)``.
-    kernel : ndarray of shape (M,)
-        ``G' w``.
-    targets : ndarray of shape (M, q)
-        ``G' D Y``.
-    products : ndarray of shape (r, r) or None
-        ``Phi' D Phi`` of the features, if requested.
+    The sums are ``sum w``, ``sum w K(x, x)``, ``G' w`` of shape (M,), ``G' D Y`` of shape (M, q) and, if requested,
+    ``Phi' D Phi`` of the features, of shape (r, r).
     """
 
     weight: float
@@ -234,26 +195,9 @@ class KernelSums:
 class RowPass:
     """Data of all passes over the training rows, sent to the workers once.
 
-    Attributes
-    ----------
-    combination : Combination
-        The weighted base kernels.
-    landmarks : ndarray or CSR matrix of shape (M, d)
-        Landmarks, minus the origin.
-    source : RowSource of shape (m, d)
-        Training rows, minus the origin.
-    Y : ndarray of shape (m, q)
-        Targets.
-    mean : ndarray of shape (q,)
-        Mean target, subtracted block by block.
-    weights : ndarray of shape (m,)
-        Sample weights.
-    subspace : Subspace
-        Subspace of the landmarks.
-    stored : ndarray of shape (m, M) or None
-        Kernel between rows and landmarks, filled in the first pass; None to compute it in every pass.
-    stored_starts : set of int
-        First rows of the blocks whose kernel is already stored.
+    Rows and landmarks are minus the origin; the mean target is subtracted block by block. The kernel between rows and
+    landmarks is computed in every pass, unless `stored` has room for it, of shape (m, M). `stored_starts` are the first
+    rows of the blocks that are already stored.
     """
 
     combination: Combination
@@ -300,18 +244,7 @@ def passes_over(
 ) -> Callable[[Step, Any], Any]:
     """Return a function ``run_pass(step, argument)`` that sums the results of a step over all training rows.
 
-    Parameters
-    ----------
-    training : TrainingSet
-        m training rows.
-    subspace : Subspace
-        Subspace of landmarks among them.
-    Y : ndarray of shape (m, q)
-        Targets.
-    mean : ndarray of shape (q,), default zeros
-        Mean target to subtract.
-    memory : int, default 0
-        Bytes for the kernel between rows and landmarks, which is stored if it fits and the workers are threads.
+    The kernel between rows and landmarks is stored if it takes at most `memory` bytes and the workers are threads.
     """
     workers = training.workers
     kernel = subspace.kernel
