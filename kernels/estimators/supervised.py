@@ -433,6 +433,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     probability: bool = True
 
     classes_: np.ndarray = field(init=False)
+    calibration_: np.ndarray = field(init=False)
 
     _saved = (*SupervisedLearner._saved, "classes_", "calibration_")
 
@@ -450,8 +451,6 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         if len(set(self.classes_.tolist())) < max(2, len(self.classes_)):
             raise ValueError(f"classes_ must hold at least two different labels, got {self.classes_.tolist()!r:.60}.")
         require_numbers("calibration_", getattr(self, "calibration_", np.zeros(2)), (2,))
-
-    calibration_: np.ndarray = field(init=False)
 
     @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
