@@ -7,8 +7,8 @@ from scipy.linalg import cho_solve
 
 from ..centering import Centering
 from ..engine.operators import GramOperator, StackedGrams
-from ..validation import positive
 from ..targets import Target, class_pairs
+from ..validation import positive
 from .factor import Factor, factored, submatrix
 from .interior_point import weights_by_interior_point
 from .minimax import InnerSolution

@@ -352,7 +352,7 @@ def _no_such_model(name: str) -> str:
     if names:
         content = f"{did_you_mean(name, names)}it has {listed(names)}"
     else:
-        content = f"the registry is empty. Train it: learnkernels train CONFIG --register {name}"
+        content = f"the registry is empty. Train it: learnkernels train CONFIG --model {name}"
     return f"model {name!r} not found in {mlflow_address()}; {content}."
 
 

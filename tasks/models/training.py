@@ -346,10 +346,10 @@ def _fitted(
     estimator: KernelLearningClassifier | KernelLearningRegressor
     shared: dict[str, Any] = {"normalize": config.normalize, "predictor": predictor, "centering": config.centering}
     if dataset.target.task == "regression":
-        estimator = KernelLearningRegressor(family, learner, 1 / choice.C, **shared)
+        estimator = KernelLearningRegressor(family=family, learner=learner, alpha=1 / choice.C, **shared)
     else:
         likely = config.protocol.metric in OF_PROBABILITIES
-        estimator = KernelLearningClassifier(family, learner, choice.C, probability=likely, **shared)
+        estimator = KernelLearningClassifier(family=family, learner=learner, C=choice.C, probability=likely, **shared)
     y = dataset.target.given
     workers = None
     if predictor.by_rows and len(y) > run_learner.PARALLEL_ROWS:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from zoneinfo import available_timezones
 
 import yaml
@@ -34,13 +34,8 @@ from .servers import POOL, answering
 
 Step = Literal["compare", "train", "promote", "predict"]
 
-FLOWS: dict[Step, str] = {
-    "compare": "compare-kernel-learners",
-    "train": "train-kernel-model",
-    "promote": "promote-challenger",
-    "predict": "score-rows",
-}
-"""Names of the flows, by module of `flows`."""
+STEPS: tuple[Step, ...] = get_args(Step)
+"""Names of the flows, of the modules in `flows` that hold them, and of the commands, in the order of the chain."""
 
 FOLLOWS: dict[Step, Literal["train", "promote"]] = {"promote": "train", "predict": "promote"}
 """Step that triggers a step without a schedule."""
@@ -156,7 +151,7 @@ def deploy(plan: Plan) -> list[dict[str, str]]:
     check_plan(plan)
     with connected() as client:
         content = prefect_yaml(plan, _type_of_pool(client, plan.pool))
-        steps = list(FLOWS)[: len(content["deployments"])]
+        steps = STEPS[: len(content["deployments"])]
         for step, deployment in zip(steps, content["deployments"], strict=True):
             existing = deployment_of(client, step, plan.model)
             deployment["paused"] = existing is not None and existing.paused
@@ -178,7 +173,7 @@ def _delete_deployment(client: SyncPrefectClient, step: Step, model: str) -> Non
 
 def _row(client: SyncPrefectClient, step: Step, model: str) -> dict[str, str]:
     """Return name, start and page of a deployment."""
-    name = f"{FLOWS[step]}/{model}"
+    name = f"{step}/{model}"
     deployment = client.read_deployment_by_name(name)
     address = str(PREFECT_API_URL.value()).removesuffix("/api")
     return {
@@ -358,5 +353,5 @@ def _one_run_at_a_time(client: SyncPrefectClient, plan: Plan) -> None:
 def deployment_of(client: SyncPrefectClient, step: Step, model: str) -> DeploymentResponse | None:
     """Return the deployment of a step for a model, if there is one."""
     with suppress(ObjectNotFound):
-        return client.read_deployment_by_name(f"{FLOWS[step]}/{model}")
+        return client.read_deployment_by_name(f"{step}/{model}")
     return None

@@ -138,7 +138,7 @@ def test_products_are_those_of_the_values_and_monomials_make_up_the_power_of_the
         weights = np.array(counts) * (mu ** np.array(all_of.powers)).prod(axis=1)
         power = np.tensordot(mu, base.tile(X, X), axes=1) ** degree
         np.testing.assert_allclose(np.tensordot(weights, all_of.tile(X, X), axes=1), power, rtol=1e-13)
-    kernel = learn_kernel("alignf", up_to, X, np.arange(9.0))
+    kernel = learn_kernel(X, np.arange(9.0), learner="alignf", family=up_to)
     assert 0 < kernel.alignment <= 1
     assert reread(up_to) == up_to
     bad = [[], [[1, 0]], [[0, 0, 0]], [[1, -1, 1]], [[0.5, 1, 0]]]
@@ -397,8 +397,8 @@ def test_rows_that_lack_what_base_kernels_read_are_refused_by_their_whole_shape(
         (PrecomputedFamily(np.eye(90)[None]), stored),
         (FamilyUnion([PrecomputedFamily(np.eye(90)[None])]), stored),
     ):
-        table.append((partial(learn_kernel, "alignf", family, X, y), sentence))
-        table.append((partial(KernelLearningRegressor(family).fit, X, y), sentence))
+        table.append((partial(learn_kernel, X, y, learner="alignf", family=family), sentence))
+        table.append((partial(KernelLearningRegressor(family=family).fit, X, y), sentence))
     require_refusals(table, literal=True)
 
 
@@ -412,16 +412,16 @@ FAMILY = FamilyUnion([GaussianFamily([0.1, 1.0]), GaussianFamily([0.3])], [[0, 1
 
 def test_shares_of_views_are_those_of_weights_and_traces_for_every_learner():
     for normalize in ("trace", "frobenius", "none"):
-        kernel = learn_kernel("unif", FAMILY, X, Y, normalize=normalize)
+        kernel = learn_kernel(X, Y, learner="unif", family=FAMILY, normalize=normalize)
         grams = [center_gram(K) for K in FAMILY.tile(X, X)]
         held = np.abs(kernel.weights / kernel.scales) * [np.trace(K) for K in grams]
         oracle = {"numbers": held[:2].sum() / held.sum(), "levels": held[2] / held.sum()}
         assert kernel.view_shares == pytest.approx(oracle, rel=1e-9)
-    assert learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, Y).view_shares == {ALL_FEATURES: 1.0}
+    assert learn_kernel(X, Y, learner="unif", family=GaussianFamily([0.1, 1.0])).view_shares == {ALL_FEATURES: 1.0}
 
 
 def test_shares_of_views_are_kept_in_files():
-    kernel = learn_kernel("unif", FAMILY, X, Y)
+    kernel = learn_kernel(X, Y, learner="unif", family=FAMILY)
     content = to_bytes(kernel)
     assert from_bytes(content).view_shares == kernel.view_shares
     arrays, description = opened(content)
@@ -545,8 +545,8 @@ def test_matrices_may_be_in_any_container(put):
     for measure in (centered_alignment, alignment):  # sums of another order differ by rounding
         assert measure(first, second) == pytest.approx(measure(*matrices), rel=1e-12)
     np.testing.assert_allclose(center_gram(first), center_gram(matrices[0]), rtol=0, atol=1e-14)
-    learned = learn_kernel("alignf", family, family.X, rows[0, :, 0])
-    expected = learn_kernel("alignf", PrecomputedFamily(matrices), family.X, rows[0, :, 0])
+    learned = learn_kernel(family.X, rows[0, :, 0], learner="alignf", family=family)
+    expected = learn_kernel(family.X, rows[0, :, 0], learner="alignf", family=PrecomputedFamily(matrices))
     np.testing.assert_array_equal(learned.weights, expected.weights)
 
 
@@ -630,7 +630,16 @@ def test_matrices_that_are_no_family_are_refused_and_what_the_sentence_says_work
     y = RNG.normal(size=N)
     said = r"family must be a family .* or None, got (list|ndarray); .* matrices .*PrecomputedFamily\("
     for wrong in ([MATRICES[0], MATRICES[1]], MATRICES):
-        model = KernelLearningRegressor(wrong, "alignf")
-        require_refusals([(partial(learn_kernel, "alignf", wrong, ROWS, y), said), (partial(model.fit, ROWS, y), said)])
-    learned = learn_kernel("alignf", PrecomputedFamily(np.stack(list(MATRICES))), np.arange(N)[:, None], y)
-    np.testing.assert_allclose(learned.weights, learn_kernel("alignf", SOURCE, ROWS, y).weights, rtol=1e-9)
+        model = KernelLearningRegressor(family=wrong, learner="alignf")
+        require_refusals(
+            [
+                (partial(learn_kernel, ROWS, y, learner="alignf", family=wrong), said),
+                (partial(model.fit, ROWS, y), said),
+            ]
+        )
+    learned = learn_kernel(
+        np.arange(N)[:, None], y, learner="alignf", family=PrecomputedFamily(np.stack(list(MATRICES)))
+    )
+    np.testing.assert_allclose(
+        learned.weights, learn_kernel(ROWS, y, learner="alignf", family=SOURCE).weights, rtol=1e-9
+    )
