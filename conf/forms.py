@@ -99,7 +99,7 @@ def with_form_fields(
     metric: str = AS_CONFIGURED,
     baseline: str = AS_CONFIGURED,
 ) -> CompareConfig:
-    """Return a configuration changed by the fields beside it in a form; empty fields change nothing.
+    """Return a configuration changed by the other fields of a form; empty fields change nothing.
 
     Parameters
     ----------

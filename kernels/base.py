@@ -41,13 +41,17 @@ class Value:
                 f"attribute {error.name!r}; keep it, as a dataclass does."
             ) from None
 
+    def _values(self) -> Hashable:
+        """Return the values that distinguish objects of this class."""
+        return _comparable(self._parameters())
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Value) or type(self) is not type(other):
             return NotImplemented
-        return self is other or _comparable(self._parameters()) == _comparable(other._parameters())
+        return self is other or self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash((type(self), _comparable(self._parameters())))
+        return hash((type(self), self._values()))
 
     def __repr__(self) -> str:
         values = self._parameters()

@@ -379,7 +379,7 @@ LQ = {"learner": ["lq", {}]}
 
 REFUSED = [
     (("estimator", {"record": ["os.system", {}]}), "os.system"),
-    (("estimator", {"record": ["KernelLearningRegressor", {}, {}]}), "must have the parameters family"),
+    (("estimator", {"record": ["KernelLearningRegressor", {}, {}]}), "must have the parameters learner"),
     (("estimator.family", {"family": ["os.system", {}]}), "os.system"),
     (("estimator.family", {"call": "os.system"}), "known kind"),
     (("estimator.C", {"number": "1"}), "known kind"),

@@ -243,9 +243,9 @@ def test_parts_of_a_pass_may_be_added_in_any_order_and_grouping(data):
     given = [over.part(None, pairs) for pairs in blocks.super_tiles(super_rows)]
 
     def finish(part: BlockResults) -> gram.GramStatistics:
-        sums = [np.concatenate([part.of[b, g] for b in range(len(blocks))], axis=1) for g in range(3)]
-        products = {"block_products": part.of["products"], "block_targets": part.of["target products"]}
-        return replace(whole, **products, block_traces=part.of["traces"], row_sums=np.stack(sums))
+        sums = [np.concatenate([part.arrays[b, g] for b in range(len(blocks))], axis=1) for g in range(3)]
+        products = {"block_products": part.arrays["products"], "block_targets": part.arrays["target products"]}
+        return replace(whole, **products, block_traces=part.arrays["traces"], row_sums=np.stack(sums))
 
     parts = data.draw(st.permutations([*given, BlockResults({})]))
     while len(parts) > 1:
