@@ -43,13 +43,13 @@ UNCENTERED = (
 )  # fmt: skip
 """Learners that can do with base kernels that are not centered."""
 
-APPROXIMATION = ("landmarks", "memory", "loss", "tolerance")
+APPROXIMATION = ("n_components", "memory", "loss", "tol")
 
 PREDICTORS: dict[str, tuple[str, ...]] = {
     "auto": APPROXIMATION,
     "krr": (),
-    "krr-cg": ("tolerance",),
-    "nystrom": APPROXIMATION,
+    "krr-cg": ("tol",),
+    "nystroem": APPROXIMATION,
     "svm": (),
 }
 """The predictors by name, and the options of each that a configuration sets; auto hands them on to what it chooses."""
@@ -114,7 +114,6 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     # predictors
     "krr": ("ridge", "kernel-ridge", "svr"),
     "svm": ("svc",),
-    "nystrom": ("nystroem",),
     "nystroem": ("nystrom",),
     # metrics
     "accuracy": ("acc", "error", "error-rate", "misclassification", "zero-one-loss"),

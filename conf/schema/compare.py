@@ -369,7 +369,7 @@ class CompareConfig(Strict):
     )
     predictor: NamedPredictor = Field(
         PredictorConfig.model_validate({}),
-        description="Second stage: a name, or {name, landmarks, memory, loss, tolerance}. auto follows the "
+        description="Second stage: a name, or {name, n_components, memory, loss, tol}. auto follows the "
         "learner, the task and the number of rows.",
     )
     statistics: StatisticsConfig = by_default(StatisticsConfig, "First stage: {sample}; all rows by default.")

@@ -284,21 +284,21 @@ class PredictorConfig(base.Strict):
     """The second stage, with options."""
 
     name: base.PredictorName = Field(
-        "auto", description="svm, krr: exact. krr-cg: exact, without a matrix. nystrom: on landmarks. auto: by size."
+        "auto", description="svm, krr: exact. krr-cg: exact, without a matrix. nystroem: on landmarks. auto: by size."
     )
-    landmarks: int | None = Field(
-        None, ge=10, description="Rows that nystrom expresses the predictor in; by default as many as 'memory' allows."
+    n_components: int | None = Field(
+        None, ge=10, description="Number of landmarks of nystroem; by default as many as 'memory' allows."
     )
     memory: Size | None = Field(
         None,
-        description="Memory budget, such as 2GB, by which auto chooses and nystrom sets landmarks; by default half of "
+        description="Memory budget, such as 2GB, by which auto chooses and nystroem sets landmarks; by default half of "
         "the machine's.",
     )
     loss: Literal["squared", "hinge", "logistic"] | None = Field(
-        None, description="What nystrom minimizes: squared by default; hinge and logistic are for classification."
+        None, description="What nystroem minimizes: squared by default; hinge and logistic are for classification."
     )
-    tolerance: float | None = Field(
-        None, gt=0, lt=1, description="Relative residual at which the iterations of krr-cg and nystrom stop."
+    tol: float | None = Field(
+        None, gt=0, lt=1, description="Relative residual at which the iterations of krr-cg and nystroem stop."
     )
 
     def _complaints(self) -> Iterator[str]:
@@ -306,8 +306,8 @@ class PredictorConfig(base.Strict):
             owners = [name for name, options in registry.PREDICTORS.items() if key in options]
             if self.name not in owners:
                 yield f"{key!r} goes with predictor {' or '.join(owners)}, got {self.name}; leave it out"
-        if self.landmarks is not None and self.memory is not None and self.name == "nystrom":
-            yield ("'landmarks' and 'memory', from which their number follows, exclude each other; give one of them")
+        if self.n_components is not None and self.memory is not None and self.name == "nystroem":
+            yield "'n_components' and 'memory', from which it follows, exclude each other; give one of them"
 
     @classmethod
     def _place_of(cls, key: Any) -> str:

@@ -68,7 +68,7 @@ def config_of(rows: int, landmarks: int, learners: Sequence[str], scale: str) ->
         "kernels": [{"family": "gaussian", "gammas": {"base": 4, "from": -4, "to": -2}}],
         "learners": [{"name": name, "params": METRIC if name == "rfm" else {}} for name in learners],
         "statistics": {"sample": "auto"},
-        "predictor": {"name": "nystrom", "landmarks": landmarks, "tolerance": 1e-4},
+        "predictor": {"name": "nystroem", "n_components": landmarks, "tol": 1e-4},
         "protocol": {
             "split": {"train": rows * 9 // 10 - rows // 1000, "validation": rows // 1000, "test": rows // 10},
             "grid": [1024.0],

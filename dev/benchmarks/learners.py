@@ -165,7 +165,7 @@ def continuous(data_dir: Path | None, sizes: list[int], repeats: int) -> list[di
             cases: dict[str, Callable[[], Any]] = {
                 "alignf, 20 kernels": by_alignf,
             }
-            searching = {"ca": CA(), "cr": CR(), "cr, not corrective": CR(corrective=False, max_iterations=50)}
+            searching = {"ca": CA(), "cr": CR(), "cr, not corrective": CR(corrective=False, max_iter=50)}
             for case, learner in searching.items():
                 cases[case] = lambda learner=learner, part=part, labels=labels: learner.find(part, labels)
             with warnings.catch_warnings(), blas_threads_for(m):
@@ -270,7 +270,7 @@ def streamed(
                 scales = stats.traces() / len(some)
                 grams = gram_operator(family, X, shift=stats.shift, scales=scales, in_memory=in_memory)
                 if name != "l2-krr":
-                    learner, of, C = as_learner(name, tolerance=GAP), (grams, target), value
+                    learner, of, C = as_learner(name, tol=GAP), (grams, target), value
                     if with_matrices and isinstance(grams, TiledGrams):
                         of, C = on_drawn_rows(grams, target, m // 2), 2 * value
                     solution: Solution = learner.solve(*of, C)

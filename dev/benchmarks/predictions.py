@@ -46,7 +46,7 @@ def cases(m: int, n: int, p: int, d: int, svm_C: float = 1.0) -> Cases:
 
     from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor
     from learnkernels import LearnedKernelTransformer as Transformer
-    from learnkernels.kernels.predictors import Nystrom
+    from learnkernels.kernels.predictors import Nystroem
 
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(m, d)), rng.normal(size=(n, d))
@@ -56,7 +56,7 @@ def cases(m: int, n: int, p: int, d: int, svm_C: float = 1.0) -> Cases:
     pairs = KernelLearningClassifier(family=family, learner="alignf", C=svm_C, predictor="svm").fit(X, five)
     krr = KernelLearningRegressor(family=family, learner="alignf", alpha=0.1, predictor="krr").fit(X, numbers)
     landmarks = KernelLearningRegressor(
-        family=family, learner="alignf", alpha=0.1, predictor=Nystrom(landmarks=min(m, 1000))
+        family=family, learner="alignf", alpha=0.1, predictor=Nystroem(n_components=min(m, 1000))
     )
     landmarks.fit(X, numbers)
     features = Transformer(family=family, n_components=100).fit(X, numbers)

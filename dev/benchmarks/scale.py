@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn import kernel_approximation
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 from dev.benchmarks.alignment_statistics import REPEATS, timed
@@ -30,7 +30,7 @@ from learnkernels import GaussianFamily, alignment_test, gram_statistics, learn_
 from learnkernels.kernels.learned_kernel import LearnedKernel
 from learnkernels.kernels.learners import learn_from_statistics
 from learnkernels.kernels.model_selection.evaluation import KernelPredictors
-from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
+from learnkernels.kernels.predictors import ConjugateGradients, Nystroem, Predictor
 from learnkernels.kernels.statistics.gram import GramStatistics
 from learnkernels.kernels.statistics.sampled import SAMPLE_ROWS, SampledStatistics, sample_statistics
 from learnkernels.kernels.targets import Target
@@ -77,30 +77,32 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
     kernel = replace(learned, rows=sample[learned.rows])
 
     def fit(seed: int = 0) -> KernelPredictors:
-        return KernelPredictors((kernel,), target, Nystrom(landmarks=M, seed=seed), [C], X=X, training=np.arange(m))
+        return KernelPredictors(
+            (kernel,), target, Nystroem(n_components=M, random_state=seed), [C], X=X, training=np.arange(m)
+        )
 
     Z = fit().paths[0].kernel.rows  # type: ignore[union-attr]
     unit = np.trace(learned.gram()) / len(sample)  # about that of all rows
     ridge = unit / C / float(kernel.combination.coefficients[0])
 
     def theirs() -> np.ndarray:
-        features = Nystroem(gamma=gamma, n_components=M).fit(X[Z])
+        features = kernel_approximation.Nystroem(gamma=gamma, n_components=M).fit(X[Z])
         model = Ridge(alpha=ridge).fit(features.transform(X), y)
         return np.asarray(model.predict(features.transform(X_new)))
 
     def ours() -> np.ndarray:
         return np.asarray(fit().predict(X_new)[0])
 
-    times: dict[str, list[float]] = {"Nystroem + Ridge": [], "nystrom": []}
+    times: dict[str, list[float]] = {"Nystroem + Ridge": [], "nystroem": []}
     errors = {}
-    cases: dict[str, Callable[[], np.ndarray]] = {"Nystroem + Ridge": theirs, "nystrom": ours}
+    cases: dict[str, Callable[[], np.ndarray]] = {"Nystroem + Ridge": theirs, "nystroem": ours}
     for _ in range(repeats):
         for case, work in cases.items():
             started = time.perf_counter()
             errors[case] = rmse(work(), y_new)
             times[case].append(time.perf_counter() - started)
     ratio = statistics.median(b / a for a, b in zip(*times.values(), strict=True))
-    ratios = {"Nystroem + Ridge": 1.0, "nystrom": ratio}
+    ratios = {"Nystroem + Ridge": 1.0, "nystroem": ratio}
     return [
         row(
             "landmarks", case, m, 1, landmarks=M, error=errors[case], ratio=ratios[case],
@@ -124,9 +126,9 @@ def pipeline(m: int, M: int, p: int, top: int) -> list[dict[str, Any]]:
     for name in ("align", "alignf"):
         begun = time.perf_counter()
         kernel = learn_from_statistics(name, family, X, stats)
-        fitted = KernelPredictors((kernel,), target, Nystrom(landmarks=M), GRID)
+        fitted = KernelPredictors((kernel,), target, Nystroem(n_components=M), GRID)
         measured = {"error": _test_error(fitted, *held_out), "seconds": time.perf_counter() - begun}
-        rows.append(row("pipeline", f"{grid}: {name}, nystrom", m, p, landmarks=M, **measured, note=peak()))
+        rows.append(row("pipeline", f"{grid}: {name}, nystroem", m, p, landmarks=M, **measured, note=peak()))
     total = time.perf_counter() - started
     rows.append(row("pipeline", f"{grid}: all of the above", m, p, seconds=total, note=peak()))
     some = np.random.default_rng(0).choice(m, m // 10, replace=False)
@@ -153,7 +155,7 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
     rows = []
     for case, gammas in (("gamma 2^-12", [2.0**-12]), ("grid", bandwidths(10))):
         kernel, target = learn_kernel(X, y, learner="unif", family=GaussianFamily(gammas)), Target.of(y)
-        for predictor, used in ((ConjugateGradients(), None), (Nystrom(landmarks=M), M)):
+        for predictor, used in ((ConjugateGradients(), None), (Nystroem(n_components=M), M)):
             for C in (1.0, 2.0**12, 2.0**24):
                 fitted, seconds = _fitted(kernel, target, predictor, C)
                 ended = fitted.paths[0].solutions

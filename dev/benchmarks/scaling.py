@@ -31,7 +31,7 @@ from dev.benchmarks.history import tell
 from learnkernels import GaussianFamily, learn_kernel
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.predictors import TrainingSet
-from learnkernels.kernels.predictors.nystrom import BLOCK, Subspace, normal_products, passes_over
+from learnkernels.kernels.predictors.nystroem import BLOCK, Subspace, normal_products, passes_over
 from learnkernels.tasks.data.synthetic import friedman
 from learnkernels.tasks.workers.cluster import FAN_IN, SUMS_PER_WORKER, DaskPool
 

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.datasets import make_friedman1
 
 from learnkernels import GaussianFamily, KernelLearningRegressor, gram_statistics
-from learnkernels.kernels.predictors import Nystrom
+from learnkernels.kernels.predictors import Nystroem
 
 ROWS = 16_000
 SAMPLE = ROWS // 8
@@ -50,7 +50,7 @@ models = [
         family=family,
         learner="alignf",
         sample=SAMPLE,
-        predictor=Nystrom(landmarks=400),
+        predictor=Nystroem(n_components=400),
         random_state=seed,
     ).fit(X, y)
     for seed in range(3)
@@ -82,7 +82,7 @@ for count in landmarks:
         family=family,
         learner="alignf",
         sample=2_000,
-        predictor=Nystrom(landmarks=count),
+        predictor=Nystroem(n_components=count),
     ).fit(X, y)
     scores.append(one.score(X_test, y_test))
 exact = KernelLearningRegressor(family=family, learner="alignf", predictor="krr").fit(

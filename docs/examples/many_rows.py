@@ -12,7 +12,7 @@ import time
 import matplotlib.pyplot as plt
 import numpy as np
 from learnkernels import GaussianFamily, KernelLearningRegressor
-from learnkernels.kernels.predictors import Nystrom
+from learnkernels.kernels.predictors import Nystroem
 from sklearn.datasets import make_friedman1
 from sklearn.metrics import r2_score
 
@@ -43,7 +43,7 @@ for landmarks in (100, 300, 1000):
         family=family,
         learner="alignf",
         sample=SAMPLE,
-        predictor=Nystrom(landmarks=landmarks),
+        predictor=Nystroem(n_components=landmarks),
     ).fit(X, y)
     found[f"{landmarks} landmarks, {ROWS:,} rows"] = (
         r2_score(y_test, model.predict(X_test)),

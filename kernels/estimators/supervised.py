@@ -94,9 +94,9 @@ class SupervisedLearner(KernelLearner):
 
     @property
     def landmarks_(self) -> np.ndarray:
-        """Positions of the landmarks among the training rows with a weight, shape (M,); only for nystrom."""
+        """Positions of the landmarks among the training rows with a weight, shape (M,); only for nystroem."""
         if not PREDICTORS[getattr(self, "predictor_", "auto")].on_landmarks:
-            raise AttributeError("landmarks_ is only available after a fit with predictor='nystrom'.")
+            raise AttributeError("landmarks_ is only available after a fit with predictor='nystroem'.")
         return self.kernel_.rows
 
     def _restore(self, fitted: Mapping[str, Any]) -> None:
@@ -246,8 +246,8 @@ class SupervisedLearner(KernelLearner):
     def _choose_predictor(self, training: TrainingSet, target: Target, seed: int) -> Predictor:
         """Return the predictor to fit, and set the attributes about the choice."""
         predictor = as_predictor(self.predictor)
-        if getattr(predictor, "seed", 0) is None:
-            predictor = as_predictor(predictor, seed=seed)
+        if getattr(predictor, "random_state", 0) is None:
+            predictor = as_predictor(predictor, random_state=seed)
         learner = as_learner(training.kernel.learner)
         fits = 1.0 + WORK_OF_HELD_OUT * self._uses_held_out_scores
         choice = predictor.choose(PredictionProblem.of(training, target, 1, learner.predictor, fits, learner.suited))
@@ -326,9 +326,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Largest number of threads. None and -1: all available cores, or their share within a joblib worker.
     predictor : str or Predictor, default "auto"
         Classifier on the learned kernel: "krr" (kernel ridge regression), "krr-cg" (the same by conjugate gradients),
-        "svm" (support vector machine), "nystrom" (linear classifier on landmarks), or an object such as
-        ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" selects, in this order: the predictor
-        that the learner optimizes; krr after rfm, up to 5,000 rows; svm, up to 20,000 rows; krr-cg; nystrom.
+        "svm" (support vector machine), "nystroem" (linear classifier on landmarks), or an object such as
+        ``Nystroem(n_components=2000)`` of `learnkernels.kernels.predictors`. "auto" selects, in this order: the
+        predictor that the learner optimizes; krr after rfm, up to 5,000 rows; svm, up to 20,000 rows; krr-cg; nystroem.
     precision : {"float64", "float32"}, default "float64"
         Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
         "float32" takes about half the time and changes scores by about 1e-6 of the largest, more with a large C.
@@ -361,14 +361,14 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Centered alignment of the kernel with the target on the training rows.
     family_ : KernelFamily
         The base kernels.
-    predictor_ : {"svm", "krr", "krr-cg", "nystrom"}
+    predictor_ : {"svm", "krr", "krr-cg", "nystroem"}
         Name of the predictor in use.
     predictor_reason_ : str
         Reason for the automatic choice of the predictor; empty if you named it.
     C_ : float
         The requested or selected C.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows with a weight; only for nystrom. The rows of `kernel_` are
+        Positions of the landmarks among the training rows with a weight; only for nystroem. The rows of `kernel_` are
         then these M rows.
     dual_coef_ : ndarray of shape (m, q)
         Dual coefficients of the rows in ``kernel_.X``; ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
@@ -395,7 +395,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     Notes
     -----
     Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The predictors krr and svm then take O(m^2)
-    memory and O(m^2) to O(m^3) time; krr-cg takes some tens of passes over all pairs of rows and O(m) memory; nystrom
+    memory and O(m^2) to O(m^3) time; krr-cg takes some tens of passes over all pairs of rows and O(m) memory; nystroem
     takes O(m M^2) time and O(M^2) memory, or O(m M) memory for losses other than the squared one. Prediction takes O(s)
     time per new row, where s is the number of rows with a coefficient: support vectors, landmarks or all rows.
 
@@ -625,9 +625,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     n_jobs : int or None, default None
         Largest number of threads. None and -1: all available cores, or their share within a joblib worker.
     predictor : str or Predictor, default "auto"
-        Solver of the ridge regression: "krr" (one factorization), "krr-cg" (conjugate gradients), "nystrom" (on
-        landmarks, a subset of the training rows), or an object such as ``Nystrom(landmarks=2000)`` of
-        `learnkernels.kernels.predictors`. "auto": krr up to 5,000 rows; otherwise krr-cg or nystrom, by size and
+        Solver of the ridge regression: "krr" (one factorization), "krr-cg" (conjugate gradients), "nystroem" (on
+        landmarks, a subset of the training rows), or an object such as ``Nystroem(n_components=2000)`` of
+        `learnkernels.kernels.predictors`. "auto": krr up to 5,000 rows; otherwise krr-cg or nystroem, by size and
         memory.
     precision : {"float64", "float32"}, default "float64"
         Precision of kernel values in predictions; fits always use float64. `set_params` can change it after `fit`.
@@ -638,7 +638,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     verbose : bool, default False
         Whether to print the steps of `fit` with their times.
     intervals : bool, default True
-        Whether to enable `predict_interval`. Cost: none for krr, half a fit for krr-cg, five fits for nystrom, or one
+        Whether to enable `predict_interval`. Cost: none for krr, half a fit for krr-cg, five fits for nystroem, or one
         for more than 10,000 rows.
 
     Attributes
@@ -655,20 +655,22 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Centered alignment of the kernel with the target on the training rows.
     family_ : KernelFamily
         The base kernels.
-    predictor_ : {"krr", "krr-cg", "nystrom"}
+    predictor_ : {"krr", "krr-cg", "nystroem"}
         Name of the predictor in use.
     predictor_reason_ : str
         Reason for the automatic choice of the predictor; empty if you named it.
+    alpha_ : float
+        Requested or selected alpha.
     C_ : float
-        Inverse of the requested or selected alpha.
+        1 / `alpha_`.
     landmarks_ : ndarray of int of shape (M,)
-        Positions of the landmarks among the training rows with a weight; only for nystrom. The rows of `kernel_` are
+        Positions of the landmarks among the training rows with a weight; only for nystroem. The rows of `kernel_` are
         then these M rows.
     dual_coef_ : ndarray of shape (m, q)
         Dual coefficients of the rows in ``kernel_.X``; ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the
         predictions, one column per output.
     intercept_ : ndarray of shape (q,)
-        Intercept of each output: the mean of the training targets, except for nystrom, where the kernel is centered on
+        Intercept of each output: the mean of the training targets, except for nystroem, where the kernel is centered on
         the landmarks.
     residuals_ : ndarray of shape (n, q)
         Absolute residuals of held-out training rows, ascending in each column; at most 999, at even steps of rank.
@@ -690,8 +692,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     Notes
     -----
     Fitting the weights of a two-stage learner takes O(m^2 (d + p^2)) time. The predictor krr then takes O(m^2) memory
-    and O(m^3) time; krr-cg takes some tens of passes over all pairs of rows and O(m) memory; nystrom takes O(m M^2)
-    time and O(M^2) memory. Prediction takes O(m) time per new row, or O(M) for nystrom.
+    and O(m^3) time; krr-cg takes some tens of passes over all pairs of rows and O(m) memory; nystroem takes O(m M^2)
+    time and O(M^2) memory. Prediction takes O(m) time per new row, or O(M) for nystroem.
 
     Only ratios of sample weights matter. They are divided by their mean over the rows with positive weight. A row of
     weight w then counts as w copies of it, for the kernel, its centering and the predictor. The fit equals that on w
@@ -737,6 +739,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    @property
+    def alpha_(self) -> float:
+        """Requested or selected alpha."""
+        return 1 / self.C_
 
     @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:

@@ -58,7 +58,7 @@ class CA(KernelSearchLearner):
         Factor epsilon of the initial kernel.
     search_rows : int, default 2000
         Number of rows for the search of sigma; a random subset if there are more. The weights use all rows.
-    seed : int, default 0
+    random_state : int, default 0
         Random seed of the subset.
 
     Notes
@@ -84,12 +84,12 @@ class CA(KernelSearchLearner):
     largest_step: float = 1.0
     eps: float = 1e-10
     search_rows: int = SEARCH_ROWS
-    seed: int = 0
+    random_state: int = 0
 
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
         m = X.shape[0]
-        rows = drawn_rows(m, self.search_rows, self.seed)
+        rows = drawn_rows(m, self.search_rows, self.random_state)
         pairs = self._pairs(X[rows])
         steepest = self._steepest(pairs, X, target)
         Y = target.Y - target.Y.mean(axis=0)

@@ -42,9 +42,9 @@ class CR(KernelSearchLearner):
         Whether to update the weights of all kernels after each addition, by l1-krr; a few additions are then enough.
         False takes the step of the papers towards the new kernel, whose gap is proportional to one over the number of
         additions.
-    tolerance : float, default 1e-4
+    tol : float, default 1e-4
         Relative duality gap at which the search ends.
-    max_iterations : int, default 200
+    max_iter : int, default 200
         Largest number of additions.
 
     Notes
@@ -70,8 +70,8 @@ class CR(KernelSearchLearner):
 
     kind: Kind = "gaussian"
     corrective: bool = True
-    tolerance: float = 1e-4
-    max_iterations: int = 200
+    tol: float = 1e-4
+    max_iter: int = 200
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether the rows may be sparse."""
@@ -80,8 +80,8 @@ class CR(KernelSearchLearner):
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
         require_kind(self.kind)
-        positive("tolerance", self.tolerance)
-        whole_number("max_iterations", self.max_iterations, 1)
+        positive("tol", self.tol)
+        whole_number("max_iter", self.max_iter, 1)
 
     def find(self, X: Rows, target: Target, C: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
@@ -97,7 +97,7 @@ class CR(KernelSearchLearner):
             X = move(X, X.mean(axis=0))
         search_rows = np.arange(m) if has_room(m) else drawn_rows(m, SEARCH_ROWS, 0)
         pairs = RadialPairs(self.kind, X[search_rows])
-        inner_tolerance = max(self.tolerance / 10, 1e-8)
+        inner_tolerance = max(self.tol / 10, 1e-8)
         log_sigmas = np.array([_steepest(pairs, Y, search_rows)])
         weights = np.ones(1)
         # The current kernel is the sum of `grams` with the weights `mu`. A step of the papers replaces all base kernels
@@ -116,7 +116,7 @@ class CR(KernelSearchLearner):
             new_form = float(new_grams.quadratic_forms(alpha)[0])
             gap = max(new_form - current_form, 0.0) / objectives[-1]
             same_kernel = np.flatnonzero(np.abs(log_sigmas - log_sigma) < 1e-6)
-            if gap <= self.tolerance or len(objectives) >= self.max_iterations:
+            if gap <= self.tol or len(objectives) >= self.max_iter:
                 break
             if self.corrective and len(same_kernel):
                 break
@@ -128,7 +128,7 @@ class CR(KernelSearchLearner):
                 start[-1] = 0.1
                 del grams, new_grams  # frees their matrices
                 grams = self._grams(log_sigmas, X)
-                mu = weights = L1KRR(tolerance=inner_tolerance).solve(grams, target, C, start).weights
+                mu = weights = L1KRR(tol=inner_tolerance).solve(grams, target, C, start).weights
             else:
                 K = grams.combine(mu)
                 change = new_grams.combine(np.ones(1))
@@ -141,7 +141,7 @@ class CR(KernelSearchLearner):
                 grams = StackedGrams(K[None])
                 mu = np.ones(1)
         measure = "duality gap" if has_room(m) else "duality gap on a sample"
-        certificate = Certificate(measure, gap, self.tolerance, len(objectives), tuple(objectives))
+        certificate = Certificate(measure, gap, self.tol, len(objectives), tuple(objectives))
         has_weight = weights > 1e-9
         parameters = log_sigmas[has_weight, None]
         return FoundKernels(
@@ -149,7 +149,7 @@ class CR(KernelSearchLearner):
             weights[has_weight] / weights[has_weight].sum(),
             np.exp(parameters),
             (),
-            certificate.warn_unless_converged("cr", "raise max_iterations, or use a smaller C"),
+            certificate.warn_unless_converged("cr", "raise max_iter, or use a smaller C"),
         )
 
     def _grams(self, log_sigmas: np.ndarray, X: Rows) -> GramOperator:

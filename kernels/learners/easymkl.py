@@ -36,7 +36,7 @@ class EasyMKL(JointLearner):
         Regularization L, from 0 (gamma is the shortest line between the convex hulls of the classes) to 1 (gamma is
         uniform, for the distance between the class means). It is relative to the *sum* of the base kernels: the same
         value regularizes many base kernels less than few.
-    tolerance : float
+    tol : float
         Relative duality gap at which the weights count as converged.
 
     Notes
@@ -66,7 +66,7 @@ class EasyMKL(JointLearner):
     predictor = "svm"
 
     tradeoff: float = 0.5
-    tolerance: float = TOLERANCE
+    tol: float = TOLERANCE
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
@@ -98,7 +98,7 @@ class EasyMKL(JointLearner):
         squared_distances = np.maximum(grams.quadratic_forms(signed_gammas), 0.0)
         if not squared_distances.sum() > 0:
             raise ValueError("no base kernel separates the classes (all distances are zero); try other base kernels.")
-        certificate = Certificate("duality gap", largest_gap, self.tolerance, n_svms, (objective,))
+        certificate = Certificate("duality gap", largest_gap, self.tol, n_svms, (objective,))
         certificate.warn_unless_converged("easymkl", "use a larger tradeoff", grams)
         return Solution(squared_distances / squared_distances.sum(), certificate)
 

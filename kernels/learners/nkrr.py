@@ -128,11 +128,11 @@ class NKRR(JointLearner):
     starts : int, default 3
         Number of starting points of the descent: the uniform weights on the boundary (or `start`), the boundary point
         against the gradient there, then random points. Degree 1 uses only the first.
-    seed : int, default 0
+    random_state : int, default 0
         Random seed of the starting points.
-    tolerance : float, default 1e-6
+    tol : float, default 1e-6
         Stationarity gap at which the descent ends.
-    max_iterations : int, default 500
+    max_iter : int, default 500
         Largest number of kernel ridge regressions from one starting point.
     algorithm : {"spectral", "as-printed"}, default "spectral"
         Spectral projected gradient, or Algorithm 1 of the paper to compare iterations. Algorithm 1 takes steps of size
@@ -157,7 +157,7 @@ class NKRR(JointLearner):
     C(p + d, d) with an offset. If D is at most half the number of rows, a regression takes O(D^3 / 3 + m D) after
     O(m D^2) once (`kernels.solvers.monomial_ridge`).
 
-    The weights are those of the first start whose objective is the lowest within `tolerance`; their length is part of
+    The weights are those of the first start whose objective is the lowest within `tol`; their length is part of
     the solution. The certificate holds the stationarity gap over the ball,
 
     .. math:: \max_{\mu'} \nabla F(\mu)^\top (\mu - \mu') / F(\mu)
@@ -183,9 +183,9 @@ class NKRR(JointLearner):
     radius: float = 1.0
     offset: float = 0.0
     starts: int = 3
-    seed: int = 0
-    tolerance: float = TOLERANCE
-    max_iterations: int = 500
+    random_state: int = 0
+    tol: float = TOLERANCE
+    max_iter: int = 500
     algorithm: Literal["spectral", "as-printed"] = "spectral"
 
     def require(self) -> None:
@@ -218,13 +218,13 @@ class NKRR(JointLearner):
             mu_0,
             self.radius,
             int(self.norm),
-            self.tolerance,
-            self.max_iterations,
+            self.tol,
+            self.max_iter,
             self.algorithm == "spectral",
         )
         first_start = mu_0 if start is None else np.asarray(start, dtype=np.float64)
         mu, certificate, gradient = descent.run(descent.to_boundary(first_start))
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(self.random_state)
         n_starts = 1 if self.degree == 1 else self.starts
         for number in range(1, n_starts):
             if number == 1:
@@ -234,8 +234,8 @@ class NKRR(JointLearner):
             else:
                 next_start = mu_0 + rng.exponential(size=p)
             candidate, candidate_certificate, _ = descent.run(descent.to_boundary(next_start))
-            if candidate_certificate.objectives[-1] < certificate.objectives[-1] * (1 - self.tolerance):
+            if candidate_certificate.objectives[-1] < certificate.objectives[-1] * (1 - self.tol):
                 mu = candidate
                 certificate = candidate_certificate
-        certificate.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller C, radius or degree")
+        certificate.warn_unless_converged("nkrr", "raise max_iter, or use a smaller C, radius or degree")
         return Solution(mu, certificate, problem.degree, problem.offset)

@@ -43,7 +43,7 @@ SVM_SAMPLE = 5000
 InnerProblem = RidgeProblem | StreamedRidge | SupportVectorProblem
 """Problem of the predictor with fixed weights of the base kernels."""
 
-ADVICE = "raise max_iterations, or use a smaller C"
+ADVICE = "raise max_iter, or use a smaller C"
 """Advice of the warning that a solution has not converged."""
 
 
@@ -52,8 +52,8 @@ class BallLearner(JointLearner):
     """Base of learners that minimize the objective of a predictor over weights in a norm ball."""
 
     norm: float = 2.0
-    tolerance: float = TOLERANCE
-    max_iterations: int = MOST_ITERATIONS
+    tol: float = TOLERANCE
+    max_iter: int = MOST_ITERATIONS
 
     @abstractmethod
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
@@ -61,7 +61,7 @@ class BallLearner(JointLearner):
 
     def minimize(self, problem: InnerProblem, ball: Ball, start: np.ndarray | None) -> tuple[np.ndarray, Certificate]:
         """Return the weights in a ball, and their certificate."""
-        return solve_on_ball(problem, ball, start, self.tolerance, self.max_iterations)
+        return solve_on_ball(problem, ball, start, self.tol, self.max_iter)
 
     def ball(self, p: int) -> Ball:
         """Return the ball of the weights of p base kernels, or raise ValueError for a wrong parameter."""
@@ -87,7 +87,7 @@ class BallLearner(JointLearner):
 
 
 def solve_on_ball(
-    problem: InnerProblem, ball: Ball, start: np.ndarray | None, tolerance: float, max_iterations: int
+    problem: InnerProblem, ball: Ball, start: np.ndarray | None, tolerance: float, max_iter: int
 ) -> tuple[np.ndarray, Certificate]:
     """Return weights in a ball, and their certificate.
 
@@ -101,20 +101,20 @@ def solve_on_ball(
     if ball.norm == 1 and not ball.center.any() and isinstance(grams, FeatureGrams):
         if isinstance(problem, RidgeProblem) and problem.Y.shape[1] == 1:
             y = problem.Y[:, 0]
-            return ridge_weights(grams, y, problem.ridge, ball.radius, start, tolerance, max_iterations)
+            return ridge_weights(grams, y, problem.ridge, ball.radius, start, tolerance, max_iter)
         if isinstance(problem, SupportVectorProblem) and len(problem.pairs) == 1 and grams.n_kernels > WORKING_SET:
             _, y = problem.pairs[0]
-            return svm_weights(grams, y, problem.C, ball.radius, tolerance, max_iterations)
+            return svm_weights(grams, y, problem.C, ball.radius, tolerance, max_iter)
     if start is None:
         start = ball.start(grams.n_kernels)
     if not (isinstance(problem, SupportVectorProblem) and ball.norm == 1):
-        mu, certificate, _ = solve_minimax(problem.at, ball, start, tolerance, max_iterations)
+        mu, certificate, _ = solve_minimax(problem.at, ball, start, tolerance, max_iter)
         return mu, certificate
-    newton_iterations = min(max_iterations, NEWTON_ITERATIONS)
+    newton_iterations = min(max_iter, NEWTON_ITERATIONS)
     mu, certificate, solved = solve_minimax(problem.at, ball, start, tolerance, newton_iterations)
-    if certificate.converged or newton_iterations == max_iterations:
+    if certificate.converged or newton_iterations == max_iter:
         return mu, certificate
-    return _continue_by_interior_point(problem, ball.radius, certificate, solved.forms, tolerance, max_iterations)
+    return _continue_by_interior_point(problem, ball.radius, certificate, solved.forms, tolerance, max_iter)
 
 
 def _continue_by_interior_point(
@@ -123,7 +123,7 @@ def _continue_by_interior_point(
     certificate: Certificate,
     forms: np.ndarray,
     tolerance: float,
-    max_iterations: int,
+    max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
     """Return weights of SVMs in the simplex by an interior-point method on a growing working set of base kernels."""
     grams = problem.grams
@@ -141,7 +141,7 @@ def _continue_by_interior_point(
         lower_bound = 2 * float(np.abs(dual).sum()) - radius * float(forms.max())
         gap = max(objective - lower_bound, 0.0) / objective
         violating = np.flatnonzero(forms > forms[working_set].max())
-        if gap <= tolerance or not len(violating) or iterations >= max_iterations:
+        if gap <= tolerance or not len(violating) or iterations >= max_iter:
             return mu, Certificate("duality gap", gap, tolerance, iterations, tuple(objectives))
         # No kernel leaves the set: if alpha is not unique, a kernel of weight zero may still bound a quadratic form.
         most_violating = violating[np.argsort(-forms[violating], kind="stable")[:WORKING_SET]]
@@ -159,9 +159,9 @@ class LpKRR(BallLearner):
     ----------
     norm : float, default 2
         Order s of the norm: 1 gives sparse weights, infinity equal ones.
-    tolerance : float, default 1e-6
+    tol : float, default 1e-6
         Relative duality gap at which the search ends.
-    max_iterations : int, default 200
+    max_iter : int, default 200
         Largest number of ridge regressions.
 
     Notes
@@ -181,7 +181,7 @@ class LpKRR(BallLearner):
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> InnerProblem:
         """Return the ridge regression."""
-        return ridge_problem(grams, target, C, self.tolerance)
+        return ridge_problem(grams, target, C, self.tol)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,9 +193,9 @@ class L1KRR(LpKRR):
 
     Parameters
     ----------
-    tolerance : float, default 1e-6
+    tol : float, default 1e-6
         Relative duality gap at which the search ends.
-    max_iterations : int, default 200
+    max_iter : int, default 200
         Largest number of ridge regressions.
 
     Notes
@@ -239,9 +239,9 @@ class L2KRR(LpKRR):
         Radius Lambda of the ball.
     algorithm : {"newton", "as-printed"}, default "newton"
         Newton's method, or Algorithm 1 of the paper with eta of one half, to compare iterations.
-    tolerance : float, default 1e-6
+    tol : float, default 1e-6
         Relative duality gap at which the search ends.
-    max_iterations : int, default 200
+    max_iter : int, default 200
         Largest number of ridge regressions.
 
     Notes
@@ -279,7 +279,7 @@ class L2KRR(LpKRR):
         if self.algorithm == "newton":
             return super().minimize(problem, ball, start)
         forms = problem.grams.quadratic_forms
-        return interpolated_iterations(problem.at, forms, ball, self.tolerance, self.max_iterations)
+        return interpolated_iterations(problem.at, forms, ball, self.tol, self.max_iter)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -293,9 +293,9 @@ class LpSVM(BallLearner):
     ----------
     norm : float, default 2
         Order s of the norm: 1 gives sparse weights, infinity equal ones.
-    tolerance : float, default 1e-6
+    tol : float, default 1e-6
         Relative duality gap at which the search ends.
-    max_iterations : int, default 200
+    max_iter : int, default 200
         Largest number of iterations; each solves the SVMs of all pairs of classes.
 
     Notes
@@ -336,9 +336,9 @@ class L1SVM(LpSVM):
 
     Parameters
     ----------
-    tolerance : float, default 1e-6
+    tol : float, default 1e-6
         Relative duality gap at which the search ends.
-    max_iterations : int, default 200
+    max_iter : int, default 200
         Largest number of iterations; each solves the SVMs of all pairs of classes.
 
     Notes
@@ -386,9 +386,9 @@ class SingleStage(JointLearner):
         weights of 2-norm at most `radius`. It ignores the gammas. By default the form above is used.
     radius : float, default 1
         Largest 2-norm of the weights (Lambda) in the constrained form.
-    tolerance : float, default 1e-6
+    tol : float, default 1e-6
         Relative duality gap at which the search ends.
-    max_iterations : int, default 200
+    max_iter : int, default 200
         Largest number of ridge regressions.
 
     Notes
@@ -410,8 +410,8 @@ class SingleStage(JointLearner):
     gamma: float = 1.0
     gamma1: float = 0.0
     gamma2: float = 1.0
-    tolerance: float = TOLERANCE
-    max_iterations: int = MOST_ITERATIONS
+    tol: float = TOLERANCE
+    max_iter: int = MOST_ITERATIONS
     least_alignment: float | None = None
     radius: float = 1.0
 
@@ -430,7 +430,7 @@ class SingleStage(JointLearner):
 
     def problem(self, grams: GramOperator, target: Target, C: float) -> tuple[InnerProblem, float]:
         """Return the problem of the predictor, and its value for the zero kernel, the unit of the other terms."""
-        problem = ridge_problem(grams, target, C, self.tolerance)
+        problem = ridge_problem(grams, target, C, self.tol)
         return problem, float(np.vdot(problem.Y, problem.Y)) / problem.ridge
 
     def solve(self, grams: GramOperator, target: Target, C: float = 1.0, start: np.ndarray | None = None) -> Solution:
@@ -439,7 +439,7 @@ class SingleStage(JointLearner):
         feasible_set = self._feasible_set(grams, target.Y - target.Y.mean(axis=0), unit)
         if start is None:
             start = feasible_set.start(grams.n_kernels)
-        mu, certificate, _ = solve_minimax(problem.at, feasible_set, start, self.tolerance, self.max_iterations)
+        mu, certificate, _ = solve_minimax(problem.at, feasible_set, start, self.tol, self.max_iter)
         return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE, grams))
 
     def _feasible_set(self, grams: GramOperator, Y: np.ndarray, unit: float) -> Orthant | AlignedBall:
@@ -473,7 +473,7 @@ class SingleStageSVM(SingleStage):
 
     Parameters
     ----------
-    gamma, gamma1, gamma2, least_alignment, radius, tolerance, max_iterations
+    gamma, gamma1, gamma2, least_alignment, radius, tolerance, max_iter
         As in `SingleStage`.
 
     Notes

@@ -79,7 +79,7 @@ class RFM(KernelSearchLearner):
         Number of rows for learning metrics and for selection; a random subset if there are more. Rounds 1 and last are
         then selected together only if this saves 1 % of the squared error. The scales of the base kernels, and the
         alignments without a learned metric, use all rows.
-    seed : int, default 0
+    random_state : int, default 0
         Random seed of the subset and of the halves for cross-fitting.
     scaled : bool, default False
         Whether features already have comparable units. They are then not divided by their standard deviations.
@@ -88,7 +88,7 @@ class RFM(KernelSearchLearner):
         is one if two rows have the same category.
     code_names : tuple of str, default ()
         Names of these columns; by default their positions.
-    scores : bool or "auto", default "auto"
+    normal_scores : bool or "auto", default "auto"
         Whether to append the normal score of each feature with more than two values (`NormalScoresFamily`). "auto"
         appends them if there are at most 50.
 
@@ -124,22 +124,22 @@ class RFM(KernelSearchLearner):
     weights: Literal["unif", "alignf"] = "unif"
     rank: int = 100
     search_rows: int = SEARCH_ROWS
-    seed: int = 0
+    random_state: int = 0
     scaled: bool = False
     codes: tuple[int, ...] = ()
     code_names: tuple[str, ...] = ()
-    scores: bool | Literal["auto"] = "auto"
+    normal_scores: bool | Literal["auto"] = "auto"
 
     def find(self, X: Rows, target: Target, C: float = 1.0, sample_weight: np.ndarray | None = None) -> FoundKernels:
         """Return base kernels and weights; see `KernelSearchLearner.find`."""
-        rows = drawn_rows(X.shape[0], self.search_rows, self.seed)
+        rows = drawn_rows(X.shape[0], self.search_rows, self.random_state)
         row_weights = None if sample_weight is None else sample_weight[rows]
         first, _, Y, w = distinct_examples(X[rows], target.Y[rows], row_weights)
         examples = Examples(X[rows[first]], Y, w)
         columns = FeatureColumns.of(X.shape[1], self.codes, self.code_names)
         knots = self._knots(examples)
         if knots:
-            without_scores = replace(self, scores=False)
+            without_scores = replace(self, normal_scores=False)
             found_kernels = without_scores.find(scores_beside(X, knots), target, C, sample_weight)
             return _with_scores(found_kernels, knots, examples)
         halves = self._halves(examples, columns)
@@ -165,13 +165,13 @@ class RFM(KernelSearchLearner):
 
     def _knots(self, examples: Examples) -> tuple[np.ndarray | None, ...]:
         """Return the knots of the normal scores to append, one entry per feature, or () for no scores."""
-        if self.scores not in (True, "auto"):
+        if self.normal_scores not in (True, "auto"):
             return ()
         knots = list(normal_scores(examples.X, examples.w))
         for code in self.codes:
             knots[code] = None
         n_scores = sum(feature_knots is not None for feature_knots in knots)
-        if self.scores is True or 0 < n_scores <= COMPONENTS:
+        if self.normal_scores is True or 0 < n_scores <= COMPONENTS:
             return tuple(knots)
         return ()
 
@@ -184,7 +184,7 @@ class RFM(KernelSearchLearner):
         if self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS:
             numbers.append(UNSUPERVISED)
         try:
-            first, second = examples.halves(self.seed)
+            first, second = examples.halves(self.random_state)
             halves = [
                 SplitHalf(train, test, columns, self._rounds(train, columns, numbers))
                 for train, test in ((first, second), (second, first))
@@ -238,8 +238,8 @@ class RFM(KernelSearchLearner):
         whole_number("search_rows", self.search_rows, 10)
         if self.rounds != "auto":
             whole_number("rounds", self.rounds, 0)
-        if self.scores not in (True, False, "auto"):
-            raise ValueError(f"scores must be true, false or auto, got {self.scores!r}.")
+        if self.normal_scores not in (True, False, "auto"):
+            raise ValueError(f"normal_scores must be true, false or auto, got {self.normal_scores!r}.")
         require_one_of("metric", self.metric, ("both", "diagonal", "full"))
         require_one_of("kernels", self.kernels, ("auto", *KINDS))
         require_one_of("weights", self.weights, tuple(WEIGHT_LEARNERS))

@@ -51,7 +51,7 @@ RIDGES = tuple(4.0**exponent for exponent in range(-15, 1))
 """Grid of ridges, in units of the sum of the eigenvalues."""
 
 COMPONENTS = 50
-"""Largest number of principal components, and of features to which ``scores="auto"`` appends normal scores."""
+"""Largest number of principal components, and of features to which ``normal_scores="auto"`` appends normal scores."""
 
 MEDIAN_ROWS = 500
 """Largest number of rows for the median distance."""

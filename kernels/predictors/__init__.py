@@ -13,11 +13,11 @@ from .base import Predictor, PredictorChoice, RegularizationPath, TrainingSet
 from .choice import Auto
 from .krr import KRR, ridge_path
 from .krr_cg import ConjugateGradients
-from .nystrom import Nystrom
+from .nystroem import Nystroem
 from .svm import SVM
 
 PREDICTORS: dict[str, type[Predictor]] = {
-    predictor.name: predictor for predictor in (KRR, ConjugateGradients, Nystrom, SVM, Auto)
+    predictor.name: predictor for predictor in (KRR, ConjugateGradients, Nystroem, SVM, Auto)
 }
 """Predictors by name, in configurations and estimators."""
 
@@ -41,7 +41,7 @@ def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
     ValueError
         The name is unknown, or the predictor has no such option.
     """
-    example = "a name such as 'auto' or a Predictor such as Nystrom(landmarks=1000)"
+    example = "a name such as 'auto' or a Predictor such as Nystroem(n_components=1000)"
     return as_object(predictor, options, Predictor, _predictor_class, example)
 
 
@@ -56,7 +56,7 @@ __all__ = [
     "SVM",
     "Auto",
     "ConjugateGradients",
-    "Nystrom",
+    "Nystroem",
     "Predictor",
     "PredictorChoice",
     "RegularizationPath",

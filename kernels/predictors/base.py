@@ -313,15 +313,15 @@ class Predictor(Parameterized, ABC):
         if task not in self.tasks:
             suitable = [name for name in PREDICTORS if name not in CLASSIFIERS or task == "classification"]
             raise ValueError(f"predictor {self.name!r} does not support {task}. Use one of {', '.join(suitable)}.")
-        for name, minimum in (("landmarks", 2), ("seed", 0)):
+        for name, minimum in (("n_components", 2), ("random_state", 0)):
             value = getattr(self, name, None)
             if value is not None:
                 whole_number(name, value, minimum)
         if hasattr(self, "memory"):
             positive("memory", self.memory)
-        tolerance = getattr(self, "tolerance", None)
-        if tolerance is not None and not 0 < tolerance < 1:
-            raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
+        tol = getattr(self, "tol", None)
+        if tol is not None and not 0 < tol < 1:
+            raise ValueError(f"tol must be between 0 and 1, got {tol}.")
 
 
 @dataclass(frozen=True)

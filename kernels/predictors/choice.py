@@ -25,7 +25,7 @@ from .base import (
 from .calibration import assign_calibration_folds, calibrated_log_loss
 from .krr import KRR
 from .krr_cg import ConjugateGradients, n_sketched
-from .nystrom import MEMORY, Loss, Nystrom
+from .nystroem import MEMORY, Loss, Nystroem
 from .svm import SVM
 
 EXACT_ROWS = 10_000
@@ -171,10 +171,10 @@ class Auto(Predictor):
     memory : int
         Memory limit of a fit, without the data set, in bytes.
     landmarks, loss
-        Parameters of `Nystrom`.
-    tolerance : float or None, default None
+        Parameters of `Nystroem`.
+    tol : float or None, default None
         Tolerance of the iterative predictors.
-    seed : int or None, default None
+    random_state : int or None, default None
         Random seed; None uses the estimator's `random_state`.
 
     Notes
@@ -186,27 +186,27 @@ class Auto(Predictor):
        and 10,000 with a grid.
     2. `ConjugateGradients` to a relative residual of 0.1, if the passes take at most 8e12 floating-point operations;
        also for classification with more than 20,000 rows and a single C, as ridge regression on class indicators.
-    3. `Nystrom`, also if `landmarks` or another loss are requested for classification.
+    3. `Nystroem`, also if `landmarks` or another loss are requested for classification.
     """
 
     name = "auto"
     summary = "what suits the number of rows"
 
-    landmarks: int | None = None
+    n_components: int | None = None
     memory: int = MEMORY
     loss: Loss = "squared"
-    tolerance: float | None = None
-    seed: int | None = None
+    tol: float | None = None
+    random_state: int | None = None
 
     def candidates(self) -> dict[str, Predictor]:
         """Return the predictors that it may select, with their options, by name."""
-        tolerance = ROUGH if self.tolerance is None else self.tolerance
-        predictors = (KRR(), SVM(), ConjugateGradients(tolerance, self.seed), Nystrom(**self.get_params()))
+        tolerance = ROUGH if self.tol is None else self.tol
+        predictors = (KRR(), SVM(), ConjugateGradients(tolerance, self.random_state), Nystroem(**self.get_params()))
         return {predictor.name: predictor for predictor in predictors}
 
     def check(self, task: Task) -> None:
         """Raise ValueError for an invalid option of any predictor."""
-        Nystrom(**self.get_params()).check(task)
+        Nystroem(**self.get_params()).check(task)
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
@@ -248,7 +248,7 @@ class Auto(Predictor):
                 return PredictorChoice(candidates[ConjugateGradients.name], f"{ConjugateGradients.name}, {reason}")
             too_large += ", and passes over all pairs of rows too long"
         reason = f"landmarks in place of all rows: {too_large}"
-        return PredictorChoice(candidates[Nystrom.name], f"{Nystrom.name}, {reason}")
+        return PredictorChoice(candidates[Nystroem.name], f"{Nystroem.name}, {reason}")
 
     def _exact_predictor(self, problem: PredictionProblem) -> Predictor:
         """Return the exact predictor of the learner, or of the task."""
@@ -271,7 +271,7 @@ class Auto(Predictor):
         """Return whether conjugate gradients solve about the same problem, and their preconditioner fits in memory."""
         if problem.indefinite or problem.power:
             return False
-        requests_landmarks = self.landmarks is not None or self.loss != "squared"
+        requests_landmarks = self.n_components is not None or self.loss != "squared"
         if requests_landmarks and problem.task == "classification" and problem.learner_predictor is None:
             return False
         if exact.loss != "squared" and not fits_indicators:
@@ -340,7 +340,7 @@ def _least_ridge(predictor: Predictor, task: Task) -> float:
     """Return the smallest ridge to try for a predictor."""
     if not predictor.by_rows:
         return 0.0
-    tolerance = getattr(predictor, "tolerance", None)
+    tolerance = getattr(predictor, "tol", None)
     if task == "classification" and tolerance is not None and tolerance >= ROUGH:
         return LEAST_DECIDED
     return LEAST_ITERATIVE

@@ -37,9 +37,9 @@ class ConjugateGradients(Predictor):
 
     Parameters
     ----------
-    tolerance : float or None, default None
+    tol : float or None, default None
         Largest relative residual; None for 1e-8, with which predictions agree with those of `KRR` to six digits.
-    seed : int or None, default None
+    random_state : int or None, default None
         Random seed of the columns for the preconditioner; None uses the estimator's `random_state`.
 
     Notes
@@ -56,8 +56,8 @@ class ConjugateGradients(Predictor):
     by_rows = True
     loss = "squared"
 
-    tolerance: float | None = None
-    seed: int | None = None
+    tol: float | None = None
+    random_state: int | None = None
 
     def fit(
         self, training: TrainingSet, target: Target, grid: Sequence[float], *, fine: bool = False
@@ -76,8 +76,8 @@ class ConjugateGradients(Predictor):
         """
         self.check(target.task)
         _require_positive_sum(training.kernel)
-        tolerance = 1e-8 if self.tolerance is None else self.tolerance
-        seed = self.seed or 0
+        tolerance = 1e-8 if self.tol is None else self.tol
+        seed = self.random_state or 0
         system = _RidgeSystem(training, target, grid, tolerance)
         precondition = system.preconditioner(seed)
         start = None
@@ -123,7 +123,7 @@ def _require_positive_sum(kernel: LearnedKernel) -> None:
         obstacle = f"has an offset of {kernel.offset:g}"
     else:
         obstacle = f"is a power of degree {kernel.degree}"
-    raise ValueError(f"predictor krr-cg serves sums of base kernels, and this kernel {obstacle}; use krr or nystrom.")
+    raise ValueError(f"predictor krr-cg serves sums of base kernels, and this kernel {obstacle}; use krr or nystroem.")
 
 
 def _continued(progress: Progress | None, steps_before: int) -> Progress | None:
@@ -140,7 +140,7 @@ class _RidgeSystem:
         weights = training.sample_weight
         is_stored = tolerance >= STORED_TOLERANCE
         self.training = training
-        self.tolerance = tolerance
+        self.tol = tolerance
         self.gram = CombinedGram(training.kernel.combination, training.source, training.workers, stored=is_stored)
         self.dtype = np.float32 if tolerance >= SINGLE_TOLERANCE else np.float64
         self.kernel = training.whole_kernel()
@@ -182,7 +182,7 @@ class _RidgeSystem:
             is_included * self.right,
             self.shifts,
             lambda R, shifts: is_included * precondition_others(R, shifts),
-            tolerance=2.0 * self.tolerance,
+            tolerance=2.0 * self.tol,
             progress=self.training.progress,
             most=MOST_ITERATIONS,
         )

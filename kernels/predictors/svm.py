@@ -28,7 +28,7 @@ class SVM(ExactPredictor):
 
     Parameters
     ----------
-    tolerance : float or None, default None
+    tol : float or None, default None
         Tolerance of the optimality conditions, as `tol` of `sklearn.svm.SVC`; None for 1e-9, or 1e-3 in comparisons.
 
     Notes
@@ -48,7 +48,7 @@ class SVM(ExactPredictor):
     one_vs_one = True
     loss = "hinge"
 
-    tolerance: float | None = None
+    tol: float | None = None
 
     def fit_matrix(
         self,
@@ -93,7 +93,7 @@ class SVM(ExactPredictor):
                 "SVMs without intercept do not support sample weights, got sample_weight or class_weight "
                 "with centering='none'; leave one of them out, or take predictor krr."
             )
-        tolerance = self.tolerance
+        tolerance = self.tol
         if tolerance is None:
             tolerance = 1e-9 if fine else 1e-3
         fits: list[_PairwiseSVM] = []
@@ -159,20 +159,20 @@ def _fit(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import SVC  # here, because it brings pandas and pyarrow along where they are installed
 
-    max_iterations = MAX_ITERATIONS if sample_weight is None else MAX_WEIGHTED_ITERATIONS
+    max_iter = MAX_ITERATIONS if sample_weight is None else MAX_WEIGHTED_ITERATIONS
     pairs = class_pairs(labels)
     dual = np.zeros((len(K), len(pairs)))
     intercepts = np.zeros(len(pairs))
     for j, (rows, y) in enumerate(pairs):
-        svm = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=max_iterations)
+        svm = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=max_iter)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             svm.fit(_submatrix(K, rows), y, sample_weight=weights_of_rows(sample_weight, rows))
-        if svm.n_iter_[0] >= max_iterations:
+        if svm.n_iter_[0] >= max_iter:
             if sample_weight is None:
                 return _fit_exactly(K, labels, C)
             warn_caller(
-                f"the support vector machine with sample weights ended after {max_iterations} iterations, before its "
+                f"the support vector machine with sample weights ended after {max_iter} iterations, before its "
                 f"tolerance of {tolerance:g}; use a smaller C, or predictor krr.",
                 ConvergenceWarning,
             )

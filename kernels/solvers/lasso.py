@@ -259,7 +259,7 @@ def ridge_weights(
     radius: float,
     start: np.ndarray | None,
     tolerance: float,
-    max_iterations: int,
+    max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
     """Return the optimal weights of rank-one kernels for kernel ridge regression, and their certificate.
 
@@ -275,7 +275,7 @@ def ridge_weights(
         Initial weights, used if at most m of them are not zero.
     tolerance : float
         Relative duality gap to reach; the gap returned is usually far smaller.
-    max_iterations : int
+    max_iter : int
         Maximum number of active-set passes and path steps together.
 
     Returns
@@ -297,10 +297,10 @@ def ridge_weights(
     fit = problem.at(w)
     best = _BestFit(fit)
     target_gap = min(tolerance, EXACT_GAP)
-    _active_sets(problem, fit, best, target_gap, min(FEW_PASSES, max_iterations - 1), FEW_ACTIVE * len(y))
-    if best.gap > target_gap and best.iterations < max_iterations:
-        fit = _along_path(problem, best, NEARBY_GAP * min(tolerance / TOLERANCE, 1.0), max_iterations)
-        _active_sets(problem, fit, best, target_gap, max_iterations - best.iterations, np.inf)
+    _active_sets(problem, fit, best, target_gap, min(FEW_PASSES, max_iter - 1), FEW_ACTIVE * len(y))
+    if best.gap > target_gap and best.iterations < max_iter:
+        fit = _along_path(problem, best, NEARBY_GAP * min(tolerance / TOLERANCE, 1.0), max_iter)
+        _active_sets(problem, fit, best, target_gap, max_iter - best.iterations, np.inf)
     return best.solution(radius, start, tolerance)
 
 
@@ -318,7 +318,7 @@ def _active_sets(
         best.add(fit)
 
 
-def _along_path(problem: SquaredLasso, best: _BestFit, target_gap: float, max_iterations: int) -> LassoFit:
+def _along_path(problem: SquaredLasso, best: _BestFit, target_gap: float, max_iter: int) -> LassoFit:
     r"""Follow the central path of the dual, and return the nearest sparse fit.
 
     With r the root mean square of y and :math:`\alpha = r x / \lambda`, the dual minimizes
@@ -329,7 +329,7 @@ def _along_path(problem: SquaredLasso, best: _BestFit, target_gap: float, max_it
     nearest = best.fit.w
     smallest_gap = np.inf
     n_failures = 0
-    while best.iterations < max_iterations and smallest_gap > target_gap and n_failures < PATIENCE and path.step():
+    while best.iterations < max_iter and smallest_gap > target_gap and n_failures < PATIENCE and path.step():
         fit = problem.at(size * path.w)
         best.add(fit)
         n_failures = _failures(n_failures, fit.gap, smallest_gap)
@@ -388,7 +388,7 @@ class _SVMLasso:
 
 
 def svm_weights(
-    grams: FeatureGrams, signs: np.ndarray, C: float, radius: float, tolerance: float, max_iterations: int
+    grams: FeatureGrams, signs: np.ndarray, C: float, radius: float, tolerance: float, max_iter: int
 ) -> tuple[np.ndarray, Certificate]:
     r"""Return the optimal weights of rank-one kernels for a binary SVM, and their certificate.
 
@@ -406,7 +406,7 @@ def svm_weights(
         Bound of the coefficients a, and the sum of the weights.
     tolerance : float
         Relative duality gap to reach; the gap returned is usually far smaller.
-    max_iterations : int
+    max_iter : int
         Maximum number of steps.
 
     Returns
@@ -430,7 +430,7 @@ def svm_weights(
     target_gap = NEARBY_GAP * min(tolerance / TOLERANCE, 1.0)
     smallest_gap = np.inf
     n_failures = 0
-    while best.gap > target_gap and best.iterations < max_iterations and n_failures < PATIENCE and path.step():
+    while best.gap > target_gap and best.iterations < max_iter and n_failures < PATIENCE and path.step():
         bound = problem.bound(path.x)
         fit = problem.at(path.w, bound)
         best.add(problem.at(path.sparse_w(), bound))

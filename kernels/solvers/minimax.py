@@ -342,7 +342,7 @@ def interpolated_iterations(
     quadratic_forms: Callable[[np.ndarray], np.ndarray],
     outer: Ball,
     tolerance: float,
-    max_iterations: int,
+    max_iter: int,
 ) -> tuple[np.ndarray, Certificate]:
     r"""Return weights by the paper's interpolated iterations with eta = 1/2, and their certificate.
 
@@ -359,7 +359,7 @@ def interpolated_iterations(
         Ball of norm two. The first alpha is the solution at mu_0, or at equal weights if mu_0 is zero.
     tolerance : float
         Relative duality gap to reach.
-    max_iterations : int
+    max_iter : int
         Maximum number of regressions after the first.
 
     References
@@ -373,7 +373,7 @@ def interpolated_iterations(
     if not mu.any():
         mu = outer.start(len(mu))
     alpha = at(mu).dual
-    while residual > tolerance and len(objectives) < max_iterations:
+    while residual > tolerance and len(objectives) < max_iter:
         v = quadratic_forms(alpha)
         mu = outer.center + outer.radius * v / np.linalg.norm(v)
         inner = at(mu)
@@ -389,7 +389,7 @@ def solve_minimax(
     outer: Ball | Orthant | AlignedBall,
     start: np.ndarray,
     tolerance: float,
-    max_iterations: int,
+    max_iter: int,
 ) -> tuple[np.ndarray, Certificate, InnerSolution]:
     """Solve a convex minimax problem; return the weights, their certificate and the inner solution.
 
@@ -403,7 +403,7 @@ def solve_minimax(
         Feasible initial weights.
     tolerance : float
         Duality gap, relative to the objective's size, at which to stop.
-    max_iterations : int
+    max_iter : int
         Maximum number of solutions of the inner problem.
 
     Returns
@@ -419,8 +419,8 @@ def solve_minimax(
     Newton's method with a line search. If the Newton direction does not descend, the next candidate of `outer` is used.
     Every solution of the inner problem counts as an iteration, including rejected steps.
     """
-    descent = MinimaxDescent(at, outer, start, max_iterations)
-    while descent.gap() > tolerance * descent.size and descent.iterations < max_iterations:
+    descent = MinimaxDescent(at, outer, start, max_iter)
+    while descent.gap() > tolerance * descent.size and descent.iterations < max_iter:
         if not descent.improve():
             break
     residual = np.inf
@@ -441,11 +441,11 @@ class MinimaxDescent:
         at: Callable[[np.ndarray], InnerSolution],
         outer: Ball | Orthant | AlignedBall,
         start: np.ndarray,
-        max_iterations: int,
+        max_iter: int,
     ) -> None:
         self._at = at
         self._outer = outer
-        self._max_iterations = max_iterations
+        self._max_iterations = max_iter
         self.mu = start
         self.inner = at(start)
         self.value = self._value(start, self.inner)

@@ -236,7 +236,7 @@ def _require_usable(config: schema.CompareConfig, learner: schema.LearnerConfig,
 def configured_predictor(config: schema.CompareConfig) -> Predictor:
     """Return the configured predictor with its options, memory and seed."""
     stage = config.predictor
-    options = {"memory": predictor_memory(stage.memory), "seed": config.protocol.seed}
+    options = {"memory": predictor_memory(stage.memory), "random_state": config.protocol.seed}
     options |= {name: value for name, value in stage.options().items() if name != "memory"}
     predictor = as_predictor(stage.name)
     return as_predictor(predictor, **{name: options[name] for name in predictor.get_params() if name in options})
@@ -249,7 +249,7 @@ def predictor_options(config: schema.CompareConfig, predictor: str) -> dict[str,
         return {}
     defaults = type(candidate)
     options = {name: value for name, value in candidate.get_params().items() if value != getattr(defaults, name)}
-    if "landmarks" in options:  # without it, their number follows from the memory
+    if "n_components" in options:  # without it, the number follows from the memory
         options.pop("memory", None)
     return options
 

@@ -306,4 +306,4 @@ def test_choosing_on_all_rows_fools_and_the_plain_test_is_too_sure():
 def test_landmarks_approach_the_predictor_of_all_pairs():
     story = told("5_many_rows")
     assert story.scores == sorted(story.scores)
-    assert (story.exact.predictor_, story.model.predictor_, len(story.model.landmarks_)) == ("krr", "nystrom", 400)
+    assert (story.exact.predictor_, story.model.predictor_, len(story.model.landmarks_)) == ("krr", "nystroem", 400)

@@ -114,7 +114,7 @@ flow = pytest.mark.usefixtures("prefect_server", "working_folder")
 FOLDS = {"folds": 3, "grid": [0.1]}
 SPLIT = {"split": {"train": 250, "validation": 90, "test": 90}, "grid": [0.1]}
 KERNELS = [{"family": "gaussian", "gammas": [0.1, 1, 10]}]
-NYSTROM = {"name": "nystrom", "landmarks": 30}
+NYSTROM = {"name": "nystroem", "n_components": 30}
 
 RUNS: dict[str, dict[str, Any]] = {
     "exact": {"learners": ["alignf"], "predictor": "krr", "protocol": FOLDS},

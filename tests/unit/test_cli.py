@@ -155,7 +155,7 @@ def test_a_text_is_a_list_of_one(here: Path):
         ("roc_auc", ["learners=[unif]", "learners.0=lq"]),
         ("r2", ["datasets.0.columns.city=categorical", "datasets.0.where.y=[1, 2]", "baseline=null"]),
         (None, ["protocol={split: {train: 40, validation: 20, test: 20}}", "dask.workers=0", "kernels=[linear]"]),
-        (None, ["data_dir=elsewhere", "figures.format=pdf", "predictor.name=nystrom", "tracking.experiment=mine"]),
+        (None, ["data_dir=elsewhere", "figures.format=pdf", "predictor.name=nystroem", "tracking.experiment=mine"]),
     ],
 )
 def test_what_some_table_takes_is_not_refused_before_its_rows_are_read(metric: str | None, changes: list[str]):

@@ -62,7 +62,7 @@ CHANGES = (
     "protocol.split={train: 10, validation: 5, test: 5}",
     "dask.memory=512MiB",
     "statistics={sample: auto}",
-    "predictor={name: nystrom, landmarks: 100}",
+    "predictor={name: nystroem, n_components: 100}",
     "tracking.experiment=x",
 )
 

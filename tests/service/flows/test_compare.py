@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
 
 SEARCH = {"gammas": [0.1], "grid": [1]}
-NYSTROM = {"name": "nystrom", "landmarks": 50}
+NYSTROM = {"name": "nystroem", "n_components": 50}
 TWO = {"learners": ["unif", "alignf"], "protocol": {"grid": [0.125, 1, 8]}}
 WAVES = [{"source": "synthetic", "name": "three_sines", "params": {"rows": 1000}}]
 FINE = [{"family": "gaussian", "gammas": {"from": -2, "to": 4}}]
@@ -371,7 +371,7 @@ def test_a_worker_and_this_process_agree_and_the_grid_search_stands_beside(monke
     # Sums over rows are added in another order there. Weights are certified to 1e-6.
     np.testing.assert_allclose(there["error"], here["error"], rtol=1e-6)
     np.testing.assert_allclose(np.concatenate(here["weights"]), np.concatenate(there["weights"]), atol=1e-6)
-    exact = [table[table["predictor"] != "nystrom"]["error"] for table in tables]
+    exact = [table[table["predictor"] != "nystroem"]["error"] for table in tables]
     assert list(exact[0]) == list(exact[1])
     summary = pd.read_parquet(Path(run["results"]) / "summary.parquet")
     assert summary["p_better_than_grid_search"].notna().sum() == 10
@@ -385,14 +385,14 @@ def test_conjugate_gradients_give_the_errors_of_the_matrix_and_say_how_they_ende
     assert exact["notes"].isna().all()
     assert exact["predictor_reason"].str.startswith("krr, exact").all()
     assert runs["alignf"].data.tags["predictor_reason"] == exact["predictor_reason"].iloc[0]
-    folds, folder, runs = compared(datasets=DIABETES, **TWO, predictor={"name": "krr-cg", "tolerance": 1e-9})
+    folds, folder, runs = compared(datasets=DIABETES, **TWO, predictor={"name": "krr-cg", "tol": 1e-9})
     # A residual of 1e-9 leaves errors as they are to about as many digits.
     np.testing.assert_allclose(folds["error"], exact["error"], rtol=1e-6)
     np.testing.assert_array_equal(folds["alignment"], exact["alignment"])
     assert folds["predictor_reason"].isna().all()
     assert "diabetes, alignf: krr-cg. Conjugate gradients: " in (folder / "report.md").read_text()
     params = runs["alignf"].data.params
-    assert (params["predictor"], params["predictor.tolerance"]) == ("krr-cg", "1e-09")
+    assert (params["predictor"], params["predictor.tol"]) == ("krr-cg", "1e-09")
     assert "predictor_reason" not in runs["alignf"].data.tags
 
 

@@ -393,11 +393,11 @@ def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weig
 def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_path: Path):
     split = {"split": {"train": 320, "validation": 60, "test": 60}, "repeats": 2, "grid": [1, 8]}
     keys = {"datasets": DIABETES, "learners": ["alignf"], "protocol": split}
-    config = small(**keys, predictor={"name": "nystrom", "landmarks": 50}, statistics={"sample": 300})
+    config = small(**keys, predictor={"name": "nystroem", "n_components": 50}, statistics={"sample": 300})
     done = train(config=config, model="scaled")
     model = Model.load(Path(done["results"]) / "model.safetensors")
     assert model.estimator.dual_coef_.shape[0] == 50
-    assert (model.about["predictor"], model.about["predictor_options"]["landmarks"]) == ("nystrom", 50)
+    assert (model.about["predictor"], model.about["predictor_options"]["n_components"]) == ("nystroem", 50)
     assert (model.about["sampling"]["n_rows"], model.about["sampling"]["of_rows"]) == (300, 442)
     folds = pd.read_parquet(Path(done["results"]) / "folds.parquet")
     assert folds[["n_sampled", "n_train"]].to_numpy().tolist() == [[300, 320]] * 2

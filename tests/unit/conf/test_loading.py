@@ -130,8 +130,8 @@ def test_parameters_of_a_learner_are_given_or_tuned_and_go_before_those_of_a_met
     assert (other.params, other.title) == ({"norm": 1.5}, "D1.5")
     assert learner("{name: D1, tune: {norm: [1, 2]}}").settings() == [{"norm": 1}, {"norm": 2}]
     assert learner("{name: DU, label: null}").title == "DU"
-    nkrr = learner("{name: nkrr, params: {tolerance: 1e-7}, tune: {radius: [1, 1e2]}}")
-    assert nkrr.settings() == [{"tolerance": 1e-7, "radius": 1}, {"tolerance": 1e-7, "radius": 100.0}]
+    nkrr = learner("{name: nkrr, params: {tol: 1e-7}, tune: {radius: [1, 1e2]}}")
+    assert nkrr.settings() == [{"tol": 1e-7, "radius": 1}, {"tol": 1e-7, "radius": 100.0}]
     assert learner("{name: l2-krr, params: {algorithm: newton}}").settings() == [{"algorithm": "newton"}]
 
 
@@ -189,8 +189,8 @@ def test_a_configuration_survives_its_own_dump(conf: Path):
         "datasets.0={source: file, path: x.csv, where: {a: 1, b: [x, 2.5], c: true}, bytes: image}",
         "datasets.0={source: file, path: x.csv, ngrams: {column: t, counts: n, size: 2, most_frequent: 9}}",
         "datasets.0={source: file, path: x.csv, ngrams: {column: [t, u], size: [1, 2], constant: true}}",
-        "predictor={name: nystrom, memory: 2 GiB, loss: hinge}",
-        "predictor={memory: 1000000000, tolerance: 1e-6}",
+        "predictor={name: nystroem, memory: 2 GiB, loss: hinge}",
+        "predictor={memory: 1000000000, tol: 1e-6}",
         "statistics={sample: auto}",
         "statistics={sample: 4096}",
     ):
@@ -209,8 +209,8 @@ def test_a_default_that_is_given_changes_nothing(conf: Path):
 
 
 def test_second_stages_have_the_options_that_are_given_and_classes_of_ones_own_a_module(conf: Path):
-    stage = load_config(conf, ["predictor={name: nystrom, landmarks: 500, loss: squared}"]).predictor
-    assert (stage.name, stage.options()) == ("nystrom", {"landmarks": 500, "loss": "squared"})
+    stage = load_config(conf, ["predictor={name: nystroem, n_components: 500, loss: squared}"]).predictor
+    assert (stage.name, stage.options()) == ("nystroem", {"n_components": 500, "loss": "squared"})
     config = load_config(conf, ["learners=['a.b:Mine', unif]", "kernels.0={family: 'a:F', params: {alphas: [1e-3]}}"])
     assert config.predictor.options() == {}
     assert [(one.name, one.title) for one in config.learners] == [("a.b:Mine", "Mine"), ("unif", "unif")]
@@ -474,7 +474,7 @@ def test_a_value_of_any_length_is_shown_in_short():
 
 def test_options_of_a_predictor_are_kept_whatever_auto_takes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(registry.PREDICTORS, "auto", ())
-    assert PredictorConfig(name="nystrom", landmarks=50).options() == {"landmarks": 50}
+    assert PredictorConfig(name="nystroem", n_components=50).options() == {"n_components": 50}
 
 
 def test_names_from_elsewhere_mean_the_same_for_the_estimators():

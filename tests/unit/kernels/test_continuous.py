@@ -274,7 +274,7 @@ def test_the_shrunk_objective_has_the_derivative_of_finite_differences():
 # The learned kernel --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("learner", [CA(), CA(per_feature=True), CR(tolerance=0.01)], ids=["ca", "per-feature", "cr"])
+@pytest.mark.parametrize("learner", [CA(), CA(per_feature=True), CR(tol=0.01)], ids=["ca", "per-feature", "cr"])
 def test_what_is_found_is_an_ordinary_learned_kernel(learner):
     X, target = data("gaussian", m=90)
     y = np.array(target.classes)[target.values]
@@ -293,10 +293,10 @@ def test_some_folds_of_a_pass_name_the_training_rows_and_a_path_has_a_kernel_a_r
     statistics = gram_statistics(family, X, target.Y, groups).restrict([0, 2])
     kernel = learn_from_statistics("ca", family, X, statistics, target=target)
     assert sorted(kernel.rows) == np.flatnonzero(groups != 1).tolist()
-    kernels = learn_path(CR(tolerance=0.01), family, X, statistics, target, [0.5, 5.0])
+    kernels = learn_path(CR(tol=0.01), family, X, statistics, target, [0.5, 5.0])
     assert [kernel.C for kernel in kernels] == [0.5, 5.0]
     with pytest.warns(ConvergenceWarning, match="cr stopped after 2 iterations at a relative duality gap of"):
-        CR(max_iterations=2, tolerance=1e-9).find(X, target, C=10.0)
+        CR(max_iter=2, tol=1e-9).find(X, target, C=10.0)
 
 
 # The risk ------------------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_the_risk_is_below_that_of_any_grid():
     grams = np.stack([center_gram(K) for K in GaussianFamily((1 / sigmas**2).tolist()).tile(X, X)])
     grid = L1KRR().solve(StackedGrams((grams + grams.transpose(0, 2, 1)) / 2), target, C=5.0)
     for corrective in (False, True):
-        found = CR(corrective=corrective, tolerance=1e-3).find(X, target, C=5.0)
+        found = CR(corrective=corrective, tol=1e-3).find(X, target, C=5.0)
         assert found.certificate.residual <= 1e-3
         assert (np.diff(found.certificate.objectives) <= 1e-9).all()
         assert found.weights.sum() == pytest.approx(1.0, rel=1e-12)
@@ -341,7 +341,7 @@ def test_the_risk_takes_a_matrix_a_kernel_and_a_few_more(corrective, matrices):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
     target = Target.of(np.sin(3 * X[:, 0]) + np.sin(8 * X[:, 1]) + X[:, 2] ** 2 + 0.1 * rng.normal(size=300))
-    learner = CR(corrective=corrective, tolerance=1e-12, max_iterations=10)  # nine additions
+    learner = CR(corrective=corrective, tol=1e-12, max_iter=10)  # nine additions
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         peak = peak_of(learner.find, X, target, 50.0)

@@ -25,7 +25,7 @@ from learnkernels.kernels.estimators.sampling import FitSampling
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learners import NKRR, RFM, LpKRR, Lq, learn_from_statistics
-from learnkernels.kernels.predictors import Auto, Nystrom
+from learnkernels.kernels.predictors import Auto, Nystroem
 from learnkernels.kernels.statistics.gram import gram_statistics
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
@@ -40,26 +40,28 @@ MANY = rows(700)
 
 def test_a_search_reaches_the_parameters_of_learner_predictor_and_family():
     union = FamilyUnion([FAMILY, LinearFamily()])
-    model = KernelLearningRegressor(family=union, learner=LpKRR(), alpha=0.1, predictor=Nystrom(landmarks=20))
+    model = KernelLearningRegressor(family=union, learner=LpKRR(), alpha=0.1, predictor=Nystroem(n_components=20))
     grid = {
         "kernellearningregressor__learner__norm": [1.0, 3.0],
-        "kernellearningregressor__predictor__landmarks": [20, 40],
+        "kernellearningregressor__predictor__n_components": [20, 40],
         "kernellearningregressor__family__families__0__gammas": [[0.1, 0.4], [1.0]],
     }
     search = GridSearchCV(make_pipeline(StandardScaler(), model), grid, cv=2).fit(X, NUMBERS)
     best, found = search.best_params_, search.best_estimator_[-1]
     assert found.learner == LpKRR(norm=best["kernellearningregressor__learner__norm"])
-    assert len(found.landmarks_) == best["kernellearningregressor__predictor__landmarks"]
+    assert len(found.landmarks_) == best["kernellearningregressor__predictor__n_components"]
     gammas = best["kernellearningregressor__family__families__0__gammas"]
     assert found.family_ == FamilyUnion([GaussianFamily(gammas), LinearFamily()])
     # What the search set, it set on clones.
-    assert (model.learner, model.predictor, model.family) == (LpKRR(), Nystrom(landmarks=20), union)
+    assert (model.learner, model.predictor, model.family) == (LpKRR(), Nystroem(n_components=20), union)
     assert union == FamilyUnion([FAMILY, LinearFamily()])
 
 
 def test_names_take_parameters_too():
-    model = KernelLearningRegressor(family=FAMILY, learner="lp-krr").set_params(learner__norm=1.5, predictor__seed=3)
-    assert (model.learner, model.predictor) == (LpKRR(norm=1.5), Auto(seed=3))
+    model = KernelLearningRegressor(family=FAMILY, learner="lp-krr").set_params(
+        learner__norm=1.5, predictor__random_state=3
+    )
+    assert (model.learner, model.predictor) == (LpKRR(norm=1.5), Auto(random_state=3))
     model.set_params(learner="lq")
     with pytest.raises(ValueError, match=r"Lq has no parameter 'norm'\. Did you mean 'q'"):
         model.set_params(learner__norm=1.0)
@@ -108,7 +110,7 @@ def test_weights_of_classes_are_weights_of_their_rows(predictor):
 
 
 def test_random_state_draws_samples_and_landmarks():
-    by = {"sample": 300}, {"predictor": "nystrom"}, {"predictor": Nystrom(landmarks=20)}
+    by = {"sample": 300}, {"predictor": "nystroem"}, {"predictor": Nystroem(n_components=20)}
     for option, drawn_by in zip(by, ("weights_", "landmarks_", "landmarks_"), strict=True):
         model = KernelLearningRegressor(family=FAMILY, alpha=0.1, **option)
         states = (0, 0, 1, np.random.RandomState(7))
@@ -242,8 +244,8 @@ def test_the_reason_for_a_learner_is_that_of_the_fit_whatever_is_set_since():
 
 
 DRAWN = [
-    KernelLearningRegressor(family=FAMILY, sample=256, predictor=Nystrom(landmarks=20)),
-    KernelLearningClassifier(family=FAMILY, learner="l1-svm", predictor="nystrom", time_limit=1e6),
+    KernelLearningRegressor(family=FAMILY, sample=256, predictor=Nystroem(n_components=20)),
+    KernelLearningClassifier(family=FAMILY, learner="l1-svm", predictor="nystroem", time_limit=1e6),
     KernelLearningRegressor(learner="ca", sample=300, predictor="krr-cg"),
     LearnedKernelTransformer(family=FAMILY, n_components=20),
 ]
@@ -291,7 +293,7 @@ def test_without_a_seed_a_fit_draws_one_from_numpy():
 
 
 TABLE = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "id": [f"key {i}" for i in range(60)], "city": ["Rom", "Ulm"] * 30})
-NEVER = NKRR(max_iterations=1, tolerance=1e-15)
+NEVER = NKRR(max_iter=1, tol=1e-15)
 
 
 def fit_in_a_pipeline(model, X, y):
@@ -388,12 +390,12 @@ def test_auto_goes_by_rows_memory_and_kernel_and_says_why():
     indefinite = KernelLearningRegressor(family=test_estimators.DIFFERENCE, learner="alignf-linear")
     table = [
         (classifier, 60, 10**9, "svm, exact: "),
-        (classifier, 60, 10**5, "nystrom, .* the matrices of 60 training rows would"),
-        (KernelLearningClassifier(family=FAMILY, learner="l2-krr"), 60, 10**4, "nystrom, "),
+        (classifier, 60, 10**5, "nystroem, .* the matrices of 60 training rows would"),
+        (KernelLearningClassifier(family=FAMILY, learner="l2-krr"), 60, 10**4, "nystroem, "),
         (regressor, 60, 10**9, "krr, exact: "),
         (regressor, 600, 10**7, "krr-cg, conjugate gradients on all pairs of rows: "),
-        (regressor, 600, 10**6, "nystrom, "),
-        (indefinite, 600, 10**7, "nystrom, "),
+        (regressor, 600, 10**6, "nystroem, "),
+        (indefinite, 600, 10**7, "nystroem, "),
         (
             KernelLearningRegressor(family=test_estimators.DIFFERENCE, learner="nkrr"),
             60,
@@ -402,25 +404,25 @@ def test_auto_goes_by_rows_memory_and_kernel_and_says_why():
         ),
     ]
     for given, m, memory, reason in table:
-        model = clone(given).set_params(predictor__memory=memory, predictor__seed=3)
+        model = clone(given).set_params(predictor__memory=memory, predictor__random_state=3)
         model.fit(X[:m], y[:m] > 0 if hasattr(model, "C") else y[:m])
         assert model.predictor_ == reason.split(",")[0]
         assert re.match(reason, model.predictor_reason_), reason
-        assert model.get_params()["predictor"] == Auto(memory=memory, seed=3)
+        assert model.get_params()["predictor"] == Auto(memory=memory, random_state=3)
 
 
 def test_the_kernel_of_landmarks_is_that_of_the_rows_they_stand_at():
     X = rows(200)
-    model = KernelLearningRegressor(family=FAMILY, predictor=Nystrom(landmarks=40)).fit(X, numbers(X))
+    model = KernelLearningRegressor(family=FAMILY, predictor=Nystroem(n_components=40)).fit(X, numbers(X))
     assert model.dual_coef_.shape == (40, 1)
     np.testing.assert_allclose(model.kernel_.X + model.kernel_.origin, X[model.landmarks_], rtol=1e-12)
-    again, other = (clone(model).set_params(predictor__seed=seed).fit(X, numbers(X)) for seed in (0, 1))
+    again, other = (clone(model).set_params(predictor__random_state=seed).fit(X, numbers(X)) for seed in (0, 1))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert other.landmarks_.tolist() != model.landmarks_.tolist()
     w = np.arange(200) % 2
     some = clone(model).fit(X, numbers(X), sample_weight=w)
     np.testing.assert_allclose(some.kernel_.X + some.kernel_.origin, X[w == 1][some.landmarks_], rtol=1e-12)
-    with pytest.raises(AttributeError, match="landmarks_ is only available after a fit with predictor='nystrom'"):
+    with pytest.raises(AttributeError, match="landmarks_ is only available after a fit with predictor='nystroem'"):
         _ = clone(model).set_params(predictor="krr").fit(X, numbers(X)).landmarks_
 
 
@@ -428,7 +430,7 @@ def test_the_kernel_of_landmarks_is_that_of_the_rows_they_stand_at():
 @pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
 def test_each_loss_tells_classes_from_few_landmarks(loss, names):
     X, X_new = rows(400), rows(400, seed=1)
-    predictor = Nystrom(landmarks=50, loss=loss)
+    predictor = Nystroem(n_components=50, loss=loss)
     model = KernelLearningClassifier(family=FAMILY, C=5.0, predictor=predictor, probability=True)
     model.fit(X, labels(2 * X, names))  # of less noise
     assert model.dual_coef_.shape == (50, 1 if len(names) == 2 else 4)

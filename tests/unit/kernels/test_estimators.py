@@ -28,7 +28,7 @@ from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFa
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, LEARNERS, NKRR, as_learner, learn_path
 from learnkernels.kernels.model_selection.evaluation import KernelPredictors
-from learnkernels.kernels.predictors import KRR, Auto, ConjugateGradients, Nystrom, as_predictor, svm
+from learnkernels.kernels.predictors import KRR, Auto, ConjugateGradients, Nystroem, as_predictor, svm
 from learnkernels.kernels.predictors.base import TrainingSet
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
@@ -49,7 +49,7 @@ MACHINES = 1e-6
 
 # Residuals of 1e-12 on systems of condition up to 1e4, and the directions of landmarks that count as rounding.
 ITERATED = 1e-7
-CG, ALL_ROWS = ConjugateGradients(tolerance=1e-12), Nystrom(landmarks=10_000, tolerance=1e-12)
+CG, ALL_ROWS = ConjugateGradients(tol=1e-12), Nystroem(n_components=10_000, tol=1e-12)
 
 
 def rows(m: int = 60, d: int = 3, seed: int = 0) -> np.ndarray:
@@ -317,7 +317,7 @@ def test_batches_and_copies_have_the_bits_of_all_rows_at_once(monkeypatch):
     single = X_new.astype(np.float32)
     for model in (
         KernelLearningClassifier(family=FAMILY, probability=True),
-        KernelLearningClassifier(family=FAMILY, predictor=Nystrom(landmarks=20)),
+        KernelLearningClassifier(family=FAMILY, predictor=Nystroem(n_components=20)),
         KernelLearningRegressor(learner="ca"),
         KernelLearningRegressor(family=FAMILY, learner=L2KRR(radius=2.0)),
         LearnedKernelTransformer(family=FAMILY, n_components=9, random_state=0),
@@ -832,7 +832,7 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
             {"learner": "ensemble"},
             "learner='ensemble' combines predictors and learns no kernel, so it is only",
         ),
-        (classifier, {"predictor": "nystrm"}, r"svm, got 'nystrm' \(did you mean 'nystrom'\?\)."),
+        (classifier, {"predictor": "nystrm"}, r"svm, got 'nystrm' \(did you mean 'nystroem'\?\)."),
         (classifier, {"C": 0}, "C must be a positive, finite number, got 0"),
         (classifier, {"C": "1"}, "C must be a positive, finite number or 'auto', got '1'"),
         (regressor, {"learner": "l1-svm"}, "l1-svm does not serve regression; use one of align, "),
@@ -849,17 +849,21 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit():
         (
             regressor,
             {"predictor": "svm"},
-            "predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystrom.",
+            "predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystroem.",
         ),
         (regressor, {"predictor": [9]}, "predictor must be a name such as 'auto' or a Predictor such as .*, got list"),
         (
             regressor,
-            {"predictor__landmark": 9},
-            "Auto has no parameter 'landmark'. Did you mean 'landmarks'\\? Its parameters are landmarks, memory, loss",
+            {"predictor__n_component": 9},
+            "Auto has no parameter 'n_component'. Did you mean 'n_components'\\? Its parameters are n_components, mem",
         ),
         (regressor, {"learner": "alingf"}, "did you mean 'alignf'"),
         (regressor, {"centering": "centre"}, "did you mean 'center'"),
-        (regressor, {"predictor": Auto(landmarks="9")}, "landmarks must be a whole number of at least 2, got '9'"),
+        (
+            regressor,
+            {"predictor": Auto(n_components="9")},
+            "n_components must be a whole number of at least 2, got '9'",
+        ),
         (regressor, {"predictor": Auto(memory="2GB")}, "memory must be a positive, finite number, got '2GB'"),
         (regressor, {"sample": "some"}, sample + "'some'"),
         (regressor, {"sample": 10, "learner": "ca"}, sample + "10"),
@@ -1012,7 +1016,7 @@ def test_a_target_that_cannot_be_learned_is_refused():
 
 def test_learners_and_weighted_machines_that_end_early_warn_through_the_estimator(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="l1-svm"):
-        KernelLearningClassifier(family=FAMILY, learner=L1SVM(max_iterations=1, tolerance=1e-14)).fit(X, TWO)
+        KernelLearningClassifier(family=FAMILY, learner=L1SVM(max_iter=1, tol=1e-14)).fit(X, TWO)
     monkeypatch.setattr(svm, "MAX_WEIGHTED_ITERATIONS", 3)
     with pytest.warns(ConvergenceWarning, match="ended after 3 iterations, before its tolerance of 1e-09; use a small"):
         KernelLearningClassifier(family=FAMILY, C=1.0).fit(X, TWO, sample_weight=np.arange(1, 61))
@@ -1021,7 +1025,7 @@ def test_learners_and_weighted_machines_that_end_early_warn_through_the_estimato
 # Intervals -----------------------------------------------------------------------------------------------------------
 
 
-WITH_INTERVALS = [{"learner": "alignf"}, {"predictor": "nystrom"}, {"learner": "nkrr", "family": FeatureFamily(3)}]
+WITH_INTERVALS = [{"learner": "alignf"}, {"predictor": "nystroem"}, {"learner": "nkrr", "family": FeatureFamily(3)}]
 
 
 @pytest.mark.parametrize("params", WITH_INTERVALS)

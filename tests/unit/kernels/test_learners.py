@@ -455,7 +455,7 @@ OUT_OF_RANGE = [
     ("nkrr", {"algorithm": "other"}, "algorithm must be spectral or as-printed"),
     ("ca", {"kind": "cauchy"}, "kind must be one of gaussian, laplacian, dirichlet"),
     ("ca", {"max_kernels": 0}, "max_kernels must be at least 1"),
-    ("cr", {"tolerance": 0.0}, "tolerance must be a positive, finite number"),
+    ("cr", {"tol": 0.0}, "tol must be a positive, finite number"),
     ("rfm", {"rank": 0}, "rank must be a whole number of at least 1"),
 ]
 

@@ -272,7 +272,7 @@ def test_a_metric_is_the_base_kernels_on_mapped_rows():
 # The learner ---------------------------------------------------------------------------------------------------------
 
 
-PARAMS = [{}, {"metric": "diagonal"}, {"rounds": 1, "scores": False}, {"rounds": 2, "weights": "alignf"}]
+PARAMS = [{}, {"metric": "diagonal"}, {"rounds": 1, "normal_scores": False}, {"rounds": 2, "weights": "alignf"}]
 PARAMS += [{"rounds": 0, "kernels": "laplacian", "weights": "alignf"}]
 
 
@@ -409,7 +409,7 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(metric, gain, l
     assert last in (None, n_learned)
     kind = min(COMBINED_KERNELS, key=lambda one: error(best, one))
     union, _ = columns.union([one for of in learned(X, y) if of.number in best for one in of.metrics], examples, kind)
-    found = RFM(metric=metric, scores=False).find(X, Target.of(y[:, 0]))
+    found = RFM(metric=metric, normal_scores=False).find(X, Target.of(y[:, 0]))
     assert found.family.names == union.names
     expected = np.mean([half.alignments[: n_learned + 1] for half in pair], axis=0)
     assert found.alignments == pytest.approx(expected, rel=1e-9)
@@ -456,7 +456,7 @@ def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not():
     y = Target.of(Y[:, 0])
     knots = normal_scores(X)
     assert [one is None for one in knots] == [False, False, True]  # of two values there is nothing more to tell
-    inner = RFM(scores=False).find(scores_beside(X, knots), y)
+    inner = RFM(normal_scores=False).find(scores_beside(X, knots), y)
     found = RFM().find(X, y)
     assert found.family == NormalScoresFamily(inner.family, knots)
     np.testing.assert_array_equal(found.weights, inner.weights)
@@ -466,7 +466,7 @@ def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not():
     np.testing.assert_allclose(found.parameters[:, :2], 1 / both, rtol=1e-12)
     labels = Target.of((Y[:, 0] > 0).astype(str))
     wide = np.random.default_rng(0).normal(size=(80, rfm_metrics.COMPONENTS + 1))
-    for family in (RFM(scores=False).find(X, labels).family, RFM(rounds=0).find(wide, y).family):
+    for family in (RFM(normal_scores=False).find(X, labels).family, RFM(rounds=0).find(wide, y).family):
         assert not isinstance(family, NormalScoresFamily)
     assert isinstance(RFM().find(X, labels).family, NormalScoresFamily)
     indicators = np.random.default_rng(1).integers(0, 2, (80, rfm_metrics.COMPONENTS))  # which do not count
@@ -537,7 +537,7 @@ def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
         ({"metric": "round"}, "metric must be one of both, diagonal, full, got 'round'"),
         ({"kernels": "all"}, f"kernels must be one of {kinds}, got 'all'"),
         ({"weights": "best"}, "weights must be one of unif, alignf, got 'best'"),
-        ({"scores": "never"}, "scores must be true, false or auto, got 'never'"),
+        ({"normal_scores": "never"}, "normal_scores must be true, false or auto, got 'never'"),
     ]
     table = [(RFM(**params).require, reason) for params, reason in refused]
     require_refusals([*table, (partial(RFM().find, np.ones_like(X), y), "all rows are equal")])

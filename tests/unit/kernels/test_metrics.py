@@ -185,7 +185,7 @@ def hypotheses(X, target: Target, name: str, grid: list[float]):
     return KernelPredictors([kernel], target, name, grid, X=X, training=np.arange(len(X)))
 
 
-SCORED = [(name, 2) for name in ("svm", "krr", "krr-cg", "nystrom", "l2-krr", "ensemble")]
+SCORED = [(name, 2) for name in ("svm", "krr", "krr-cg", "nystroem", "l2-krr", "ensemble")]
 SCORED += [(name, 3) for name in ("svm", "krr", "auto", "ensemble")]
 
 

@@ -17,7 +17,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learners import CA, NKRR
 from learnkernels.kernels.model import BATCH, BOUNDS, OUTSIDE, Model
-from learnkernels.kernels.predictors import KRR, Auto, Nystrom
+from learnkernels.kernels.predictors import KRR, Auto, Nystroem
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.conftest import sparse_rows
 from tests.unit.kernels.test_serialization import (
@@ -94,8 +94,8 @@ CASES = {
     "power": regressor(learner=NKRR(starts=1)),
     "uncentered": regressor(learner="align-uncentered"),
     "not-normalized": regressor(family=MIXED, learner="alignf-linear", normalize="none"),
-    "landmarks-probability": classifier(["no", "yes"], predictor=Nystrom(landmarks=12), probability=True),
-    "three-landmarks": classifier(["a", "b", "c"], predictor=Nystrom(landmarks=12, loss="logistic")),
+    "landmarks-probability": classifier(["no", "yes"], predictor=Nystroem(n_components=12), probability=True),
+    "three-landmarks": classifier(["a", "b", "c"], predictor=Nystroem(n_components=12, loss="logistic")),
     "auto-landmarks": regressor(X=rows(60), predictor=Auto(memory=100_000)),
     "three-conjugate-gradients": classifier(["a", "b", "c"], predictor="krr-cg"),
     "weighted": (Weighted(family=GAUSSIANS), rows(), numbers(rows())),
@@ -327,7 +327,7 @@ def test_a_file_holds_landmarks_in_place_of_training_rows():
     training, X = rows(600), rows(9, seed=6)
     few, all_rows = (
         Model(estimator.fit(training, numbers(training)), ("a", "b", "c"), np.zeros(3), np.ones(3), {})
-        for estimator in (regressor(predictor=Nystrom(landmarks=30))[0], regressor()[0])
+        for estimator in (regressor(predictor=Nystroem(n_components=30))[0], regressor()[0])
     )
     content = to_bytes(few)
     arrays = opened(content)[0]

@@ -349,7 +349,7 @@ def test_the_predictor_at_the_learned_regularization_is_the_one_that_was_learned
 def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
     X, target = small_data("two classes")
     statistics = gram_statistics(FAMILY, X, target.Y)
-    for learner in (L1SVM(tolerance=1e-8), L2KRR(tolerance=1e-8), SingleStage(tolerance=1e-8)):
+    for learner in (L1SVM(tol=1e-8), L2KRR(tol=1e-8), SingleStage(tol=1e-8)):
         path = learn_path(learner, FAMILY, X, statistics, target, GRID)
         for kernel, value in zip(path, GRID, strict=True):
             alone = learn_from_statistics(learner, FAMILY, X, statistics, target=target, C=value)

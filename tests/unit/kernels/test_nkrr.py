@@ -134,7 +134,7 @@ def test_degree_one_is_ridge_regression_with_weights_in_a_ball(center, C, grams,
         alpha = np.linalg.solve(np.tensordot(mu, grams.grams, axes=1) + np.eye(len(Y)) / C, Y)
         v = np.array([np.trace(alpha.T @ K @ alpha) for K in grams.grams])
         mu = (mu + mu_0 + v / np.linalg.norm(v)) / 2
-    learners = (NKRR(degree=1, center=center, tolerance=tolerance) for tolerance in (1e-12, 0.1))
+    learners = (NKRR(degree=1, center=center, tol=tolerance) for tolerance in (1e-12, 0.1))
     exact, rough = (learner.solve(grams, target, C=C) for learner in learners)
     # A gap of 1e-12 is a distance of its root, times that of the objective over the gradient's norm.
     np.testing.assert_allclose(exact.weights, mu, rtol=0, atol=1e-4)
@@ -172,7 +172,7 @@ def test_more_starts_are_never_worse_and_any_start_that_is_not_negative_is_used(
     values = [NKRR(norm=1, starts=starts).solve(grams, target).certificate.objectives[-1] for starts in (1, 2, 6)]
     assert values[1] <= values[0] * (1 + 1e-15)
     assert values[2] <= values[1] * (1 + 1e-15)
-    one, two = (NKRR(starts=5, seed=4).solve(grams, target) for _ in range(2))
+    one, two = (NKRR(starts=5, random_state=4).solve(grams, target) for _ in range(2))
     np.testing.assert_array_equal(one.weights, two.weights)
     again = NKRR(starts=1).solve(grams, target, start=one.weights)
     assert again.certificate.iterations == 1
@@ -327,7 +327,7 @@ def test_the_square_of_two_centered_rows_is_constant_and_aligns_with_nothing():
 
 def test_too_few_iterations_warn_and_name_the_gap():
     with pytest.warns(ConvergenceWarning, match="nkrr stopped after 2 iterations at a relative stationarity gap of"):
-        solution = NKRR(norm=1, starts=1, max_iterations=2).solve(*PROBLEMS["more"])
+        solution = NKRR(norm=1, starts=1, max_iter=2).solve(*PROBLEMS["more"])
     assert not solution.certificate.converged
     NKRR(norm=1, starts=1).solve(*PROBLEMS["more"])  # without a warning, which would be an error
 

@@ -114,9 +114,9 @@ def test_certificates_are_below_the_tolerance(on_ball):
 def test_the_gap_bounds_what_is_left_and_is_told_in_the_warning(on_ball):
     """Stopped anywhere, the value less the gap is below the minimum: the certificate is a proof."""
     grams, target = problem(4, m=60)
-    exact = replace(on_ball, tolerance=1e-8).solve(grams, target, 10.0).certificate.objectives[-1]
+    exact = replace(on_ball, tol=1e-8).solve(grams, target, 10.0).certificate.objectives[-1]
     for most in (1, 2, 3):
-        stopped = replace(on_ball, tolerance=1e-12, max_iterations=most)
+        stopped = replace(on_ball, tol=1e-12, max_iter=most)
         certificate = stopped.solve(grams, target, 10.0).certificate
         value = certificate.objectives[-1]
         # The exact value is itself known to 1e-8.
@@ -124,7 +124,7 @@ def test_the_gap_bounds_what_is_left_and_is_told_in_the_warning(on_ball):
         assert exact <= value * (1 + 1e-8)
     sentence = r"stopped after 1 iterations at a relative duality gap of \d\.\de[-+]0\d"
     with pytest.warns(ConvergenceWarning, match=sentence):
-        solution = replace(on_ball, max_iterations=1).solve(grams, target, 10.0)
+        solution = replace(on_ball, max_iter=1).solve(grams, target, 10.0)
     assert not solution.certificate.converged
 
 
@@ -163,7 +163,7 @@ def test_a_large_norm_tends_to_equal_weights(learner):
 def test_l2_krr_meets_theorem_1(center, radius, C):
     """mu = mu_0 + C v / |v|, with v from the ridge regression at mu itself."""
     grams, target = problem(13)
-    mu = L2KRR(center=center, radius=radius, tolerance=1e-12).solve(grams, target, C=C).weights
+    mu = L2KRR(center=center, radius=radius, tol=1e-12).solve(grams, target, C=C).weights
     v = -ridge_value(grams.grams, target, mu, C)[1]
     expected = center / np.sqrt(grams.n_kernels) + radius * v / np.linalg.norm(v)
     np.testing.assert_allclose(mu, expected, rtol=1e-5)  # a gap of 1e-12 leaves the root of it to the weights
@@ -186,7 +186,7 @@ def test_single_stage_agrees_with_a_generic_solver(gammas):
         fit = ridge_value(K, target, mu, 5.0)[0] / (5.0 * squared)
         return fit - gamma * mu @ a + mu @ (gamma2 * M + gamma1 * np.eye(p)) @ mu
 
-    learner = SingleStage(gamma=gamma, gamma1=gamma1, gamma2=gamma2, tolerance=1e-10)
+    learner = SingleStage(gamma=gamma, gamma1=gamma1, gamma2=gamma2, tol=1e-10)
     mu = learner.solve(grams, target, 5.0).weights
     generic = minimize(value, np.full(p, 0.1), bounds=[(0, None)] * p, method="L-BFGS-B", options={"ftol": 1e-15})
     assert value(mu) == pytest.approx(generic.fun, rel=GENERIC)
@@ -244,7 +244,7 @@ def test_iterations_as_printed_end_where_newtons_method_does(center):
     grams, target = problem(5, m=40)
     for C in (0.1, 10.0):
         newton, printed = (
-            L2KRR(center=center, radius=2.0, algorithm=algorithm, tolerance=1e-9).solve(grams, target, C)
+            L2KRR(center=center, radius=2.0, algorithm=algorithm, tol=1e-9).solve(grams, target, C)
             for algorithm in ("newton", "as-printed")
         )
         np.testing.assert_allclose(printed.weights, newton.weights, rtol=0, atol=5e-4)  # some roots of the gap

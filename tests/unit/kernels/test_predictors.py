@@ -16,7 +16,7 @@ from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.engine.operators import FeatureGrams, gram_operator
 from learnkernels.kernels.families.base import drawn_rows, move
 from learnkernels.kernels.learners.norm_ball import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM, SingleStage, solve_on_ball
-from learnkernels.kernels.predictors import KRR, SVM, Auto, ConjugateGradients, Nystrom, as_predictor, ridge_path
+from learnkernels.kernels.predictors import KRR, SVM, Auto, ConjugateGradients, Nystroem, as_predictor, ridge_path
 from learnkernels.kernels.predictors.base import DEFAULTS, PredictorChoice, TrainingSet
 from learnkernels.kernels.predictors.choice import ROUGH, PredictionProblem
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner
@@ -85,9 +85,9 @@ def test_a_seed_that_is_left_out_is_zero():
     y = np.sin(X[:, 0]) + X[:, 1]
     kernel = learn_kernel(X, y, learner="unif", family=GaussianFamily([0.1, 0.5]))
     on = TrainingSet.of(kernel, None, kernel.rows)
-    for given in (ConjugateGradients(), Nystrom(landmarks=20), Auto(landmarks=20, memory=1 << 18)):
-        assert given.seed is None
-        fits = [one.fit(on, Target.of(y), [1.0]) for one in (given, clone(given).set_params(seed=0))]
+    for given in (ConjugateGradients(), Nystroem(n_components=20), Auto(n_components=20, memory=1 << 18)):
+        assert given.random_state is None
+        fits = [one.fit(on, Target.of(y), [1.0]) for one in (given, clone(given).set_params(random_state=0))]
         np.testing.assert_array_equal(*(one.predict(X[:5]) for one in fits))
 
 
@@ -101,16 +101,16 @@ def choice(m, task="regression", own=None, predictor=None, **given):
 
 def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_landmarks():
     exact = [(KRR(), 800), (SVM(), 800, "classification"), (KRR(), 800, "classification", "krr")]
-    landmarks = [(Nystrom(memory=4 << 30), 15_000, "classification"), (Nystrom(memory=4 << 30), 200_000)]
-    for predictor, m, *given in [*exact, (ConjugateGradients(tolerance=ROUGH), 15_000), *landmarks]:
+    landmarks = [(Nystroem(memory=4 << 30), 15_000, "classification"), (Nystroem(memory=4 << 30), 200_000)]
+    for predictor, m, *given in [*exact, (ConjugateGradients(tol=ROUGH), 15_000), *landmarks]:
         assert choice(m, *given).predictor == predictor
     assert DEFAULTS == {"regression": "krr", "classification": "svm"}
-    assert choice(2_000, predictor=Auto(memory=1 << 26)).predictor.name in ("krr-cg", "nystrom")
+    assert choice(2_000, predictor=Auto(memory=1 << 26)).predictor.name in ("krr-cg", "nystroem")
     assert "800 training rows take 20.5 MB" in choice(800).reason
     assert "landmarks" in choice(200_000).reason
     assert max(len(choice(m).reason) for m in (100, 12_000, 10**6)) < 200
     # Landmarks serve no powers, and conjugate gradients no negative weights.
-    for given, name in (({"power": True}, "krr"), ({"indefinite": True}, "nystrom"), ({}, "krr-cg")):
+    for given, name in (({"power": True}, "krr"), ({"indefinite": True}, "nystroem"), ({}, "krr-cg")):
         chosen = choice(15_000, **given)
         assert chosen.predictor.name == name
         assert chosen.reason.startswith(name)
@@ -118,7 +118,7 @@ def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_la
 
 def test_one_machine_alone_is_exact_on_more_rows_than_a_path_of_them():
     alone = PredictionProblem("classification", None, 16_000, n_kernels=27, n_features=16, n_columns=26, single=True)
-    kept = [("nystrom", 3, {"single": False}), ("nystrom", 3, {"indefinite": True}), ("nystrom", 2, {})]
+    kept = [("nystroem", 3, {"single": False}), ("nystroem", 3, {"indefinite": True}), ("nystroem", 2, {})]
     for name, room, changes in [("svm", 3, {}), *kept, ("krr-cg", 8, {"n_rows": 20_001})]:
         assert Auto(memory=room << 30).choose(replace(alone, **changes)).predictor.name == name
 
@@ -131,34 +131,34 @@ def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
 
     assert chosen(learner_predictor="krr", n_rows=4_000).name == "krr"
     assert chosen(learner_predictor="krr", n_rows=4_000, single=False).name == "krr-cg"
-    assert chosen() == chosen(task="regression") == ConjugateGradients(tolerance=ROUGH)
-    assert chosen(learner_predictor="krr") == ConjugateGradients(tolerance=ROUGH)
-    assert chosen({"tolerance": 1e-5}) == ConjugateGradients(tolerance=1e-5)
-    assert chosen(task="regression", n_rows=20_000, single=False) == ConjugateGradients(tolerance=ROUGH)
-    assert chosen(n_rows=200_000).name == "nystrom"
-    assert chosen(learner_predictor="svm").name == "nystrom"  # a learner whose weights are those of machines
-    assert chosen(single=False).name == "nystrom"
-    for asked in ({"landmarks": 100}, {"loss": "hinge"}):
-        assert chosen(asked).name == "nystrom"
+    assert chosen() == chosen(task="regression") == ConjugateGradients(tol=ROUGH)
+    assert chosen(learner_predictor="krr") == ConjugateGradients(tol=ROUGH)
+    assert chosen({"tol": 1e-5}) == ConjugateGradients(tol=1e-5)
+    assert chosen(task="regression", n_rows=20_000, single=False) == ConjugateGradients(tol=ROUGH)
+    assert chosen(n_rows=200_000).name == "nystroem"
+    assert chosen(learner_predictor="svm").name == "nystroem"  # a learner whose weights are those of machines
+    assert chosen(single=False).name == "nystroem"
+    for asked in ({"n_components": 100}, {"loss": "hinge"}):
+        assert chosen(asked).name == "nystroem"
     # More fits take more time, which there is on fewer rows.
     assert chosen(n_rows=70_000).name == "krr-cg"
-    assert chosen(n_rows=70_000, fits=4.0).name == "nystrom"
+    assert chosen(n_rows=70_000, fits=4.0).name == "nystroem"
 
 
 def test_exponentials_of_many_base_kernels_leave_no_time_for_all_pairs():
     shared = PredictionProblem("regression", None, n_rows=40_000, n_kernels=27, n_features=9, n_columns=1)
     assert Auto(memory=10**10).choose(shared).predictor.name == "krr-cg"
     choice = Auto(memory=10**10).choose(replace(shared, n_seeds=27))
-    assert choice.predictor.name == "nystrom"
+    assert choice.predictor.name == "nystroem"
     assert "passes over all pairs of rows too long" in choice.reason
 
 
 def test_auto_hands_its_options_on_and_a_named_predictor_is_taken_at_any_size():
-    auto = Auto(landmarks=50, memory=1 << 30, loss="hinge", tolerance=1e-7, seed=3)
-    assert choice(200_000, "classification", predictor=auto).predictor == Nystrom(**auto.get_params())
-    assert choice(15_000, "classification", "krr", auto).predictor == ConjugateGradients(tolerance=1e-7, seed=3)
+    auto = Auto(n_components=50, memory=1 << 30, loss="hinge", tol=1e-7, random_state=3)
+    assert choice(200_000, "classification", predictor=auto).predictor == Nystroem(**auto.get_params())
+    assert choice(15_000, "classification", "krr", auto).predictor == ConjugateGradients(tol=1e-7, random_state=3)
     assert choice(10**6, predictor=KRR()) == choice(5, predictor=KRR()) == PredictorChoice(KRR(), "")
-    assert choice(100, predictor=Nystrom()).reason == ""
+    assert choice(100, predictor=Nystroem()).reason == ""
 
 
 def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
@@ -170,10 +170,10 @@ def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
 
 
 def test_a_predictor_is_known_by_its_name_and_options_or_is_one_already():
-    given = Auto(seed=1)
-    assert as_predictor("auto", seed=1) == given
+    given = Auto(random_state=1)
+    assert as_predictor("auto", random_state=1) == given
     assert as_predictor(given) is given
-    assert (as_predictor(given, seed=2), given) == (Auto(seed=2), Auto(seed=1))
+    assert (as_predictor(given, random_state=2), given) == (Auto(random_state=2), Auto(random_state=1))
     known = predictors.PREDICTORS
     assert {name: predictor.name for name, predictor in known.items()} == {name: name for name in known}
 
@@ -182,23 +182,23 @@ def test_what_is_no_predictor_of_the_task_or_has_options_out_of_range_is_refused
     table = [
         (Auto(), "regression", "svm", "own predictor must be krr for a regression, got 'svm'"),
         (Auto(), "classification", "kr", "own predictor must be krr or svm for a classification, got 'kr'"),
-        (Nystrom(memory=None), "regression", None, "memory must be a positive, finite number, got None"),
+        (Nystroem(memory=None), "regression", None, "memory must be a positive, finite number, got None"),
         (Auto(memory=0), "regression", None, "memory must be a positive, finite number, got 0"),
         (Auto(loss="zz"), "classification", None, "loss must be one of squared, hinge, logistic, got 'zz'"),
         (Auto(loss="hinge"), "regression", None, "loss hinge serves classification, and this is a regression"),
-        (Auto(seed=-1), "regression", None, "seed must be a whole number of at least 0, got -1"),
+        (Auto(random_state=-1), "regression", None, "random_state must be a whole number of at least 0, got -1"),
         (
             as_predictor("svm"),
             "regression",
             None,
-            "predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystrom.",
+            "predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystroem.",
         ),
     ]
     named = [
-        ("forest", {}, "predictor must be one of auto, krr, krr-cg, nystrom, svm, got 'forest'"),
-        ("nystrom", {"landmark": 3}, "Nystrom has no parameter 'landmark'. Did you mean 'landmarks'"),
+        ("forest", {}, "predictor must be one of auto, krr, krr-cg, nystroem, svm, got 'forest'"),
+        ("nystroem", {"n_component": 3}, "Nystroem has no parameter 'n_component'. Did you mean 'n_components'"),
         ("krr", {"predictor": 0}, "KRR takes no parameters, got 'predictor'."),
-        (TrainingSet, {}, r"must be a name such as 'auto' or a Predictor such as Nystrom\(landmarks=1000\)"),
+        (TrainingSet, {}, r"must be a name such as 'auto' or a Predictor such as Nystroem\(n_components=1000\)"),
     ]
     require_refusals((partial(choice, 100, task, own, one), said) for one, task, own, said in table)
     require_refusals((partial(as_predictor, one, **options), said) for one, options, said in named)
@@ -253,7 +253,7 @@ def test_steps_are_those_with_matrices(C):
     np.testing.assert_allclose(streamed, expected, rtol=0, atol=1e-6 * expected.max())
 
 
-OUTER = [L2KRR(), L2KRR(center=1.0), L2KRR(tolerance=1e-10), LpKRR(1.5), L1KRR(), SingleStage()]
+OUTER = [L2KRR(), L2KRR(center=1.0), L2KRR(tol=1e-10), LpKRR(1.5), L1KRR(), SingleStage()]
 
 
 @pytest.mark.parametrize("learner", OUTER, ids=repr)
@@ -266,7 +266,7 @@ def test_weights_are_those_with_matrices(learner, request):
     assert kernel.certificate.residual <= 1e-6
     assert kernel.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=1e-6)
     # Weights whose values are within a gap of each other differ by about its root.
-    atol = learner.tolerance**0.5 * expected.weights.max()
+    atol = learner.tol**0.5 * expected.weights.max()
     np.testing.assert_allclose(kernel.weights, expected.weights, rtol=0, atol=atol)
 
 
@@ -277,7 +277,7 @@ def test_some_rows_give_weights_to_begin_with(norm, monkeypatch):
     found = []
     for most in 10**9, 60:
         monkeypatch.setattr(learners.norm_ball, "RIDGE_SAMPLE", most)
-        found.append(LpKRR(norm, tolerance=1e-7).solve(grams, target, C).certificate)
+        found.append(LpKRR(norm, tol=1e-7).solve(grams, target, C).certificate)
     equal, sampled = found
     assert sampled.residual <= 1e-7
     assert sampled.objectives[-1] == pytest.approx(equal.objectives[-1], rel=2e-7)  # both within a gap of the minimum

@@ -64,12 +64,12 @@ def matrices(grams: FeatureGrams) -> StackedGrams:
 
 def ridge(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **params):
     y = target.Y[:, 0] - target.Y[:, 0].mean()
-    params = {"start": None, "tolerance": 1e-6, "max_iterations": 200, **params}
+    params = {"start": None, "tolerance": 1e-6, "max_iter": 200, **params}
     return ridge_weights(grams, y, 1 / C, radius, **params)
 
 
 def machine(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **params):
-    return svm_weights(grams, target.Y[:, 0], C, radius, **{"tolerance": 1e-6, "max_iterations": 200, **params})
+    return svm_weights(grams, target.Y[:, 0], C, radius, **{"tolerance": 1e-6, "max_iter": 200, **params})
 
 
 # Ridge regression ----------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_a_gap_holds_wherever_the_solver_stops(shape):
     for solve, (grams, target) in ((ridge, regression(13, *shape)), (machine, classification(13, *shape))):
         minimum = solve(grams, target, 10.0)[1].objectives[-1]
         for most in (1, 2, 5, 9):
-            _, certificate = solve(grams, target, 10.0, max_iterations=most)
+            _, certificate = solve(grams, target, 10.0, max_iter=most)
             value = certificate.objectives[-1]
             assert certificate.iterations <= most
             assert value * (1 - certificate.residual) <= minimum * (1 + 1e-9)
@@ -229,7 +229,7 @@ def test_several_targets_and_classes_are_solved_as_before():
 def test_stopping_short_warns_with_the_gap_reached():
     for learner, (grams, target) in ((L1KRR, regression(33, 60, 300)), (L1SVM, classification(33, 60, 300))):
         with pytest.warns(ConvergenceWarning, match="stopped after 2 iterations at a relative duality gap of"):
-            assert not learner(max_iterations=2).solve(grams, target).certificate.converged
+            assert not learner(max_iter=2).solve(grams, target).certificate.converged
 
 
 def test_a_learned_kernel_of_features_leaves_constant_ones_out():

@@ -19,7 +19,7 @@ from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.estimators import fit_on_kernel
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion, LaplacianFamily, MetricFamily
 from learnkernels.kernels.model_selection.evaluation import KernelPredictors
-from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, TrainingSet, nystrom
+from learnkernels.kernels.predictors import ConjugateGradients, Nystroem, TrainingSet, nystroem
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals
@@ -30,7 +30,7 @@ GRID = [0.25, 4.0, 64.0, 1024.0]
 # Predictions against those of a factorization, in units of the target's deviation of about one.
 ITERATED = 1e-6
 
-ON_ROWS = [ConjugateGradients(tolerance=1e-10), Nystrom(landmarks=1000, tolerance=1e-10)]
+ON_ROWS = [ConjugateGradients(tol=1e-10), Nystroem(n_components=1000, tol=1e-10)]
 
 
 def problem(m=400, n=60, d=4, seed=0, task="regression"):
@@ -259,7 +259,7 @@ def test_predictors_on_rows_agree_with_the_factorization(task):
             np.testing.assert_allclose(found.scores(X_new), exact.scores(X_new), rtol=0, atol=ITERATED)
 
 
-@pytest.mark.parametrize("predictor", ["krr-cg", Nystrom(landmarks=40)], ids=["krr-cg", "nystrom"])
+@pytest.mark.parametrize("predictor", ["krr-cg", Nystroem(n_components=40)], ids=["krr-cg", "nystroem"])
 def test_an_estimator_tells_of_each_step_of_its_predictor(predictor):
     kernel, X, target, _ = problem()
     told = []
@@ -304,18 +304,18 @@ def test_kernels_that_are_no_positive_sums_and_options_out_of_range_are_refused(
     negative = replace(kernel, weights=kernel.weights * np.array([1, 1, 1, 1, 1, 1, -0.1]))
     table = [
         (power, "krr-cg", "predictor krr-cg serves .*degree 2"),
-        (power, "nystrom", "predictor nystrom serves .*degree 2"),
+        (power, "nystroem", "predictor nystroem serves .*degree 2"),
         (shifted, "krr-cg", "this kernel has an offset of 2; use krr"),
-        (shifted, "nystrom", "got a kernel of degree 1 and offset 2; use predictor krr"),
+        (shifted, "nystroem", "got a kernel of degree 1 and offset 2; use predictor krr"),
         (negative, "krr-cg", "negative weights; use krr"),
-        (kernel, Nystrom(landmarks=1), "landmarks must be a whole number of at least 2, got 1"),
-        (kernel, Nystrom(tolerance=0.0), "tolerance must be between 0 and 1, got 0.0"),
-        (kernel, ConjugateGradients(tolerance=2.0), "tolerance must be between 0 and 1, got 2.0"),
+        (kernel, Nystroem(n_components=1), "n_components must be a whole number of at least 2, got 1"),
+        (kernel, Nystroem(tol=0.0), "tol must be between 0 and 1, got 0.0"),
+        (kernel, ConjugateGradients(tol=2.0), "tol must be between 0 and 1, got 2.0"),
     ]
     require_refusals((partial(predictors, one, target, predictor), said) for one, predictor, said in table)
 
 
-@pytest.mark.parametrize("name", ["krr-cg", "nystrom"])
+@pytest.mark.parametrize("name", ["krr-cg", "nystroem"])
 def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
     rng = np.random.default_rng(5)
     X = rng.uniform(0, 3, size=(300, 3))
@@ -338,7 +338,7 @@ def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
 def test_a_tolerance_below_rounding_is_answered_with_the_residual():
     kernel, _, target, _ = problem(m=120)
     with pytest.warns(ConvergenceWarning, match=r"at a relative residual of .*above the tolerance of 1e-30"):
-        found = predictors(kernel, target, ConjugateGradients(tolerance=1e-30), [1e6])
+        found = predictors(kernel, target, ConjugateGradients(tol=1e-30), [1e6])
     assert "relative residual" in found.notes[0]
 
 
@@ -349,9 +349,9 @@ def test_landmarks_solve_the_regression_within_their_span(monkeypatch):
     kernel, X, target, X_new = problem(m=600)
     steps, rows_at = [], X - kernel.origin
     for rows in (0, 3, 10):
-        monkeypatch.setattr(nystrom, "REFINING_ROWS", rows)
-        monkeypatch.setattr(nystrom, "_refining_pays", lambda *_, rows=rows: rows > 0)
-        found = predictors(kernel, target, Nystrom(landmarks=60, seed=2, tolerance=1e-11))
+        monkeypatch.setattr(nystroem, "REFINING_ROWS", rows)
+        monkeypatch.setattr(nystroem, "_refining_pays", lambda *_, rows=rows: rows > 0)
+        found = predictors(kernel, target, Nystroem(n_components=60, random_state=2, tol=1e-11))
         path = found.paths[0]
         steps.append(path.solutions.iterations)
         np.testing.assert_array_equal(path.kernel.X, (X - kernel.origin)[path.kernel.rows])
@@ -375,7 +375,7 @@ def test_a_pass_can_be_sent_on_after_it_was_used():
     for d in (3, 80):  # laid out, and by seeds
         X = np.random.default_rng(0).normal(size=(40, d))
         combination = Combination(GaussianFamily([0.01]), np.ones(1), np.ones(1))
-        of = nystrom.RowPass(combination, X, X, np.ones((40, 1)), np.zeros(1), None, None)
+        of = nystroem.RowPass(combination, X, X, np.ones((40, 1)), np.zeros(1), None, None)
         block = of.block(slice(0, 10), np.empty((10, 40)))
         again = pickle.loads(pickle.dumps(of)).block(slice(0, 10), np.empty((10, 40)))
         np.testing.assert_array_equal(again, block)
@@ -395,7 +395,7 @@ def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch
     on, paths, work = TrainingSet.of(kernel, None, kernel.rows), [], []
     for memory in (1, 1 << 30):
         anew.clear()
-        paths.append(Nystrom(landmarks=40, memory=memory).fit(on, target, [0.1, 10.0]))
+        paths.append(Nystroem(n_components=40, memory=memory).fit(on, target, [0.1, 10.0]))
         work.append(sum(anew))
     np.testing.assert_allclose(paths[0].dual, paths[1].dual, rtol=1e-6)  # sums in another order, up to the tolerance
     steps = paths[1].solutions.iterations + 2  # the targets, and the residual once more
@@ -404,28 +404,30 @@ def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch
 
 def test_the_seed_draws_and_the_memory_counts_landmarks():
     kernel, _, target, X_new = problem(m=300)
-    first, same, other = (predictors(kernel, target, Nystrom(landmarks=30, seed=seed)) for seed in (1, 1, 2))
+    first, same, other = (
+        predictors(kernel, target, Nystroem(n_components=30, random_state=seed)) for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(first.predict(X_new), same.predict(X_new))
     assert (first.predict(X_new) != other.predict(X_new)).any()
     assert first.notes[0] == "30 landmarks of 300 training rows, drawn uniformly"
-    assert (nystrom.landmarks_for(12, 20, 21), nystrom.landmarks_for(5, 20, 21)) == (9 + 1, 5)
-    assert nystrom.landmarks_for(1_000_000, 20, 21, 1 << 40) == int(np.ceil(1000 * np.log(1e6)))
-    sizes = [nystrom.landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
+    assert (nystroem.landmarks_for(12, 20, 21), nystroem.landmarks_for(5, 20, 21)) == (9 + 1, 5)
+    assert nystroem.landmarks_for(1_000_000, 20, 21, 1 << 40) == int(np.ceil(1000 * np.log(1e6)))
+    sizes = [nystroem.landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
     assert sizes == sorted(sizes)
     for memory, M in zip((1 << 28, 1 << 30, 4 << 30), sizes[1:], strict=True):
         assert 0.5 * memory < 8 * 8 * M**2 < memory
 
 
 def test_one_regularization_has_up_to_twice_the_landmarks_that_fit_with_their_kernel():
-    path, alone = (nystrom.landmarks_for(36_584, 9, 1, 3 << 30, store_kernel=held) for held in (False, True))
+    path, alone = (nystroem.landmarks_for(36_584, 9, 1, 3 << 30, store_kernel=held) for held in (False, True))
     assert alone == 2 * path
     for m in (100_000, 10**6):  # of which the kernel with all rows does not fit
-        held, free = (nystrom.landmarks_for(m, 9, 1, 3 << 30, store_kernel=held) for held in (True, False))
+        held, free = (nystroem.landmarks_for(m, 9, 1, 3 << 30, store_kernel=held) for held in (True, False))
         assert held == free
     for memory in (1 << 24, 1 << 28, 1 << 30):
-        M = nystrom.landmarks_for(20_000, 9, 1, memory, store_kernel=True)
-        assert memory >= 64 * M**2 + 8 * 20_000 * M or nystrom.landmarks_for(20_000, 9, 1, memory) == M
-    assert nystrom.landmarks_for(50, 9, 1, store_kernel=True) == 50
+        M = nystroem.landmarks_for(20_000, 9, 1, memory, store_kernel=True)
+        assert memory >= 64 * M**2 + 8 * 20_000 * M or nystroem.landmarks_for(20_000, 9, 1, memory) == M
+    assert nystroem.landmarks_for(50, 9, 1, store_kernel=True) == 50
 
 
 def test_a_class_without_training_rows_is_never_predicted():
@@ -433,16 +435,16 @@ def test_a_class_without_training_rows_is_never_predicted():
     rows = np.flatnonzero(target.values != 1)
     for loss in ("hinge", "logistic", "squared"):
         learned = learn_kernel(X[rows], target.values[rows], learner="unif", family=FAMILY, task="classification")
-        kernel, predictor = replace(learned, rows=rows[learned.rows]), Nystrom(landmarks=60, loss=loss)
+        kernel, predictor = replace(learned, rows=rows[learned.rows]), Nystroem(n_components=60, loss=loss)
         two = predictors(kernel, target, predictor, [4.0], X=X, training=rows)
         assert set(np.unique(two.predict(X_new))) == {0, 2}
 
 
 def test_a_linear_classifier_on_landmarks_has_the_features_of_all_blocks_of_rows(monkeypatch):
     kernel, _, target, X_new = problem(m=300, task="classes")
-    whole = predictors(kernel, target, Nystrom(landmarks=60, loss="logistic"), [1.0])
-    monkeypatch.setattr(nystrom, "BLOCK", 70)
-    blocks = predictors(kernel, target, Nystrom(landmarks=60, loss="logistic"), [1.0])
+    whole = predictors(kernel, target, Nystroem(n_components=60, loss="logistic"), [1.0])
+    monkeypatch.setattr(nystroem, "BLOCK", 70)
+    blocks = predictors(kernel, target, Nystroem(n_components=60, loss="logistic"), [1.0])
     np.testing.assert_allclose(blocks.scores(X_new), whole.scores(X_new), atol=1e-6)  # of its optimizer
 
 
@@ -450,7 +452,7 @@ def test_sparse_rows_and_rows_in_a_file_are_streamed_as_dense_ones(tmp_path):
     rng = np.random.default_rng(8)
     X = rng.normal(size=(200, 12)) * (rng.random((200, 12)) < 0.3)
     target = targets.Target.of(X[:, 0] + X[:, 1] ** 2)
-    predictor = Nystrom(landmarks=50, tolerance=1e-10)
+    predictor = Nystroem(n_components=50, tol=1e-10)
     results = []
     np.save(tmp_path / "X.npy", X)
     for rows in (X, sparse.csr_matrix(X), np.load(tmp_path / "X.npy", mmap_mode="r")):

@@ -281,12 +281,12 @@ def test_machines_along_a_grid_are_those_of_each_value_alone(case):
     K /= np.trace(K) / len(K)
     w = np.random.default_rng(0).uniform(0.5, 2, size=len(K)) if case == "weights" else None
     grid = [4.0**g for g in range(-2, 11)]
-    path = SVM(tolerance=1e-6).fit_matrix(K, target, grid, w)
+    path = SVM(tol=1e-6).fit_matrix(K, target, grid, w)
     distinct = len({dual.tobytes() for dual in path.dual})
     assert 1 < distinct < len(grid)  # the last ones have no coefficient at its bound, and are one
     for position, C in enumerate(grid):
         alone = SVC(kernel="precomputed", C=C, tol=1e-6).fit(K, target.values, w)
-        own = SVM(tolerance=1e-6).fit_matrix(K, target, [C], w)
+        own = SVM(tol=1e-6).fit_matrix(K, target, [C], w)
         for ours, theirs in zip(path.coefficients(position), own.coefficients(), strict=True):
             # The root of the tolerance.
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3 * np.abs(theirs).max())

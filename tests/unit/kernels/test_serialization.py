@@ -302,7 +302,7 @@ def test_data_of_no_family_are_refused():
 
 LINEAR = {"family": ["linear", {}]}
 
-CERTIFICATE = {"measure": "x", "residual": 0, "tolerance": 0, "iterations": 0, "objectives": {"tuple": [{}]}}
+CERTIFICATE = {"measure": "x", "residual": 0, "tol": 0, "iterations": 0, "objectives": {"tuple": [{}]}}
 
 CHANGED = [
     ("learner", 3, "learner"),

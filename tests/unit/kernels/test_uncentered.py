@@ -12,7 +12,7 @@ from learnkernels.kernels.families import ConstantFamily, FamilyUnion, FeatureFa
 from learnkernels.kernels.files import from_bytes, to_bytes
 from learnkernels.kernels.learned_kernel import LinearScores
 from learnkernels.kernels.learners import LEARNERS, as_learner
-from learnkernels.kernels.predictors import Nystrom, TrainingSet, as_predictor
+from learnkernels.kernels.predictors import Nystroem, TrainingSet, as_predictor
 from learnkernels.kernels.solvers import factor, svm
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
@@ -79,11 +79,11 @@ def test_predictions_are_those_of_the_textbook(learner, centering):
     alpha = np.linalg.solve(K / unit + np.eye(len(K)) / LAMBDA, y - mean)
     expected = combined(kernel, new, kernel.X) / unit @ alpha + mean
     np.testing.assert_allclose(kernel.gram(), K, rtol=1e-10)
-    for predictor in ["krr"] if kernel.degree > 1 else ["krr", "krr-cg", Nystrom(landmarks=len(K))]:
+    for predictor in ["krr"] if kernel.degree > 1 else ["krr", "krr-cg", Nystroem(n_components=len(K))]:
         fitted = as_predictor(predictor).fit(on_rows(kernel), Target.of(y, "regression"), [LAMBDA], fine=True)
         np.testing.assert_allclose(fitted.scores(new)[0, :, 0], expected, rtol=1e-6)
         dual, intercept = fitted.coefficients()
-        if not isinstance(predictor, Nystrom):
+        if not isinstance(predictor, Nystroem):
             assert intercept == pytest.approx(mean)
             scores = combined(kernel, new, kernel.X) @ dual + intercept
             np.testing.assert_allclose(fitted.scores(new)[0], scores, rtol=1e-6)
@@ -91,7 +91,7 @@ def test_predictions_are_those_of_the_textbook(learner, centering):
 
 def test_weights_of_l2_krr_are_the_fixed_point_of_theorem_1():
     X, y = problem()
-    kernel = learned(as_learner("l2-krr", tolerance=FINE), y, X)
+    kernel = learned(as_learner("l2-krr", tol=FINE), y, X)
     K = scaled(kernel)
     alpha = np.linalg.solve(np.tensordot(kernel.weights, K, axes=1) + np.eye(len(X)) / LAMBDA, y[kernel.rows])
     v = np.einsum("i,kij,j->k", alpha, K, alpha)
@@ -116,7 +116,7 @@ def test_weights_of_nkrr_are_no_worse_than_others_in_their_ball():
 @pytest.mark.parametrize(("learner", "centering"), [("l1-svm", "none"), ("lp-svm", "none"), ("lp-svm", "target")])
 def test_machines_meet_the_conditions_of_the_minimax_problem(learner, centering):
     X, y = problem()
-    kernel = learned(as_learner(learner, tolerance=FINE), labels(y), X, centering)
+    kernel = learned(as_learner(learner, tol=FINE), labels(y), X, centering)
     known, K = labels(y)[kernel.rows], combined(kernel, kernel.X, kernel.X)
     signs = np.where(known == "yes", 1.0, -1.0)
     fitted = as_predictor("svm").fit(on_rows(kernel), Target.of(known), [LAMBDA], fine=True)
@@ -140,7 +140,7 @@ def test_machines_meet_the_conditions_of_the_minimax_problem(learner, centering)
 def test_features_and_tiles_learn_the_same(learner):
     X, y = problem(40, 3)
     X = np.where(X > 1.5, X, 0.0)
-    target, fine = labels(y) if learner == "l1-svm" else y, as_learner(learner, tolerance=FINE)
+    target, fine = labels(y) if learner == "l1-svm" else y, as_learner(learner, tol=FINE)
     for rows in (X, sparse.csr_matrix(X)):
         one, other = (
             learn_kernel(rows, target, learner=fine, family=family, C=LAMBDA, centering="none")
@@ -195,8 +195,8 @@ def test_landmarks_have_no_mean_and_rows_without_coefficient_take_no_part():
 def test_a_few_landmarks_give_the_regression_on_their_columns():
     X, y = problem()
     kernel = learned("unif", y, X)
-    target, nystrom = Target.of(y[kernel.rows], "regression"), Nystrom(landmarks=12)
-    path = nystrom.fit(on_rows(kernel), target, [LAMBDA], fine=True)
+    target, nystroem = Target.of(y[kernel.rows], "regression"), Nystroem(n_components=12)
+    path = nystroem.fit(on_rows(kernel), target, [LAMBDA], fine=True)
     Z = path.kernel.X
     G, among = combined(kernel, kernel.X, Z), combined(kernel, Z, Z)
     unit = np.trace(combined(kernel, kernel.X, kernel.X)) / len(y)

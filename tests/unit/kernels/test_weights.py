@@ -22,7 +22,7 @@ from learnkernels.kernels.learners import LEARNERS, learn_from_statistics
 from learnkernels.kernels.model_selection.evaluation import Evaluation, KernelPredictors
 from learnkernels.kernels.model_selection.folds import trials
 from learnkernels.kernels.model_selection.metrics import METRICS, metric_for
-from learnkernels.kernels.predictors import ConjugateGradients, Nystrom
+from learnkernels.kernels.predictors import ConjugateGradients, Nystroem
 from learnkernels.kernels.targets import Target
 from learnkernels.kernels.weights import LEAST_SHARE, counting_rows, of_mean_one, relative_weights
 from tests.refusals import require_refusals
@@ -94,9 +94,9 @@ def test_every_learner_is_the_same_for_weights_of_any_scale(learner, kind):
     assert_scale_is_nothing(model, TARGETS[kind])
 
 
-CG = ConjugateGradients(tolerance=1e-12)
-OF_NUMBERS = ["krr", CG, Nystrom(landmarks=30)]
-OF_CLASSES = ["svm", *OF_NUMBERS, Nystrom(landmarks=30, loss="hinge"), Nystrom(landmarks=30, loss="logistic")]
+CG = ConjugateGradients(tol=1e-12)
+OF_NUMBERS = ["krr", CG, Nystroem(n_components=30)]
+OF_CLASSES = ["svm", *OF_NUMBERS, Nystroem(n_components=30, loss="hinge"), Nystroem(n_components=30, loss="logistic")]
 
 
 @pytest.mark.parametrize("kind", TARGETS)

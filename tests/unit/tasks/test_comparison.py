@@ -120,7 +120,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (one("l1-svm"), "data set diabetes: learner l1-svm serves classification, and this is a regression; leave it out"),
     (
         {"predictor": "svm"},
-        "data set diabetes: predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystrom.",
+        "data set diabetes: predictor 'svm' does not support regression. Use one of auto, krr, krr-cg, nystroem.",
     ),
     ({"kernels": [{"family": "linear", "columns": ["zz"]}]}, "family linear must be some of the features"),
     ({"protocol": {"folds": 72}}, "as many rows as there are folds, got 71 for 72; set 'protocol.folds' to "),
@@ -516,7 +516,7 @@ def test_a_cross_validation_of_the_training_rows_chooses(once: bool):
 def test_fewer_landmarks_are_another_result_and_a_sample_leaves_rank_one_kernels_alone():
     errors = []
     for landmarks in (50, 10):
-        predictor = {"name": "nystrom", "landmarks": landmarks}
+        predictor = {"name": "nystroem", "n_components": landmarks}
         errors.append(compared(small(datasets=DIABETES, learners=["unif"], predictor=predictor))[0]["error"])
     assert not np.isin(*errors).any()
     features = [{"family": "feature"}]

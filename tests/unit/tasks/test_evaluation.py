@@ -50,7 +50,7 @@ def test_what_does_not_serve_the_task_is_refused():
     with pytest.raises(InputError, match="l1-svm serves classification"):
         chosen("l1-svm", "auto", "regression")
     with pytest.raises(InputError, match="loss hinge is for classification"):
-        chosen("alignf", {"name": "nystrom", "loss": "hinge"}, "regression")
+        chosen("alignf", {"name": "nystroem", "loss": "hinge"}, "regression")
     sampled = config("ensemble", statistics={"sample": "auto"})
     with pytest.raises(InputError, match="ensemble learns from all rows and not from a sample"):
         predictor_for(sampled, sampled.learners[0], rows())
@@ -59,31 +59,31 @@ def test_what_does_not_serve_the_task_is_refused():
 def test_auto_takes_landmarks_where_a_matrix_has_no_room_and_says_so():
     of = config(predictor={"memory": "1MB"})
     small, large = (predictor_for(of, of.learners[0], rows(n_rows=n)) for n in (100, 100_000))
-    assert (small.predictor.name, large.predictor.name) == ("svm", "nystrom")
+    assert (small.predictor.name, large.predictor.name) == ("svm", "nystroem")
     assert "60,000 training rows" in large.reason
-    named = config(predictor="nystrom")
+    named = config(predictor="nystroem")
     assert predictor_for(named, named.learners[0], rows()).reason == ""
     assert "100,000" in predictor_for(of, of.learners[0], rows(n_rows=100_000), 100_000).reason  # a model's
 
 
 def test_a_predictor_gets_the_options_that_are_its_own(monkeypatch: pytest.MonkeyPatch):
-    of = config(predictor={"landmarks": 50, "memory": "2GB", "tolerance": 1e-5}, protocol={"seed": 3})
+    of = config(predictor={"n_components": 50, "memory": "2GB", "tol": 1e-5}, protocol={"seed": 3})
     assert predictor_options(of, "svm") == {}
-    assert predictor_options(of, "krr-cg") == {"tolerance": 1e-5, "seed": 3}
-    assert predictor_options(of, "nystrom") == {"landmarks": 50, "tolerance": 1e-5, "seed": 3}
-    assert predictor_options(config(), "krr-cg")["tolerance"] == ROUGH  # as in the estimators
-    assert "tolerance" not in predictor_options(config(predictor="krr-cg"), "krr-cg")
-    memory = predictor_options(config(predictor="nystrom"), "nystrom")["memory"]
+    assert predictor_options(of, "krr-cg") == {"tol": 1e-5, "random_state": 3}
+    assert predictor_options(of, "nystroem") == {"n_components": 50, "tol": 1e-5, "random_state": 3}
+    assert predictor_options(config(), "krr-cg")["tol"] == ROUGH  # as in the estimators
+    assert "tol" not in predictor_options(config(predictor="krr-cg"), "krr-cg")
+    memory = predictor_options(config(predictor="nystroem"), "nystroem")["memory"]
     assert memory == predictor_memory(None)
     assert memory & (memory - 1) == 0
     assert memory < psutil.virtual_memory().total
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 27, total=1 << 34))
     assert predictor_memory(None) == memory  # whatever else is running
-    assert predictor_options(config(predictor={"name": "nystrom", "memory": "2GB"}), "nystrom")["memory"] == 2 * 10**9
+    assert predictor_options(config(predictor={"name": "nystroem", "memory": "2GB"}), "nystroem")["memory"] == 2 * 10**9
 
 
 def test_landmarks_and_loss_of_a_configuration_count_in_the_choice():
-    for asked, expected in (({}, "krr-cg"), ({"landmarks": 50}, "nystrom"), ({"loss": "hinge"}, "nystrom")):
+    for asked, expected in (({}, "krr-cg"), ({"n_components": 50}, "nystroem"), ({"loss": "hinge"}, "nystroem")):
         of = config("rfm", {"memory": "4GB", **asked})
         assert predictor_for(of, of.learners[0], rows(n_rows=30_000)).predictor.name == expected
     numbers = config("rfm", {"memory": "4GB", "loss": "hinge"})  # which serves classes, and landmarks alone

@@ -287,10 +287,10 @@ def test_one_trial_has_a_mean_and_no_deviation_and_no_test():
 
 def test_a_report_has_links_predictors_and_a_figure_where_it_has_an_address():
     notes = [["50 landmarks", "conjugate gradients: 9 steps"]] * 9
-    table = folds().assign(notes=notes, predictor="nystrom", predictor_reason="nystrom: too many rows")
+    table = folds().assign(notes=notes, predictor="nystroem", predictor_reason="nystroem: too many rows")
     links = {"results": "results/small/1", "MLflow chart": "http://127.0.0.1:5000/#/x"}
     report = report_of(table, links)
-    assert "- d, unif: nystrom: too many rows. 50 landmarks. Conjugate gradients: 9 steps." in report
+    assert "- d, unif: nystroem: too many rows. 50 landmarks. Conjugate gradients: 9 steps." in report
     assert "![" not in report
     assert "- results: `results/small/1`" in report
     assert "- [MLflow chart](http://127.0.0.1:5000/#/x)" in report

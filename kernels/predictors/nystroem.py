@@ -374,7 +374,7 @@ Loss = Literal["squared", "hinge", "logistic"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Nystrom(Predictor):
+class Nystroem(Predictor):
     r"""Kernel ridge regression or linear classifier on landmarks, a subset of the training rows.
 
     .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
@@ -387,7 +387,7 @@ class Nystrom(Predictor):
 
     Parameters
     ----------
-    landmarks : int or None, default None
+    n_components : int or None, default None
         Number of landmarks; at most the number of rows. None: as many as improve the error and fit in `memory`, for a
         single C up to twice as many as for a grid.
     memory : int
@@ -395,9 +395,9 @@ class Nystrom(Predictor):
     loss : {"squared", "hinge", "logistic"}, default "squared"
         Loss for classification: "squared" (ridge regression on class indicators), "hinge" (scikit-learn's `LinearSVC`
         with squared hinge loss) or "logistic" (`LogisticRegression`). The last two store the features of all rows.
-    tolerance : float or None, default None
+    tol : float or None, default None
         Largest relative residual of the normal equations; None for 1e-9, or 1e-6 in comparisons.
-    seed : int or None, default None
+    random_state : int or None, default None
         Random seed for the landmarks; None uses the estimator's `random_state`.
 
     Notes
@@ -414,16 +414,16 @@ class Nystrom(Predictor):
     NIPS 13, for the features.
     """
 
-    name = "nystrom"
+    name = "nystroem"
     summary = "kernel ridge regression, or a linear classifier, on landmarks"
     by_rows = True
     on_landmarks = True
 
-    landmarks: int | None = None
+    n_components: int | None = None
     memory: int = MEMORY
     loss: Loss = "squared"
-    tolerance: float | None = None
-    seed: int | None = None
+    tol: float | None = None
+    random_state: int | None = None
 
     def check(self, task: Task) -> None:
         """Raise ValueError for an invalid option, or a loss that does not support the task."""
@@ -448,7 +448,7 @@ class Nystrom(Predictor):
             The tolerance was not reached.
         """
         self.check(target.task)
-        tolerance = self.tolerance
+        tolerance = self.tol
         if tolerance is None:
             tolerance = 1e-9 if fine else 1e-6
         path = self._fit(training, target, grid, tolerance)
@@ -471,10 +471,10 @@ class Nystrom(Predictor):
         kernel = training.kernel
         if not kernel.is_weighted_sum:
             raise ValueError(
-                f"predictor nystrom serves sums of base kernels, got a kernel of degree {kernel.degree} and offset "
+                f"predictor nystroem serves sums of base kernels, got a kernel of degree {kernel.degree} and offset "
                 f"{kernel.offset:g}; use predictor krr."
             )
-        seed = self.seed or 0
+        seed = self.random_state or 0
         rng = np.random.default_rng(seed)
         is_ridge = self.loss == "squared"
         m, q = target.Y.shape
@@ -508,8 +508,8 @@ class Nystrom(Predictor):
         return RegularizationPath(target, dual, intercepts, subspace.kernel, notes=notes, solutions=solutions)
 
     def _n_landmarks(self, training: TrainingSet, n_outputs: int, n_C: int) -> int:
-        if self.landmarks is not None:
-            return self.landmarks
+        if self.n_components is not None:
+            return self.n_components
         return landmarks_for(
             training.n_rows,
             training.n_features,
