@@ -1,4 +1,4 @@
-"""Where this installation keeps its state, and the settings that keep its parts quiet, local and safe."""
+"""State folder of this installation, and environment variables of its libraries and servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # which it draws where tqdm happens to be installed
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
@@ -47,85 +47,75 @@ QUIET = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     "MLFLOW_UV_AUTO_DETECT": "false",
 }
-"""No telemetry, no pickle, no question in the middle of a run, half a minute for a lost server; the user's environment
-overrides each."""
+"""Defaults of environment variables: no telemetry, no pickle, no prompts, and half a minute for a lost server."""
 
 PIPELINE = (
     "boto3", "botocore", "charset_normalizer", "dask", "distributed", "httpx", "jinja2", "matplotlib", "mlflow",
     "pandas", "prefect", "psutil", "pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "yaml",
 )  # fmt: skip
-"""What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
+"""Packages of `learnkernels[pipeline]` that `conf`, `tasks` and `flows` import."""
 
 OF_PYTHON = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
-"""For child processes: no module of the working directory shadows another one, and text is UTF-8."""
-
-OF_LIBRARIES = re.compile("(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_")
-"""How names of variables begin by which libraries are set."""
-
-KEY = re.compile(r"[\w-]+:[\w-]{16,}")
-"""The key of the servers as it is written: user and password."""
+"""Variables for child processes: modules of the working directory shadow no others, and text is UTF-8."""
 
 PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 PLAIN = {"±": "+-", "–": "-", "—": "-", "·": "-", "×": "x", "→": "->", "≤": "<=", "≥": ">=", "ß": "ss"}
 PLAIN |= {"‘": "'", "’": "'", "“": '"', "”": '"', "─": "-", "│": "|"}
-"""Replacements for characters that a terminal or a file lacks; others lose their accents, or are a question mark."""
+"""Replacements for characters that an encoding lacks; others lose their accents, or become a question mark."""
 
 AS_SHOWN = "learnkernels.shown"
-"""Name of the handler of errors that does so."""
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Hosts that are this machine; no proxy stands before them."""
+"""Name of the codec error handler that applies `PLAIN`."""
 
 LEAST_ROOM = 16 << 20
-"""Bytes that Prefect's and MLflow's databases need at first; a Prefect server that finds less hangs."""
-
-FULL = 1 << 20
-"""Bytes that are free on a disk that is as good as full."""
+"""Free bytes that the new databases of Prefect and MLflow need; with less, a Prefect server hangs."""
 
 COLLECT_AFTER = (50_000, 20, 50)
-"""Objects made, less those dropped, after which Python looks for unreachable ones, and rounds of that; see `gc`."""
+"""Thresholds of Python's garbage collector; see `gc.set_threshold`."""
 
 
 def lacking_libraries(what: str) -> str:
-    """Return a sentence about libraries that something runs on and that are not installed; empty if all are."""
+    """Return a sentence about the packages of `PIPELINE` that are not installed; empty if all are."""
     lacking = [name for name in PIPELINE if find_spec(name) is None]
-    names = ", ".join(lacking)
-    ways_out = "install them with: pip install 'learnkernels[pipeline]'"
-    return f"{what} runs on libraries that are not installed ({names}); {ways_out}" if lacking else ""
+    if not lacking:
+        return ""
+    return (
+        f"{what} runs on libraries that are not installed ({', '.join(lacking)}); "
+        "install them with: pip install 'learnkernels[pipeline]'"
+    )
 
 
 def collect_seldom() -> None:
-    """Have this process look for unreachable objects less often than Python does by itself.
-
-    What libraries make when they are imported stays; looking through that is a fifth of a command's start.
-    """
+    """Collect garbage less often than by default, which takes a fifth of the start of a command."""
     gc.set_threshold(*COLLECT_AFTER)
 
 
 def prepare_python() -> None:
-    """Have this process, and those that it starts, run in any locale and folder; call at its beginning.
+    """Make this process and its children independent of the locale and the folder; call it first.
 
-    Output replaces characters that its encoding lacks, where Python would raise. Warnings of libraries are no errors.
+    Output replaces characters that its encoding lacks instead of raising. Warnings of libraries are not errors.
     """
     os.environ |= OF_PYTHON
     os.environ.pop("NUMBA_DISABLE_JIT", None)  # without a compiler, a pass takes hundreds of times as long
-    codecs.register_error(AS_SHOWN, _shown)
+    codecs.register_error(AS_SHOWN, _replace_characters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=AS_SHOWN)
     if "error" in os.environ.get("PYTHONWARNINGS", ""):
         del os.environ["PYTHONWARNINGS"]
-        warnings.filters[:] = [one for one in warnings.filters if one[0] != "error"]  # type: ignore[index]
-        warnings.simplefilter("default", append=True)  # has Python take note of them
+        warnings.filters[:] = [entry for entry in warnings.filters if entry[0] != "error"]  # type: ignore[index]
+        warnings.simplefilter("default", append=True)  # also resets Python's cache of filters
 
 
-def _shown(error: UnicodeError) -> tuple[str, int]:
+def _replace_characters(error: UnicodeError) -> tuple[str, int]:
+    """Return replacements of characters that cannot be encoded, and their end: a codec error handler."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lacking = error.object[error.start : error.end]
-    letters = (PLAIN.get(c) or normalize("NFKD", c).encode("ascii", "ignore").decode() or "?" for c in lacking)
-    return "".join(letters), error.end
+    replacements = []
+    for character in error.object[error.start : error.end]:
+        without_accent = normalize("NFKD", character).encode("ascii", "ignore").decode()
+        replacements.append(PLAIN.get(character) or without_accent or "?")
+    return "".join(replacements), error.end
 
 
 def state_dir() -> Path:
@@ -134,21 +124,22 @@ def state_dir() -> Path:
 
 
 def prepare_environment() -> Path:
-    """Set the environment of this process and its children, and return the state folder, made if missing.
+    """Set the environment of this process and its children, and return the state folder, created if missing.
 
-    Must run before prefect, mlflow, dask or matplotlib are imported: they read it then. What the user has set
-    stays, so a run goes to the Prefect server and the MLflow store of the usual environment variables.
+    Call it before Prefect, MLflow, Dask or matplotlib are imported, as they read the environment then. Variables that
+    the user has set stay.
 
     Raises
     ------
     InputError
-        The folder cannot be written to, its disk is full, or a database that the environment names cannot be spoken to.
+        The folder cannot be written to, its disk is full, or a file, folder or database of the environment cannot be
+        used.
     """
     _require_drivers()
     state = state_dir()
     homes = _homes(state)
     try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)  # it is nobody else's business
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in homes.values():
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -157,18 +148,19 @@ def prepare_environment() -> Path:
     _require_places()
     if not os.access(state, os.W_OK):
         raise InputError(f"{state}: cannot be written to; {WAYS_OUT[errno.EACCES]} in LEARNKERNELS_HOME.")
-    if (free := shutil.disk_usage(state).free) < LEAST_ROOM:
+    free = shutil.disk_usage(state).free
+    if free < LEAST_ROOM:
         raise InputError(
             f"{state}: {free >> 20} MiB of its disk are free, and the databases of a run need {LEAST_ROOM >> 20}; "
             "free up disk space, or give another place in LEARNKERNELS_HOME."
         )
     if not os.path.isdir(os.environ.get("TMPDIR", "")):
         os.environ["TMPDIR"] = str(homes["TMPDIR"])
-    for key, value in {**QUIET, **{key: str(folder) for key, folder in homes.items()}}.items():
-        os.environ.setdefault(key, value)
-    os.environ["MPLBACKEND"] = "Agg"  # figures are files; a notebook names a backend of its own
+    for key, value in (QUIET | homes).items():
+        os.environ.setdefault(key, str(value))
+    os.environ["MPLBACKEND"] = "Agg"  # figures are files; a notebook sets its own backend
     os.environ.setdefault("MLFLOW_TRACKING_URI", sqlite_url(Path.cwd() / "mlflow.db"))
-    if set(str(state)) & set("?#%"):  # Prefect's own default would end there
+    if set(str(state)) & set("?#%"):  # they would end the address that is Prefect's default
         database = sqlite_url(state / "prefect" / "prefect.db", "sqlite+aiosqlite")
         os.environ.setdefault(PREFECT_DATABASE, database)
     _bypass_proxies_on_loopback()
@@ -177,65 +169,72 @@ def prepare_environment() -> Path:
 
 
 def _bypass_proxies_on_loopback() -> None:
-    """Except this machine from proxies that the environment names; Prefect's client would look for its server there.
-
-    Proxies that no client here speaks to, SOCKS without its package, are forgotten: clients refuse to start with them.
-    """
-    spoken = ("http", "https", *["socks5", "socks5h"] * (find_spec("socksio") is not None))
-    for name in [name for name in os.environ if name.lower().endswith("_proxy") and name.lower() != "no_proxy"]:
-        scheme, there, _ = os.environ[name].partition("://")
-        if there and scheme.lower() not in spoken:
-            del os.environ[name]
+    """Exempt this machine from proxies, and unset SOCKS proxies if no package for them is installed."""
+    schemes = {"http", "https"}
+    if find_spec("socksio") is not None:
+        schemes |= {"socks5", "socks5h"}
+    for name, address in list(os.environ.items()):
+        is_proxy = name.lower().endswith("_proxy") and name.lower() != "no_proxy"
+        if is_proxy and "://" in address and address.partition("://")[0].lower() not in schemes:
+            del os.environ[name]  # clients refuse to start with it
     if not urllib.request.getproxies_environment():
         return
-    given = ",".join(os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY"))
-    hosts = [host.strip() for host in given.split(",") if host.strip()]
-    if "*" not in hosts:  # which excepts every host, and only where it stands alone
-        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*hosts, *LOOPBACK]))
+    hosts = []
+    for name in ("no_proxy", "NO_PROXY"):
+        hosts += [host.strip() for host in os.environ.get(name, "").split(",")]
+    if "*" in hosts:  # exempts all hosts, but only if the list has no others
+        return
+    loopback = ("localhost", "127.0.0.1", "::1")
+    exempt = ",".join(host for host in dict.fromkeys([*hosts, *loopback]) if host)
+    os.environ |= {"no_proxy": exempt, "NO_PROXY": exempt}
 
 
 def _require_places() -> None:
-    """Refuse files and folders of the environment that are not there, where libraries would fail later."""
+    """Raise InputError if a file or folder of the environment cannot be used; libraries would fail later."""
     for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PREFECT_HOME", "DASK_TEMPORARY_DIRECTORY"):
-        if place := os.environ.get(name):
-            try:
-                if name.endswith(("HOME", "DIRECTORY")):
-                    Path(place).mkdir(parents=True, exist_ok=True)
-                os.stat(place)
-            except OSError as error:
-                raise InputError(
-                    f"{name} is {short(place)} in the environment, which cannot be used ({error.strerror}); correct "
-                    "it, or unset it."
-                ) from None
+        place = os.environ.get(name)
+        if not place:
+            continue
+        try:
+            if name.endswith(("HOME", "DIRECTORY")):
+                Path(place).mkdir(parents=True, exist_ok=True)
+            os.stat(place)
+        except OSError as error:
+            raise InputError(
+                f"{name} is {short(place)} in the environment, which cannot be used ({error.strerror}); correct "
+                "it, or unset it."
+            ) from None
 
 
 def _require_drivers() -> None:
-    """Refuse databases of PostgreSQL for which a driver is missing, or not named."""
-    mlflow, prefect = (os.environ.get(name, "") for name in ("MLFLOW_TRACKING_URI", PREFECT_DATABASE))
-    if re.match(r"postgresql(\+psycopg2)?:", mlflow) and find_spec("psycopg2") is None:
+    """Raise InputError if a PostgreSQL database needs a driver that is missing, or that its address does not name."""
+    mlflow_store = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if re.match(r"postgresql(\+psycopg2)?:", mlflow_store) and find_spec("psycopg2") is None:
         raise InputError(
             "MLFLOW_TRACKING_URI is a database of PostgreSQL, for which MLflow needs the package psycopg2-binary; "
             "install it: pip install 'psycopg2-binary>=2.9,<3'."
         )
-    if re.match(r"postgres(ql)?(\+(?!asyncpg:)\w+)?:", prefect):
+    database = os.environ.get(PREFECT_DATABASE, "")
+    if re.match(r"postgres(ql)?(\+(?!asyncpg:)\w+)?:", database):
         raise InputError(
-            f"{PREFECT_DATABASE} begins with {prefect.partition(':')[0]}:, and Prefect speaks to PostgreSQL through "
+            f"{PREFECT_DATABASE} begins with {database.partition(':')[0]}:, and Prefect speaks to PostgreSQL through "
             "asyncpg; begin it with postgresql+asyncpg://."
         )
 
 
 def sqlite_url(path: Path, driver: str = "sqlite", folder: Path | None = None) -> str:
-    """Return the address of a database file, whatever characters its folder is named with.
-
-    It is for processes that run in a folder, by default the working directory.
-    """
-    plain = str(path.absolute())
-    if set(plain) & set("?#%"):
-        plain = os.path.relpath(plain, folder)  # what is above the folder needs no name
-    return f"{driver}:///file:{quote(plain)}?uri=true" if set(plain) & set("?#%") else f"{driver}:///{plain}"
+    """Return the address of a database file for processes that run in a folder, by default the working directory."""
+    name = str(path.absolute())
+    reserved = set("?#%")
+    if reserved & set(name):
+        name = os.path.relpath(name, folder)  # parents of the folder may have these characters
+    if reserved & set(name):
+        return f"{driver}:///file:{quote(name)}?uri=true"
+    return f"{driver}:///{name}"
 
 
 def _homes(state: Path) -> dict[str, Path]:
+    """Return the folders of libraries by the variables that set them."""
     return {
         "PREFECT_HOME": state / "prefect",
         "DASK_CONFIG": state / "dask",
@@ -246,148 +245,191 @@ def _homes(state: Path) -> dict[str, Path]:
 
 
 def scheduled_settings() -> dict[str, str]:
-    """Return the settings that a scheduled run takes along wherever its worker was started; call after preparing.
+    """Return the environment variables of a scheduled run; call it after `prepare_environment`.
 
-    Not among them: addresses of servers and databases, which may hold passwords and are the worker's to know.
+    Addresses of servers and databases are left out: they may contain passwords, and the worker has its own.
     """
-    kept = (*OF_PYTHON, *QUIET, *_homes(state_dir()), "MPLBACKEND", "LEARNKERNELS_HOME")
-    return {key: os.environ[key] for key in kept if key in os.environ}
+    names = (*OF_PYTHON, *QUIET, *_homes(state_dir()), "MPLBACKEND", "LEARNKERNELS_HOME")
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def explain(error: Exception) -> tuple[bool, str]:
-    """Return whether the environment is to blame for an unexpected error, and one sentence for the user.
+    """Return whether the environment caused an unexpected error, and a sentence for the user.
 
-    The traceback of any other error goes to `errors.log` in the state folder, which the sentence names.
+    The traceback of any other error is appended to `errors.log` in the state folder, which the sentence names.
     """
-    one: BaseException | None = error
-    while one is not None:
-        if (said := _of_the_machine(one) or of_the_environment(one)) is not None:
-            return True, said
-        one = one.__cause__ or one.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        sentence = _of_the_machine(cause) or of_the_environment(cause)
+        if sentence is not None:
+            return True, sentence
+        cause = cause.__cause__ or cause.__context__
     with suppress(OSError):
-        if shutil.disk_usage(state_dir()).free < FULL:  # what a server of ours met is not told here
+        if shutil.disk_usage(state_dir()).free < 1 << 20:  # a server may have failed, whose error is not known here
             return True, f"{state_dir()}: its disk is full; {WAYS_OUT[errno.ENOSPC]}."
-    what = f"unexpected internal error: {_what(error)}"
+    summary = f"unexpected internal error: {_summarize(error)}"
     log = state_dir() / "errors.log"
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
-            trace = without_passwords("".join(traceback.format_exception(error)))
-            file.write(f"{datetime.now().astimezone().isoformat()} {' '.join(sys.argv[:2])}\n{trace}\n")
-    except OSError as failed:
+        _append_traceback(log, error)
+    except OSError as log_error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        return False, f"{what}, at line {frame.lineno} of {frame.filename} ({failed.strerror})."
-    return False, f"{what}; the end of {log} has its traceback, for a bug report."
+        return False, f"{summary}, at line {frame.lineno} of {frame.filename} ({log_error.strerror})."
+    return False, f"{summary}; the end of {log} has its traceback, for a bug report."
 
 
-def _what(error: BaseException) -> str:
+def _append_traceback(log: Path, error: Exception) -> None:
+    """Append the time, the command and the traceback of an error to a file that only this user can read."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    trace = without_passwords("".join(traceback.format_exception(error)))
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
+        file.write(f"{datetime.now().astimezone().isoformat()} {' '.join(sys.argv[:2])}\n{trace}\n")
+
+
+def _summarize(error: BaseException) -> str:
+    """Return the type and the shortened message of an error."""
     return f"{type(error).__name__}: {cut(one_line(without_passwords(str(error))), 160)}".rstrip(".: ")
 
 
 def of_the_environment(error: BaseException) -> str | None:
-    """Return a sentence about a setting of a library that an error speaks of, or None where there is none."""
-    text, addresses = str(error).lower(), ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")
-    place = str(getattr(error, "filename", None) or "")
+    """Return a sentence about the environment variable of a library that an error mentions, or None."""
+    libraries = "(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_"
     for name, value in os.environ.items():
-        spoken_of = (
-            name.lower() in text or (value and repr(value.lower()) in text) or (len(place) > 1 and place in value)
-        )
-        if OF_LIBRARIES.match(name) and name not in addresses and QUIET.get(name) != value and spoken_of:
-            given = short(without_passwords(value))
-            return f"{name} is {given} in the environment ({_what(error)}); correct it, or unset it."
+        if not re.match(libraries, name) or name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI"):
+            continue
+        if QUIET.get(name) != value and _mentions(error, name, value):
+            shown_value = short(without_passwords(value))
+            return f"{name} is {shown_value} in the environment ({_summarize(error)}); correct it, or unset it."
     return None
 
 
+def _mentions(error: BaseException, name: str, value: str) -> bool:
+    """Return whether an error has the name or the value of a variable, or is about a file that the value names."""
+    text = str(error).lower()
+    if name.lower() in text or (value and repr(value.lower()) in text):
+        return True
+    file = str(getattr(error, "filename", None) or "")
+    return len(file) > 1 and file in value
+
+
 def _of_the_machine(error: BaseException) -> str | None:
-    """Return a sentence about a disk, its permissions or memory, or None where an error is about something else."""
+    """Return a sentence about a disk, its permissions or memory, or None for another error."""
     if isinstance(error, MemoryError):
         return "there is not enough memory; give fewer rows or kernels, or close other programs."
-    reason, way = str(error), None
+    reason = str(error)
+    advice = None
     if isinstance(error, OSError):
-        reason, way = error.strerror or reason, WAYS_OUT.get(error.errno or 0)
-        if re.fullmatch(r"\d+ requested and \d+ written", reason):  # NumPy's words
-            reason, way = os.strerror(errno.ENOSPC), WAYS_OUT[errno.ENOSPC]
+        reason = error.strerror or reason
+        advice = WAYS_OUT.get(error.errno or 0)
+        if re.fullmatch(r"\d+ requested and \d+ written", reason):  # NumPy's message
+            reason = os.strerror(errno.ENOSPC)
+            advice = WAYS_OUT[errno.ENOSPC]
     elif isinstance(error, sqlite3.OperationalError):
-        full, refused = re.search("is full|I/O error", reason), re.search("readonly|unable to open", reason)
-        way = WAYS_OUT[errno.ENOSPC if full else errno.EACCES] if full or refused else None
-        if "locked" in reason:
-            way = "wait for the process that uses it, or end it; nothing is damaged"
-    if way is None:
+        advice = _advice_for_sqlite(reason)
+    if advice is None:
         return None
-    below = str(Path.cwd()) if state_dir().is_relative_to(Path.cwd()) else f"{Path.cwd()} or {state_dir()}"
-    return f"{getattr(error, 'filename', None) or f'a file below {below}'}: {one_line(reason)}; {way}."
+    file = getattr(error, "filename", None)
+    if not file:
+        file = f"a file below {Path.cwd()}"
+        if not state_dir().is_relative_to(Path.cwd()):
+            file += f" or {state_dir()}"
+    return f"{file}: {one_line(reason)}; {advice}."
+
+
+def _advice_for_sqlite(reason: str) -> str | None:
+    """Return advice for a message of SQLite, or None for a message that is not about a file."""
+    if "locked" in reason:
+        return "wait for the process that uses it, or end it; nothing is damaged"
+    if re.search("is full|I/O error", reason):
+        return WAYS_OUT[errno.ENOSPC]
+    if re.search("readonly|unable to open", reason):
+        return WAYS_OUT[errno.EACCES]
+    return None
 
 
 def key_file() -> Path:
-    """Return where the key of this folder's servers lies: ``user:key``, as clients of Prefect take it."""
+    """Return the file with the key of this folder's servers, ``user:key``."""
     return state_dir() / "key"
 
 
 def folder_key() -> str:
-    """Return the key that the servers of this folder require, made when it is first needed.
+    """Return the key that the servers of this folder require; create it if it is missing.
 
     Raises
     ------
     InputError
-        Others may read or have written the file, or it holds no key.
+        Others may read or have written the file, or it does not contain a key.
     """
     path = key_file()
     if not os.path.lexists(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # for this user alone
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(f"learnkernels:{secrets.token_urlsafe(32)}")
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(aside, path)  # whole, and of two processes at once the first one's
-        os.unlink(aside)
+        _create_key(path)
+    key = ""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="ascii", errors="replace") as file:
-            about, key = os.fstat(file.fileno()), file.read(200)
-    except OSError:  # a link, another user's
-        about, key = path.lstat(), ""
-    if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077 or not KEY.fullmatch(key):
+            status = os.fstat(file.fileno())
+            key = file.read(200)
+    except OSError:  # a link, or a file of another user
+        status = path.lstat()
+    is_private = status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
+    if not is_private or not re.fullmatch(r"[\w-]+:[\w-]{16,}", key):
         raise InputError(f"{path}: is no key that this user alone can read; remove it, and a new one is made.")
     return key
 
 
-def show_key() -> None:
-    """Let clients of this process and its children show the key to servers of this folder, and to no others.
+def _create_key(path: Path) -> None:
+    """Write a new key to a file that only this user can read, unless another process writes one first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".key-")
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(f"learnkernels:{secrets.token_urlsafe(32)}")
+        file.flush()
+        os.fsync(file.fileno())
+    with suppress(FileExistsError):
+        os.link(temporary, path)
+    os.unlink(temporary)
 
-    What the user has set stays. Call again after PREFECT_API_URL or MLFLOW_TRACKING_URI has changed.
+
+def show_key() -> None:
+    """Let clients of this process and its children send the key to servers of this folder, and to no others.
+
+    Variables that the user has set stay. Call it again after PREFECT_API_URL or MLFLOW_TRACKING_URI has changed.
     """
-    noted = _noted_servers()
-    user, _, key = folder_key().partition(":")
-    if os.environ.get("PREFECT_API_URL", noted.get("prefect_api")) == noted.get("prefect_api"):
-        own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or f"{user}:{key}"
-        os.environ.setdefault("PREFECT_API_AUTH_STRING", own)
-    if os.environ.get("MLFLOW_TRACKING_URI") == noted.get("mlflow", "") and "MLFLOW_TRACKING_TOKEN" not in os.environ:
+    servers = _noted_servers()
+    folder_login = folder_key()
+    user, _, key = folder_login.partition(":")
+    if os.environ.get("PREFECT_API_URL", servers.get("prefect_api")) == servers.get("prefect_api"):
+        login = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or folder_login
+        os.environ.setdefault("PREFECT_API_AUTH_STRING", login)
+    if os.environ.get("MLFLOW_TRACKING_URI") == servers.get("mlflow", "") and "MLFLOW_TRACKING_TOKEN" not in os.environ:
         os.environ.setdefault("MLFLOW_TRACKING_USERNAME", user)
         os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", key)
 
 
 def servers_note() -> Path:
-    """Return where `learnkernels ui` and `up` note the addresses of the servers that they have started."""
+    """Return the file with the addresses of the servers that `learnkernels ui` and `up` have started."""
     return state_dir() / "ui.json"
 
 
 def running_server(name: str) -> str | None:
     """Return the address of a server of this folder's `learnkernels ui` or `up`, if it answers."""
     address = _noted_servers().get(name)
-    return address if address is not None and answers(f"{address}/health") else None
+    if address is None or not answers(f"{address}/health"):
+        return None
+    return address
 
 
 def _noted_servers() -> dict[str, str]:
+    """Return the addresses of servers by name; none if the file is missing or damaged."""
     try:
-        noted = json.loads(servers_note().read_text(encoding="utf-8"))
+        servers = json.loads(servers_note().read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}  # there is none, or its note is damaged
-    return {key: value for key, value in noted.items() if isinstance(value, str)} if isinstance(noted, dict) else {}
+        return {}
+    if not isinstance(servers, dict):
+        return {}
+    return {name: address for name, address in servers.items() if isinstance(address, str)}
 
 
 def answers(url: str) -> bool:
-    """Return whether a page on a server of this folder can be had."""
+    """Return whether a server of this folder answers with a page."""
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
             return bool(response.status == 200)
