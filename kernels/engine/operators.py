@@ -1,10 +1,4 @@
-"""The base kernels of some training rows as one-stage learners need them: applied and combined.
-
-Every operator serves the base kernels, centered or as they are, each divided by its scale, and nothing but the few
-products below; an algorithm is written once, whether the matrices lie in memory, are computed again by tiles, or are
-rank-one features. Sparse ones come by columns (CSC) with their rows in ascending order: their products cost the sum
-over the features of the square of the number of their rows.
-"""
+"""Linear operators of scaled base kernels: matrices in memory, tiles that are recomputed, or rank-one features."""
 
 from __future__ import annotations
 
@@ -26,25 +20,25 @@ from .passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
 from .workers import BlockResults, Threads, over_tiles
 
 IN_MEMORY = 2**30
-"""Bytes that the p base-kernel matrices may take to be held; beyond that they are computed again, tile by tile."""
+"""Largest size in bytes of the p base-kernel matrices in memory; larger ones are recomputed by tiles."""
 
 LARGEST_MATRIX = 2**30
-"""Bytes of a matrix of all pairs of rows up to which learners form it; on more rows they do without."""
+"""Largest size in bytes of a matrix of all pairs of rows that learners form."""
 
 
 def has_room(n_rows: int) -> bool:
-    """Return whether a matrix of all pairs of so many rows may be formed."""
+    """Return whether learners may form a matrix of all pairs of rows."""
     return 8 * n_rows**2 <= LARGEST_MATRIX
 
 
 @dataclass(frozen=True)
 class StackedGrams:
-    """Base kernels held as matrices.
+    """Base kernels as matrices in memory.
 
     Attributes
     ----------
     grams : ndarray of shape (p, m, m)
-        Centered if `centering` subtracts, and scaled; each exactly symmetric.
+        Scaled, exactly symmetric matrices; centered if `centering` subtracts a mean.
     centering : Centering
     """
 
@@ -62,7 +56,7 @@ class StackedGrams:
         return len(self.grams)
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
-        """Return the weighted sum; O(p m^2), base kernels of zero weight are not read."""
+        """Return the sum of the kernels by their weights mu; O(p m^2)."""
         p, m, _ = self.grams.shape
         active = np.flatnonzero(mu)
         if len(active) == p:
@@ -74,44 +68,43 @@ class StackedGrams:
         return K
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
-        """Return each kernel times `alpha`; O(p m^2 q)."""
+        """Return the product of each kernel with `alpha`, shape (p, m, q); O(p m^2 q)."""
         p, m, _ = self.grams.shape
         return np.asarray(self.grams.reshape(p * m, m) @ alpha).reshape(p, m, -1)
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
-        """Return the quadratic forms; O(p m^2 q)."""
+        """Return ``alpha' K_k alpha`` for each kernel, shape (p, ...); O(p m^2 q)."""
         products = self.products(alpha.reshape(self.n_rows, -1)).reshape(self.n_kernels, *alpha.shape)
         return np.einsum("ki...q,i...q->k...", products, alpha)
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
-        """Return the Frobenius products with `W`; O(p m^2)."""
+        """Return the Frobenius products of the kernels with `W`, shape (p,); O(p m^2)."""
         p, m, _ = self.grams.shape
         return np.asarray(self.grams.reshape(p, m * m) @ W.ravel())
 
     def kernel_products(self) -> np.ndarray:
-        """Return the Frobenius products; O(p^2 m^2)."""
+        """Return the Frobenius products of all pairs of kernels, shape (p, p); O(p^2 m^2)."""
         flat = self.grams.reshape(self.n_kernels, -1)
         return np.asarray(flat @ flat.T)
 
 
 @dataclass(frozen=True)
 class TiledGrams:
-    """Base kernels computed again for each product, tile by tile; memory is that of the result and of one tile.
+    """Base kernels that are recomputed by tiles for each product, in the memory of the result and one tile.
 
-    Centering costs nothing: with H the centering matrix, ``(H K H) v = H (K (H v))`` and
-    ``<H K H, W> = <K, H W H>``, so that arguments and results are centered and tiles are not.
+    With H the centering matrix, ``(H K H) v = H (K (H v))`` and ``<H K H, W> = <K, H W H>``: arguments and results are
+    centered instead of tiles.
 
     Attributes
     ----------
     family : KernelFamily
     X : ndarray or CSR matrix of shape (m, d)
-        Training rows, less the statistics' origin.
+        Training rows minus the origin of the statistics.
     shift : ndarray of shape (p,)
-        Subtracted from each base kernel, for its digits.
+        Constants subtracted from the base kernels, which avoid cancellation; zero without centering.
     scales : ndarray of shape (p,)
-        What each base kernel is divided by, once centered.
+        Divisors of the centered base kernels.
     centering : Centering
-        Other than "center" for base kernels as they are; `shift` is then zero.
     """
 
     family: KernelFamily
@@ -133,91 +126,105 @@ class TiledGrams:
     def _combination(self, mu: np.ndarray) -> Combination:
         return Combination(self.family, mu / self.scales, self.shift)
 
-    def over_tiles(self, run: Callable[[slice, slice, np.ndarray], Any]) -> Any:
-        """Return the sum of what a function returns for each tile on and above the diagonal.
+    def sum_over_tiles(self, function: Callable[[slice, slice, np.ndarray], Any]) -> Any:
+        """Return the sum of ``function(rows, columns, tile)`` over the tiles on and above the diagonal.
 
-        It is given rows, columns and the scaled base kernels, shape (p, a, b).
+        A tile has the scaled base kernels, shape (p, a, b).
         """
         factors = (1.0 / self.scales)[:, None, None]
 
-        def of(rows: slice, columns: slice) -> Any:
+        def apply_to_tile(rows: slice, columns: slice) -> Any:
             A = self.X[rows]
-            K = self.family.tile(A, A if rows == columns else self.X[columns], self.shift)
-            K *= factors
-            return run(rows, columns, K)
+            B = A if rows == columns else self.X[columns]
+            tile = self.family.tile(A, B, self.shift)
+            tile *= factors
+            return function(rows, columns, tile)
 
-        return over_tiles(of, self.n_rows, None, block_rows_for(self.n_kernels))
+        return over_tiles(apply_to_tile, self.n_rows, None, block_rows_for(self.n_kernels))
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
-        """Return the weighted sum; one pass over the tiles of the base kernels that carry weight."""
-        return mirror(self.centering.gram(self._combination(mu).matrix(self.X, self.X, symmetric=True)))
+        """Return the sum of the kernels by their weights mu; kernels of zero weight are not computed."""
+        K = self._combination(mu).matrix(self.X, self.X, symmetric=True)
+        return mirror(self.centering.gram(K))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
-        """Return each kernel times `alpha`; one pass over all tiles."""
+        """Return the product of each kernel with `alpha`, shape (p, m, q)."""
         centered = self.centering.less_mean(alpha)
 
-        def of(rows: slice, columns: slice, tile: np.ndarray) -> BlockResults:
-            out = {rows.start: (tile @ centered[columns]).swapaxes(0, 1)}
+        def products_of_tile(rows: slice, columns: slice, tile: np.ndarray) -> BlockResults:
+            products = {rows.start: (tile @ centered[columns]).swapaxes(0, 1)}
             if rows != columns:
-                out[columns.start] = (tile.transpose(0, 2, 1) @ centered[rows]).swapaxes(0, 1)
-            return BlockResults(out)
+                products[columns.start] = (tile.transpose(0, 2, 1) @ centered[rows]).swapaxes(0, 1)
+            return BlockResults(products)
 
-        return self.centering.less_mean(self.over_tiles(of).joined()).swapaxes(0, 1)
+        products = self.sum_over_tiles(products_of_tile).joined()
+        return self.centering.less_mean(products).swapaxes(0, 1)
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
-        """Return the quadratic forms; one pass over the tiles on and above the diagonal, memory of one of them."""
+        """Return ``alpha' K_k alpha`` for each kernel, shape (p, ...)."""
         centered = self.centering.less_mean(alpha)
         flat = centered.reshape(self.n_rows, -1)
 
-        def of(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
+        def forms_of_tile(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
             products = (tile @ flat[columns]).reshape(self.n_kernels, *centered[rows].shape)
-            return (1.0 if rows == columns else 2.0) * np.einsum("ki...q,i...q->k...", products, centered[rows])
+            return _multiplicity(rows, columns) * np.einsum("ki...q,i...q->k...", products, centered[rows])
 
-        return np.asarray(self.over_tiles(of))
+        return np.asarray(self.sum_over_tiles(forms_of_tile))
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
-        """Return the Frobenius products with `W`; one pass over all tiles."""
+        """Return the Frobenius products of the kernels with `W`, shape (p,)."""
         W = self.centering.gram(W)
 
-        def of(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
-            return (1.0 if rows == columns else 2.0) * np.tensordot(tile, W[rows, columns], axes=2)
+        def products_of_tile(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
+            return _multiplicity(rows, columns) * np.tensordot(tile, W[rows, columns], axes=2)
 
-        return np.asarray(self.over_tiles(of))
+        return np.asarray(self.sum_over_tiles(products_of_tile))
 
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Return the weighted sum times `v`; one pass over the tiles of the base kernels that carry weight."""
+        """Return the product of the sum of the kernels by their weights mu with `v`."""
         gram = CombinedGram(self._combination(mu), self.X, Threads())
         return self.centering.less_mean(gram.matvec(self.centering.less_mean(v)))
 
-    def columns(self, mu: np.ndarray, some: np.ndarray) -> np.ndarray:
-        """Return columns of the weighted sum before it is centered, shape (m, s); O(m s) kernels."""
-        return CombinedGram(self._combination(mu), self.X, Threads()).columns(self.X[some])
+    def columns(self, mu: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Return columns of the sum of the kernels by their weights mu before it is centered, shape (m, s)."""
+        return CombinedGram(self._combination(mu), self.X, Threads()).columns(self.X[positions])
 
     def kernel_products(self) -> np.ndarray:
-        """Return the Frobenius products; one pass over all tiles, as in `GramStatistics`."""
+        """Return the Frobenius products of all pairs of kernels, shape (p, p)."""
         m = self.n_rows
-        family, shift, scales = self.family, self.shift, self.scales
-        if (divisors := divisors_for(scales)) is not None:
-            family, shift, scales = DividedFamily(family, divisors), shift / divisors, scales / divisors
+        family = self.family
+        shift = self.shift
+        scales = self.scales
+        divisors = divisors_for(scales)
+        if divisors is not None:
+            family = DividedFamily(family, divisors)
+            shift = shift / divisors
+            scales = scales / divisors
         blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_of(family, self.X))
         products, _, _, row_sums = pass_over_tiles(family, self.X, np.zeros((m, 1)), blocks, shift, Threads())
-        M, r = products[0, 0], row_sums[0]
+        M = products[0, 0]
+        r = row_sums[0]
         s = r.sum(axis=1)
         if self.centering.subtracts:
             M = M - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2
         return np.asarray(M / np.outer(scales, scales))
 
 
+def _multiplicity(rows: slice, columns: slice) -> float:
+    """Return how often a tile occurs in a symmetric matrix: twice, unless it is on the diagonal."""
+    return 1.0 if rows == columns else 2.0
+
+
 @dataclass(frozen=True)
 class FeatureGrams:
-    """Rank-one base kernels ``K_k = z_k z_k'``: z_k is a feature, centered or not, over the root of its scale.
+    """Rank-one base kernels ``K_k = z_k z_k'`` of features z_k.
 
     Attributes
     ----------
     Z : ndarray or CSR matrix of shape (m, p)
-        Features over the roots of their scales; dense ones centered, sparse ones as they are: arguments are centered.
+        Features divided by the square roots of the scales. Dense features are centered; with sparse features the
+        arguments of products are centered instead.
     centering : Centering
-        Other than "center" for features as they are.
     """
 
     Z: Rows
@@ -235,7 +242,7 @@ class FeatureGrams:
 
     @cached_property
     def columns(self) -> Rows:
-        """The features, sparse ones by columns with ascending rows (CSC), shape (m, p)."""
+        """Features; sparse features in CSC format with sorted rows, shape (m, p)."""
         if not sparse.issparse(self.Z):
             return self.Z
         Z = self.Z.tocsc(copy=True)
@@ -244,19 +251,23 @@ class FeatureGrams:
 
     @cached_property
     def means(self) -> np.ndarray:
-        """What centering subtracts of each feature as it is held, shape (p,)."""
+        """Means of the features that centering subtracts, shape (p,)."""
         return self.centering.mean(self.columns).ravel()
 
     @cached_property
     def squares(self) -> np.ndarray:
-        """Squared lengths of the features, shape (p,)."""
+        """Squared norms of the features, shape (p,)."""
         Z = self.columns
-        squares = Z.multiply(Z).sum(axis=0) if sparse.issparse(Z) else np.einsum("ik,ik->k", Z, Z)
+        if sparse.issparse(Z):
+            squares = Z.multiply(Z).sum(axis=0)
+        else:
+            squares = np.einsum("ik,ik->k", Z, Z)
         return np.maximum(np.asarray(squares).ravel() - self.n_rows * self.means**2, 0.0)
 
     def dense(self) -> np.ndarray:
-        """Return the features, centered, as a dense array, shape (m, p)."""
-        return self.centering.less_mean(self.Z.toarray() if sparse.issparse(self.Z) else self.Z)
+        """Return the centered features as a dense array, shape (m, p)."""
+        Z = self.Z.toarray() if sparse.issparse(self.Z) else self.Z
+        return self.centering.less_mean(Z)
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """Return ``Z w``, shape (m,), for w of shape (p,); O(nnz)."""
@@ -267,14 +278,16 @@ class FeatureGrams:
         return np.asarray(self.columns.T @ self.centering.less_mean(alpha))
 
     def feature_products(self, kernels: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the products of some features with each other, shape (a, a); O(m a^2), less for sparse ones."""
-        part, means = self.columns[:, kernels], self.means[kernels]
-        products = part.T @ part
-        products = products.toarray() if sparse.issparse(products) else products
+        """Return the products of all pairs of the selected features, shape (a, a); O(m a^2)."""
+        Z = self.columns[:, kernels]
+        means = self.means[kernels]
+        products = Z.T @ Z
+        if sparse.issparse(products):
+            products = products.toarray()
         return np.asarray(products) - self.n_rows * np.outer(means, means)
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
-        """Return ``Z diag(mu) Z'``, centered; O(m^2 p), for sparse features where both rows have the feature."""
+        """Return ``Z diag(mu) Z'``, centered; O(m^2 p), for sparse features less."""
         if not sparse.issparse(self.Z):
             return mirror(self.centering.gram((self.Z * mu) @ self.Z.T))
         K = np.zeros((self.n_rows, self.n_rows))
@@ -283,30 +296,32 @@ class FeatureGrams:
         return mirror(self.centering.gram(mirror(K)))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
-        """Return each kernel times `alpha`; O(p m q), which is also its memory."""
+        """Return the product of each kernel with `alpha`, shape (p, m, q); O(p m q)."""
         return np.einsum("ik,kq->kiq", self.dense(), self.projections(alpha))
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
-        """Return the quadratic forms; O(p m q), for sparse features O(nnz q)."""
-        projections = self.projections(alpha.reshape(self.n_rows, -1)).reshape(self.n_kernels, *alpha.shape[1:])
+        """Return ``alpha' K_k alpha`` for each kernel, shape (p, ...); O(p m q), for sparse features O(nnz q)."""
+        projections = self.projections(alpha.reshape(self.n_rows, -1))
+        projections = projections.reshape(self.n_kernels, *alpha.shape[1:])
         return np.asarray((projections**2).sum(axis=-1))
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
-        """Return ``z_k' W z_k``; O(m^2 p), for sparse features over the rows that have them."""
+        """Return ``z_k' W z_k`` for each feature, shape (p,); O(m^2 p), for sparse features less."""
         W = self.centering.gram(W)
         if not sparse.issparse(self.Z):
             return np.einsum("ik,ik->k", self.Z, W @ self.Z)
-        out = np.empty(self.n_kernels)
-        forms(self.columns.indptr, self.columns.indices, self.columns.data, W, out)
-        return out
+        Z = self.columns
+        products = np.empty(self.n_kernels)
+        write_forms(Z.indptr, Z.indices, Z.data, W, products)
+        return products
 
     def kernel_products(self) -> np.ndarray:
-        """Return ``(z_k . z_l)^2``; O(m p^2)."""
+        """Return ``(z_k . z_l)^2`` for all pairs of features, shape (p, p); O(m p^2)."""
         return self.feature_products() ** 2
 
 
 GramOperator = StackedGrams | TiledGrams | FeatureGrams
-"""p scaled base kernels over m training rows, centered or not: all of these have the same properties and methods."""
+"""Any operator of p scaled base kernels over m training rows; all have the same methods."""
 
 
 def gram_operator(
@@ -318,29 +333,27 @@ def gram_operator(
     in_memory: int = IN_MEMORY,
     centering: Centering = Centering.CENTER,
 ) -> GramOperator:
-    """Return the scaled base kernels of some rows, centered or not, in the form that suits their kind and number.
+    """Return an operator of scaled base kernels over training rows.
 
     Parameters
     ----------
     family : KernelFamily
         p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Training rows, less the statistics' origin. Not modified.
-    shift, scales : ndarray of shape (p,)
-        Subtracted from each base kernel before it is centered, and what it is divided by after.
+        Training rows minus the origin of the statistics. Not modified.
+    shift : ndarray of shape (p,)
+        Constants subtracted from the base kernels before they are centered.
+    scales : ndarray of shape (p,)
+        Divisors of the centered base kernels.
     in_memory : int
-        Bytes that the matrices may take to be held.
+        Largest size of the matrices in bytes.
     centering : Centering
-        Other than "center", `shift` must be zero, and rows must not have been moved unless no base kernel sees that.
+        Without centering, `shift` must be zero, and the origin too unless all base kernels are invariant to it.
 
     Returns
     -------
     grams : FeatureGrams, StackedGrams or TiledGrams
-        Features for a `FeatureFamily`; matrices where all p fit into `in_memory`; tiles otherwise.
-
-    Notes
-    -----
-    Matrices are written into their place tile by tile: p of them and nothing more are held.
+        Features for a `FeatureFamily`; matrices if all p fit into `in_memory`; tiles otherwise.
     """
     if isinstance(family, FeatureFamily):
         Z = family.take(X)
@@ -348,18 +361,19 @@ def gram_operator(
             return FeatureGrams(Z.multiply(1 / np.sqrt(scales)[None, :]).tocsr(), centering)
         return FeatureGrams(centering.less_mean(Z) / np.sqrt(scales), centering)
     tiled = TiledGrams(family, X, shift, scales, centering)
-    m, p = tiled.n_rows, tiled.n_kernels
+    m = tiled.n_rows
+    p = tiled.n_kernels
     if 8 * p * m * m > in_memory:
         return tiled
     grams = np.empty((p, m, m))
 
-    def write(rows: slice, columns: slice, tile: np.ndarray) -> int:
+    def write_tile(rows: slice, columns: slice, tile: np.ndarray) -> int:
         grams[:, rows, columns] = tile
         if rows != columns:
             grams[:, columns, rows] = tile.transpose(0, 2, 1)
         return 0
 
-    tiled.over_tiles(write)
+    tiled.sum_over_tiles(write_tile)
     for K in grams:
         if centering.subtracts:
             center_in_place(K)
@@ -368,7 +382,7 @@ def gram_operator(
 
 
 def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
-    """Return the power of a matrix entry by entry, freshly allocated; products take a tenth of NumPy's power."""
+    """Return a new matrix of the powers of the entries; products are ten times as fast as NumPy's power."""
     P = K.copy()
     for _ in range(degree - 1):
         P *= K
@@ -379,24 +393,26 @@ def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
 def add_outer_products(
     starts: np.ndarray, rows: np.ndarray, values: np.ndarray, weights: np.ndarray, K: np.ndarray
 ) -> None:
-    """Add ``sum_k weights_k z_k z_k'`` to the diagonal of `K` and the part above it."""
+    """Add ``sum_k weights_k z_k z_k'`` to the upper triangle of `K`, for features in CSC format."""
     for k in range(len(weights)):
         if weights[k] == 0:
             continue
         for a in range(starts[k], starts[k + 1]):
-            i, z = rows[a], weights[k] * values[a]
+            i = rows[a]
+            z = weights[k] * values[a]
             for b in range(a, starts[k + 1]):
                 K[i, rows[b]] += z * values[b]
 
 
 @compiled(fastmath=FAST)
-def forms(starts: np.ndarray, rows: np.ndarray, values: np.ndarray, W: np.ndarray, out: np.ndarray) -> None:
-    """Write ``z_k' W z_k`` to `out`, shape (p,), for a symmetric `W`."""
+def write_forms(starts: np.ndarray, rows: np.ndarray, values: np.ndarray, W: np.ndarray, out: np.ndarray) -> None:
+    """Write ``z_k' W z_k`` to `out`, shape (p,), for a symmetric `W` and features in CSC format."""
     for k in range(len(out)):
         total = 0.0
         for a in range(starts[k], starts[k + 1]):
-            i, s = rows[a], 0.0
+            i = rows[a]
+            above = 0.0
             for b in range(a + 1, starts[k + 1]):
-                s += W[i, rows[b]] * values[b]
-            total += values[a] * (2 * s + W[i, i] * values[a])
+                above += W[i, rows[b]] * values[b]
+            total += values[a] * (2 * above + W[i, i] * values[a])
         out[k] = total
