@@ -1,8 +1,4 @@
-"""The compiled step that adds up the kernels of a tile by their weights, without forming them.
-
-A few rows and some columns are taken at a time: their distances, the seeds made of these and the chains of kernels made
-of the seeds stay in the first-level cache, and the kernels of a chain in registers.
-"""
+"""Compiled loops that add the kernels of a tile by their weights, in the first-level cache."""
 
 from __future__ import annotations
 
@@ -16,25 +12,25 @@ from ..compiled.loops import add_chain
 from ..compiled.plain import ROWS
 
 MOST_COLUMNS = 256
-"""Columns that are added up at a time."""
+"""Largest number of columns that are processed at a time."""
 
 MOST_VALUES = 1024
-"""Values of a row that are at hand at a time: distances, seeds and what is kept; of `ROWS` rows a first-level cache."""
+"""Largest number of intermediate values per row; those of `ROWS` rows fit into a first-level cache."""
 
 
 class Weights(NamedTuple):
-    """What is added up: chains of kernels, in which each is made of the one before by doubling its bandwidth.
+    """Weights of kernels that are computed in chains, each kernel from the one before.
 
     Attributes
     ----------
     groups : ndarray of int of shape (n_chains, 4)
-        See `learnkernels.kernels.engine.tiles.chains`; of any length.
+        Chains of any length, see `learnkernels.kernels.engine.tiles.chains`.
     coefficients : ndarray of shape (p,)
-        Weights of the kernels, in the order in which they are made, of the dtype of the seeds.
+        Weights of the kernels in the order of the chains, of the dtype of the seeds.
     constant : float
-        The sum of all offsets by their weights.
+        Weighted sum of all offsets.
     n_seeds, n_kept : int
-        Values given for a pair, and values kept of it between chains.
+        Number of seeds of a pair of rows, and of its values that are kept between chains.
     """
 
     groups: np.ndarray
@@ -45,20 +41,20 @@ class Weights(NamedTuple):
 
 
 class PackedColumns(NamedTuple):
-    """The rows of the right side as they are read, and what is made of their distances to others.
+    """Rows of the right side of a kernel of distances.
 
     Attributes
     ----------
     rows : ndarray
-        `pack_columns`.
+        Rows in panels, see `pack_columns`.
     stride : int
-        How many there are, with what fills the last panel.
+        Number of rows, including the padding of the last panel.
     parts : Parts
-        Their seeds.
+        Computation of the seeds from the rows.
     weights : Weights
-        What is made of the seeds.
+        Weights of the kernels that follow from the seeds.
     most : int
-        Panels at a time.
+        Largest number of panels that are processed at a time.
     """
 
     rows: np.ndarray
@@ -69,78 +65,77 @@ class PackedColumns(NamedTuple):
 
 
 @compiled()
-def add_seeds(weights: Weights, size: int, width: int, room: np.ndarray, K: np.ndarray) -> None:
-    """Write the weighted sum of kernels made of seeds, which stand in a room behind its first `size` values, into K.
+def combine_seeds(weights: Weights, size: int, width: int, buffer: np.ndarray, K: np.ndarray) -> None:
+    """Write the weighted sum of the kernels that follow from seeds into `K`.
 
-    All of them are of `size` values, whole vectors; what is kept between chains comes behind the seeds.
+    `buffer` has blocks of `size` values, which are whole vectors: distances, seeds, and values kept between chains.
     """
     K[:size] = weights.constant
-    behind = size * (1 + weights.n_seeds)
+    kept = size * (1 + weights.n_seeds)
     for g in range(len(weights.groups)):
         first, length, source, keep = weights.groups[g]
-        at = size * (1 + source) if source >= 0 else behind + size * (-1 - source)
-        add_chain(
-            length,
-            (room, at),
-            size // width,
-            (weights.coefficients, first),
-            (K, 0),
-            (room, behind + size * keep),
-        )
+        if source >= 0:
+            start = size * (1 + source)
+        else:
+            start = kept + size * (-1 - source)
+        coefficients = (weights.coefficients, first)
+        add_chain(length, (buffer, start), size // width, coefficients, (K, 0), (buffer, kept + size * keep))
 
 
 @compiled()
 def combine_rows(
-    A: np.ndarray, a: int, start: int, B: PackedColumns, column: int, room: np.ndarray, K: np.ndarray, out: np.ndarray
+    A: np.ndarray, a: int, start: int, B: PackedColumns, column: int, buffer: np.ndarray, K: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write the kernel between some rows, from `start` on, and some columns, from `column` on, into `out`.
+    """Write the kernel between the rows of A from `start` on and the rows of B from `column` on into `out`.
 
     Parameters
     ----------
     A, a
-        See `make_seeds`.
+        Packed rows and their number, see `make_seeds`.
     start, column : int
-        The first row of A, and the first one of B.
-    B : Columns
-        The other side.
-    room, K : ndarray
-        Places to work at: for the distances, seeds and what is kept of `ROWS` rows of them, and for their kernel.
+        First row of A, and first row of B.
+    B : PackedColumns
+        Rows of the right side.
+    buffer, K : ndarray
+        Work arrays for the intermediate values, and for the kernel, of `ROWS` rows.
     out : ndarray of shape (n_rows, n_columns)
-        Written to; what is in a row stands side by side.
+        Written to; its rows are contiguous.
     """
     n_rows, n_columns = out.shape
-    right, stride, parts, weights, most = B  # taken out of the record once, as each time counts a reference
-    across, width, last = parts.across, parts.width, column + n_columns
+    packed, stride, parts, weights, most = B  # unpacked once, as each access counts a reference
+    across = parts.across
+    last = column + n_columns
     end = -(-last // across)
     for panel in range(column // across, end, most):
         panels = min(most, end - panel)
-        first, stop = max(column, panel * across), min(last, (panel + panels) * across)
+        first = max(column, panel * across)
+        stop = min(last, (panel + panels) * across)
         for i in range(0, n_rows, ROWS):
             rows = min(ROWS, n_rows - i)
-            make_seeds(A, a, start + i, rows, right, stride, panel, panels, parts, room)
-            add_seeds(weights, rows * panels * across, width, room, K)
+            make_seeds(A, a, start + i, rows, packed, stride, panel, panels, parts, buffer)
+            combine_seeds(weights, rows * panels * across, parts.width, buffer, K)
             for r in range(rows):
-                at = (r * panels - panel) * across + first
+                offset = (r * panels - panel) * across + first
                 for j in range(stop - first):
-                    out[i + r, first - column + j] = K[at + j]
+                    out[i + r, first - column + j] = K[offset + j]
 
 
 @compiled()
 def combine_tile(
-    seeds: np.ndarray, weights: Weights, width: int, most: int, room: np.ndarray, K: np.ndarray, out: np.ndarray
+    seeds: np.ndarray, weights: Weights, width: int, most: int, buffer: np.ndarray, K: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write the weighted sum of the kernels of one tile, whose seeds are given, into `out`.
+    """Write the weighted sum of the kernels that follow from the seeds of one tile into `out`.
 
     Parameters
     ----------
     seeds : ndarray of shape (n_seeds, a, b)
         Not modified.
-    weights, width, room, K
-        As for `combine_rows`.
+    weights, width, buffer, K
+        See `combine_seeds`.
     most : int
-        Columns at a time, whole vectors.
+        Largest number of columns that are processed at a time, a multiple of `width`.
     out : ndarray of shape (a, b), of the dtype of the seeds
-        Written to; what is in a row stands side by side.
+        Written to; its rows are contiguous.
     """
     a, b = out.shape
     for i in range(a):
@@ -149,32 +144,34 @@ def combine_tile(
             size = -(-n // width) * width
             for s in range(len(seeds)):
                 for j in range(n):
-                    room[size * (1 + s) + j] = seeds[s, i, first + j]
+                    buffer[size * (1 + s) + j] = seeds[s, i, first + j]
                 for j in range(n, size):
-                    room[size * (1 + s) + j] = 0
-            add_seeds(weights, size, width, room, K)
+                    buffer[size * (1 + s) + j] = 0
+            combine_seeds(weights, size, width, buffer, K)
             for j in range(n):
                 out[i, first + j] = K[j]
 
 
 @compiled()
 def apply_rows(
-    A: np.ndarray, B: PackedColumns, room: np.ndarray, K: np.ndarray, beta: np.ndarray, forth: np.ndarray
+    A: np.ndarray, B: PackedColumns, buffer: np.ndarray, K: np.ndarray, beta: np.ndarray, forth: np.ndarray
 ) -> None:
-    """Add ``K beta`` to `forth`, of shape (a, n), a few rows and columns of the kernel K at a time, which are not kept.
+    """Add ``K beta`` to `forth`, of shape (a, n), by blocks of the kernel K.
 
-    `beta` is as for `multiply_rows`, of the dtype of the kernel, all else as for `combine_rows`.
+    `beta` is as for `multiply_rows`, of the dtype of the kernel; other parameters are as for `combine_rows`.
     """
-    (a, n), (right, stride, parts, weights, most) = forth.shape, B
-    across, width = parts.across, parts.width
+    a, n = forth.shape
+    packed, stride, parts, weights, most = B
+    across = parts.across
     end = stride // across
     for panel in range(0, end, most):
         panels = min(most, end - panel)
-        first, size = panel * across, panels * across
+        first = panel * across
+        size = panels * across
         for i in range(0, a, ROWS):
             rows = min(ROWS, a - i)
-            make_seeds(A, a, i, rows, right, stride, panel, panels, parts, room)
-            add_seeds(weights, rows * size, width, room, K)
+            make_seeds(A, a, i, rows, packed, stride, panel, panels, parts, buffer)
+            combine_seeds(weights, rows * size, parts.width, buffer, K)
             for r in range(rows):
                 for c in range(n):
                     forth[i + r, c] += _product(K[r * size : (r + 1) * size], beta[c, first : first + size])
@@ -184,7 +181,7 @@ def apply_rows(
 def multiply_rows(
     A: np.ndarray,
     B: PackedColumns,
-    room: np.ndarray,
+    buffer: np.ndarray,
     K: np.ndarray,
     given: np.ndarray,
     w: np.ndarray,
@@ -192,48 +189,52 @@ def multiply_rows(
     forth: np.ndarray,
     back: np.ndarray,
 ) -> None:
-    """Multiply ``K beta``, and add ``K' (given + w K beta)``, a few rows of the kernel K at a time, which are not kept.
+    """Compute ``K beta``, and add ``K' (given + w K beta)`` to `back`, by a few rows of the kernel K at a time.
 
     Parameters
     ----------
-    A, B, room
-        As for `combine_rows`; of A there are a rows.
+    A, B, buffer
+        As for `combine_rows`.
     K : ndarray
-        Place to work at, for `ROWS` rows of all columns.
+        Work array for `ROWS` rows and all columns of the kernel.
     given : ndarray of shape (a, n)
-        What the transposed kernel is multiplied by, next to products of the kernel.
+        Vectors that the transposed kernel is multiplied by.
     w : ndarray of shape (a,)
         Weights of the rows.
     beta : ndarray of shape (n, stride)
-        A row a vector, b rounded up to whole panels, with zeros.
-    forth : ndarray of shape (a, n), or of shape (0, n) where it is not requested
+        One vector per row, padded with zeros.
+    forth : ndarray of shape (a, n), or of shape (0, n) if it is not requested
         Written to: K beta.
     back : ndarray of shape (n, stride)
-        Added to; what is beyond b has no meaning.
+        Added to; the padding has no meaning.
     """
-    n, a, (right, stride, parts, weights, most) = len(back), len(given), B
-    across, width = parts.across, parts.width
+    n = len(back)
+    a = len(given)
+    packed, stride, parts, weights, most = B
+    across = parts.across
     end = stride // across
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)
         for panel in range(0, end, most):
             panels = min(most, end - panel)
-            make_seeds(A, a, i, rows, right, stride, panel, panels, parts, room)
-            add_seeds(weights, rows * panels * across, width, room, K[panel * across * ROWS :])
+            make_seeds(A, a, i, rows, packed, stride, panel, panels, parts, buffer)
+            combine_seeds(weights, rows * panels * across, parts.width, buffer, K[panel * across * ROWS :])
         for r in range(rows):
             for c in range(n):
                 x = given[i + r, c]
                 if len(forth):
                     forth[i + r, c] = 0.0
                     for panel in range(0, end, most):
-                        at, size = panel * across, min(most, end - panel) * across
-                        row = K[at * ROWS + r * size : at * ROWS + (r + 1) * size]
-                        forth[i + r, c] += _product(row, beta[c, at : at + size])
+                        first = panel * across
+                        size = min(most, end - panel) * across
+                        start = first * ROWS + r * size
+                        forth[i + r, c] += _product(K[start : start + size], beta[c, first : first + size])
                     x += w[i + r] * forth[i + r, c]
                 for panel in range(0, end, most):
-                    at, size = panel * across, min(most, end - panel) * across
-                    row = K[at * ROWS + r * size : at * ROWS + (r + 1) * size]
-                    _add(row, x, back[c, at : at + size])
+                    first = panel * across
+                    size = min(most, end - panel) * across
+                    start = first * ROWS + r * size
+                    _add_multiple(K[start : start + size], x, back[c, first : first + size])
 
 
 @compiled(fastmath=FAST)
@@ -245,6 +246,6 @@ def _product(x: np.ndarray, y: np.ndarray) -> float:
 
 
 @compiled(fastmath=FAST)
-def _add(e: np.ndarray, c: float, total: np.ndarray) -> None:
+def _add_multiple(x: np.ndarray, factor: float, total: np.ndarray) -> None:
     for j in range(len(total)):
-        total[j] += c * e[j]
+        total[j] += factor * x[j]
