@@ -1,4 +1,4 @@
-"""One pass over tiles: how rows are cut, and what each tile adds to the sums."""
+"""Passes over the tiles of base kernels: division of the rows into blocks, and sums over all tiles."""
 
 from __future__ import annotations
 
@@ -18,42 +18,35 @@ from ..families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
 from .tiles import TileSums, compile_tiles
 from .workers import BlockResults, RowSource, Workers
 
-TILE_BYTES, MOST_ROWS = 2 << 20, 400
-"""Size of the matrices of one tile, and its rows, at most: about a second-level cache, and more than a tile costs."""
+TILE_BYTES = 2 << 20
+"""Size of the matrices of one tile, about that of a second-level cache."""
 
-FEWEST_ROWS, FEWEST_BLOCKS = 128, 4
-"""Rows of a block of few rows, at least, and blocks of more."""
-
-LARGEST, LAID_BYTES, MANY_BLOCKS = 1600, 16 << 20, 10
-"""Rows of a tile of which no matrix is held, at most, and their bytes as they are laid out, and how many blocks of such
-tiles keep some threads busy to the end."""
+MOST_ROWS = 400
+"""Largest number of rows of a block whose tiles are formed."""
 
 SHIFT_SAMPLE = 64
-"""Rows of the sample that chooses the constant to subtract from each kernel."""
-
-SHIFT_LOSS = 1e4
-"""How many times its spread the mean square of a kernel may be: two digits of rounding, of which there are fifteen."""
+"""Number of rows of the sample from which the shift of each kernel is computed."""
 
 Pair = tuple[int, int]
-"""Positions of two blocks."""
+"""Positions of two blocks of rows."""
 
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """The rows of a data set sorted by fold group and cut into blocks; no block straddles two groups.
+    """Rows of a data set sorted by fold group and divided into blocks of rows of one group.
 
     Attributes
     ----------
     order : ndarray of shape (m,)
-        Position in the data set of each sorted row; stable, so a group keeps its rows' order.
+        Position of each sorted row in the data set, ascending within a group.
     bounds : ndarray of shape (n_blocks + 1,)
-        Block b holds the sorted rows ``bounds[b]:bounds[b + 1]``.
+        Block b has the sorted rows ``bounds[b]:bounds[b + 1]``.
     group : ndarray of shape (n_blocks,)
         Position in `labels` of the group of each block.
     labels : tuple of int
-        The distinct fold groups, ascending.
+        Distinct fold groups, ascending.
     sample_weight : ndarray of shape (m,) or None
-        Weight of each sorted row; None where each counts once.
+        Weight of each sorted row; None for equal weights.
     """
 
     order: np.ndarray
@@ -64,22 +57,19 @@ class RowBlocks:
 
     @classmethod
     def of(cls, groups: np.ndarray, block_rows: int, sample_weight: np.ndarray | None = None) -> RowBlocks:
-        """Return the blocks of at most `block_rows` rows for the fold group, and the weight, of each row."""
+        """Divide rows with fold groups, and weights, into blocks of at most `block_rows` rows."""
         labels, codes = np.unique(groups, return_inverse=True)
         order = np.argsort(codes, kind="stable")
-        bounds, group = [0], []
-        for g, size in enumerate(np.bincount(codes, minlength=len(labels))):
-            pieces = -(-int(size) // block_rows)
+        if sample_weight is not None:
+            sample_weight = sample_weight[order]
+        bounds = [0]
+        group_of_block: list[int] = []
+        for g, size in enumerate(np.bincount(codes)):
+            n_blocks = -(-int(size) // block_rows)
             start = bounds[-1]
-            bounds += [start + size * (i + 1) // pieces for i in range(pieces)]
-            group += [g] * pieces
-        return cls(
-            order,
-            np.asarray(bounds),
-            np.asarray(group),
-            tuple(int(label) for label in labels),
-            None if sample_weight is None else sample_weight[order],
-        )
+            bounds += [start + size * (i + 1) // n_blocks for i in range(n_blocks)]
+            group_of_block += [g] * n_blocks
+        return cls(order, np.asarray(bounds), np.asarray(group_of_block), tuple(labels.tolist()), sample_weight)
 
     def __len__(self) -> int:
         return len(self.group)
@@ -88,17 +78,14 @@ class RowBlocks:
         """Return the sorted rows of a block."""
         return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
 
-    def read(self, X: RowSource, span: set[int]) -> dict[int, Rows]:
-        """Return the rows of each block of a run, which are read at once."""
-        start = int(self.bounds[min(span)])
-        held = X[start : int(self.bounds[max(span) + 1])]
-        return {b: held[self.bounds[b] - start : self.bounds[b + 1] - start] for b in span}
+    def read(self, X: RowSource, blocks: set[int]) -> dict[int, Rows]:
+        """Return the rows of each of several adjacent blocks, which are read together."""
+        start = int(self.bounds[min(blocks)])
+        rows = X[start : int(self.bounds[max(blocks) + 1])]
+        return {b: rows[self.bounds[b] - start : self.bounds[b + 1] - start] for b in blocks}
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
-        """Yield lists of block pairs (i <= j); together they hold every unordered pair once.
-
-        A list covers about `rows` by `rows` pairs of rows: the unit of work of one distributed task.
-        """
+        """Yield lists of pairs of blocks, i <= j, for distributed tasks of about `rows` by `rows` pairs of rows."""
         cuts = [0]
         for b in range(1, len(self)):
             if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
@@ -110,76 +97,77 @@ class RowBlocks:
 
 
 def sample_rows(X: Rows) -> Rows:
-    """Return a few rows spread over `X`, whose kernels show the size of all."""
+    """Return a few rows spread evenly over `X`."""
     return X[np.unique(np.linspace(0, X.shape[0] - 1, SHIFT_SAMPLE).astype(np.intp))]
 
 
 def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
-    """Return the constant to subtract from each base kernel, from its values over a few rows spread over `X`.
+    """Return the constant to subtract from each base kernel before it is centered.
 
-    Nothing that is centered depends on it. It is the value of zero or one around which a kernel varies least, and the
-    kernel's mean where that is much better: where a nearly constant kernel would lose its digits to the cancellations
-    of the centering identities. Around one, Gaussians are formed without any rounding of their own.
+    Centered kernels do not depend on the constant. It is zero or one, whichever is closer to the values of the kernel
+    on a sample of rows: Gaussians minus one are computed without rounding errors. If the kernel is nearly constant,
+    it is the mean of the kernel, which avoids cancellation.
     """
     sample = sample_rows(X)
     less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
     mean = less_one.mean(axis=(1, 2))
     spread = less_one.var(axis=(1, 2))
-    around_one, around_zero = spread + mean**2, spread + (mean + 1) ** 2
+    around_one = spread + mean**2
+    around_zero = spread + (mean + 1) ** 2
     shift = np.where(around_one <= around_zero, 1.0, 0.0)
-    return np.where(np.minimum(around_one, around_zero) > SHIFT_LOSS * spread, 1.0 + mean, shift)
+    is_nearly_constant = np.minimum(around_one, around_zero) > 1e4 * spread  # a loss of two of fifteen digits
+    return np.where(is_nearly_constant, 1.0 + mean, shift)
 
 
 def block_rows_for(n_matrices: int) -> int:
-    """Return the number of rows of a block for which that many matrices of a tile fit a core's cache."""
+    """Return the number of rows of a block for which `n_matrices` matrices of a tile fit into a core's cache."""
     return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, MOST_ROWS))
 
 
 def block_rows_of(family: KernelFamily, X: Rows) -> int:
-    """Return the number of rows of a block of a pass; it follows from the rows, and not from the threads."""
+    """Return the number of rows of a block of a pass, which does not depend on the number of threads."""
     m = X.shape[0]
-    rows = min(block_rows_for(family.n_seeds), max(FEWEST_ROWS, -(-m // FEWEST_BLOCKS)))
-    if not (laid_bytes := _laid_bytes(family, X)):
+    rows = min(block_rows_for(family.n_seeds), max(128, -(-m // 4)))
+    packed_bytes = _packed_bytes(family, X)
+    if not packed_bytes:
         return rows
-    return max(rows, min(LARGEST, m // MANY_BLOCKS, LAID_BYTES // (8 + laid_bytes)))
+    # Tiles of distances are not formed: larger blocks are faster, if ten of them keep all threads busy.
+    most_rows_in_memory = (16 << 20) // (8 + packed_bytes)
+    return max(rows, min(1600, m // 10, most_rows_in_memory))
 
 
-def _laid_bytes(family: KernelFamily, X: Rows) -> int:
-    """Return what a row takes where it is laid out as both sides of tiles, once for each part of a family."""
-    of = as_differences(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
-    return 2 * X.dtype.itemsize * sum(one.rows.shape[1] for one in of)
+def _packed_bytes(family: KernelFamily, X: Rows) -> int:
+    """Return the size in bytes of a row packed for both sides of tiles; zero if seeds are not made of distances."""
+    differences = as_differences(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
+    return 2 * X.dtype.itemsize * sum(part.rows.shape[1] for part in differences)
 
 
 def pass_over_tiles(
     family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray, workers: Workers
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the sums over all tiles.
-
-    Where rows have weights, a row of weight w counts as w copies in all sums over it: sums over pairs count each by the
-    weights of both rows, row sums each column by its own.
+    """Return sums over all tiles of the base kernels. A row of weight w counts as w copies.
 
     Parameters
     ----------
     family : KernelFamily
         p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
-        Rows sorted as ``X[blocks.order]``, float64 or float32: tiles have that precision, sums are float64. Not
-        modified.
+        Rows sorted as ``X[blocks.order]``, float64 or float32, the precision of tiles; sums are float64. Not modified.
     Y : ndarray of shape (m, q)
         Targets in the same order. Not modified.
     blocks : RowBlocks
-        The cut of the rows.
+        Blocks of the rows.
     shift : ndarray of shape (p,)
-        Constants to subtract.
+        Constants to subtract from the base kernels.
     workers : Workers
-        Who does it.
+        Workers that execute the tasks.
 
     Returns
     -------
     products : ndarray of shape (F, F, p, p)
         ``<K_k, K_l>`` over the rows of one fold group and the columns of another.
     target_products : ndarray of shape (F, F, p)
-        ``sum_ij K_k(i, j) y_i . y_j`` over the same blocks.
+        ``sum_ij K_k(i, j) y_i . y_j`` over the same rows and columns.
     traces : ndarray of shape (F, p)
     row_sums : ndarray of shape (F, p, m)
         Sums of each kernel's rows over the columns of a fold group.
@@ -187,12 +175,12 @@ def pass_over_tiles(
     Notes
     -----
     A pair of rows costs about ``3 d + p (p + 1) + 8 p`` flops and, for Gaussians on a power-of-two grid, one
-    exponential. Memory is that of the seeds of one tile, or of a run of rows for each part of the family, a worker.
+    exponential. Each worker has the seeds of one tile, or the packed rows of one task, in memory.
     """
-    compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
+    compile_tiles(X.dtype)  # before the workers, which read the compiled code from disk
     family, X = family.mapped_once(X)
     m = X.shape[0]
-    row_bytes = _laid_bytes(family, X)
+    row_bytes = _packed_bytes(family, X)
     if not sparse.issparse(X):
         row_bytes += X.shape[1] * X.dtype.itemsize
     scattered = workers.scatter_rows(X, None, np.zeros(X.shape[1]))
@@ -210,7 +198,7 @@ def pass_over_tiles(
 
 @dataclass(frozen=True)
 class TilePass:
-    """What every task of a pass needs, see `pass_over_tiles`."""
+    """Data that all tasks of a pass share, see `pass_over_tiles`."""
 
     family: KernelFamily
     X: RowSource
@@ -219,19 +207,17 @@ class TilePass:
     shift: np.ndarray
 
     @cached_property
-    def _places(self) -> local:
-        """Places that each thread works at, for all its tasks: fresh memory for each would cost as much as the sums."""
+    def _buffers(self) -> local:
+        """Work arrays of each thread, which are reused because new memory takes as long as the sums."""
         return local()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_places"}
+        return {name: value for name, value in vars(self).items() if name != "_buffers"}
 
     def part(self, _: object, pairs: Sequence[Pair]) -> BlockResults:
-        """Return the sums over the tiles of some block pairs, the first not above the second.
+        """Return the sums over the tiles of pairs of blocks, i <= j, and their transposes.
 
-        A pair off the diagonal also represents its transpose. The firsts and the seconds are a run of rows each, which
-        is read once. Row sums are those of the blocks and fold groups that the tiles touch alone, so that the result
-        stays small.
+        Row sums are by block and fold group, for those in the pairs only, which keeps the result small.
         """
         blocks = self.blocks
         n_groups = len(blocks.labels)
@@ -267,17 +253,17 @@ class TilePass:
         return BlockResults({"products": products, "target products": target_products, "traces": traces, **row_sums})
 
     def _tile_sums(self) -> TileSums:
-        """Return what sums up tiles in this thread, with its places."""
-        places = self._places
-        if not hasattr(places, "tile_sums"):
+        """Return the `TileSums` of this thread, with its work arrays."""
+        buffers = self._buffers
+        if not hasattr(buffers, "tile_sums"):
             dtype = self.X.dtype
             # None if seeds are not made of distances.
-            places.differences = as_differences(self.family.operands(self.X[:1], self.shift))
-            places.tile_sums = TileSums(self.family.plan(self.shift), dtype, places.differences or ())
-            most_pairs = int(np.diff(self.blocks.bounds).max()) ** 2
-            n_seeds = 0 if places.differences else self.family.n_seeds * most_pairs
-            places.seeds = empty_vectors(n_seeds, dtype)
-        return places.tile_sums
+            buffers.differences = as_differences(self.family.operands(self.X[:1], self.shift))
+            buffers.tile_sums = TileSums(self.family.plan(self.shift), dtype, buffers.differences or ())
+            if not buffers.differences:
+                most_pairs = int(np.diff(self.blocks.bounds).max()) ** 2
+                buffers.seeds = empty_vectors(self.family.n_seeds * most_pairs, dtype)
+        return buffers.tile_sums
 
     def _read(self, pairs: Sequence[Pair]) -> tuple[dict[int, Rows], Callable[[int, int], Any]]:
         """Return the rows of each block, and a function that returns the seeds of a pair, for `TileSums.of`."""
@@ -288,7 +274,7 @@ class TilePass:
         rows = blocks.read(self.X, firsts)
         if seconds - firsts:
             rows |= blocks.read(self.X, seconds - firsts)
-        if not self._places.differences:
+        if not self._buffers.differences:
             return rows, lambda i, j: self._filled_seeds(rows[i], rows[j])
 
         def differences(block: int) -> Sequence[Differences]:
@@ -299,8 +285,8 @@ class TilePass:
         return rows, lambda i, j: (left[i], right[j])
 
     def _filled_seeds(self, A: Rows, B: Rows) -> np.ndarray:
-        """Return the seeds of a tile that a family fills, in the place of this thread."""
+        """Return the seeds of a tile as the family computes them, in the work array of this thread."""
         shape = (self.family.n_seeds, A.shape[0], B.shape[0])
-        seeds = np.asarray(self._places.seeds[: prod(shape)]).reshape(shape)
+        seeds = np.asarray(self._buffers.seeds[: prod(shape)]).reshape(shape)
         fill_seeds(*sides_of_tile(self.family.operands, A, B, self.shift), seeds)
         return seeds
