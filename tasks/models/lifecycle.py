@@ -1,4 +1,4 @@
-"""A model's life in the registry: a new version, who challenges whom, and who is champion."""
+"""Steps that register a model version, find the challenger and the champion, and record the decision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,10 @@ from ..store import atomic_path, digest, file_digest
 from . import promotion, registry, scoring, training
 from .registry import ModelVersion
 
-MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
 
 def require_model_name(name: str) -> None:
-    """Raise InputError unless a name can be that of a registered model and of a folder of results."""
-    if not MODEL_NAME.fullmatch(name):
+    """Raise InputError if a name is not valid for a registered model and for its folder of results."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise InputError(
             f"model {name!r}: a registered model's name has up to 64 letters, digits, '.', '_' and '-', and starts "
             "with a letter or a digit; choose another."
@@ -56,39 +54,21 @@ def track_model(
     path: Path,
     about: Mapping[str, Any],
 ) -> ModelVersion:
-    """Log a trained model to its run and register a version of it, unless the newest one is this very model."""
+    """Log a trained model to its run, and register it as a version unless the newest version is equal."""
     kernel = Model.load(path).estimator.kernel_
-    measured = ("test_error", "test_error_sd", "relative_error", "validation_error", "alignment")
-    metrics = {key: about[key] for key in measured if about[key] is not None}
+    measures = ("test_error", "test_error_sd", "relative_error", "validation_error", "alignment")
+    metrics = {key: about[key] for key in measures if about[key] is not None}
     metrics |= weight_metrics(kernel.family.names, kernel.shares)
-    params = {
-        "dataset": ref.name,
-        "task": ref.task,
-        "learner": choice.learner.title,
-        "algorithm": choice.learner.name,
-        "predictor": about["predictor"],
-        "metric": about["metric"],
-        "n_kernels": kernel.family.n_kernels,
-        "n_rows": ref.n_rows,
-        "n_features": ref.n_features,
-        "C": f"{choice.C:g}",
-        "normalize": config.normalize,
-        "centering": config.centering,
-        "seed": config.protocol.seed,
-        **{f"param.{key}": value for key, value in choice.learner.params.items()},
-    }
-    if about.get("sampling"):
-        params["sampled_rows"] = about["sampling"]["n_rows"]
-    reason = {"predictor_reason": about["predictor_reason"]} if about.get("predictor_reason") else {}
-    log_run(run, metrics, params, {"model": name, **reason}, dataset_inputs([ref], "training", config))
-    newest = registry.newest_version(name)
-    facts = {registry.PLACE: training.place_of(config), registry.RECIPE: digest(promotion.recipe(config))}
-    if not ref.in_parts:
-        facts[registry.COPIED] = f"{copied_share(ref):.4g}"
-        facts[registry.LEAKS] = json.dumps(leaking_columns(load_dataset(ref)))
-    if newest is not None and newest.digest == file_digest(path):
-        version = newest
-        changed = {key: of for key, of in facts.items() if version.tags.get(key) != of}
+    params = _params_of_training(config, ref, choice, about)
+    params["n_kernels"] = kernel.family.n_kernels
+    tags_of_training = {"model": name}
+    if about.get("predictor_reason"):
+        tags_of_training["predictor_reason"] = about["predictor_reason"]
+    log_run(run, metrics, params, tags_of_training, dataset_inputs([ref], "training", config))
+    facts = _facts_of_training(config, ref)
+    version = registry.newest_version(name)
+    if version is not None and version.digest == file_digest(path):
+        changed = {key: fact for key, fact in facts.items() if version.tags.get(key) != fact}
         registry.tag_version(name, version.version, changed)
         get_run_logger().info("%s: version %d is this very model; nothing new to register", name, version.version)
     else:
@@ -102,14 +82,52 @@ def track_model(
             "mlflow_run": run.run_id,
             **facts,
         }
-        version = registry.register(uri, name, run.run_id, tags=tags, description=plain(_in_one_line(choice, about)))
-    color = learner_colors({choice.learner.title: choice.learner.name})[choice.learner.title]
-    shown = {"mlflow.runName": f"{name} v{version.version} {choice.learner.title}", "mlflow.runColor": color}
-    log_run(run, tags={"model_version": str(version.version), **shown})
+        version = registry.register(uri, name, run.run_id, tags=tags, description=plain(_summarize(choice, about)))
+    title = choice.learner.title
+    tags_of_run = {
+        "model_version": str(version.version),
+        "mlflow.runName": f"{name} v{version.version} {title}",
+        "mlflow.runColor": learner_colors({title: choice.learner.name})[title],
+    }
+    log_run(run, tags=tags_of_run)
     return version
 
 
-def _in_one_line(choice: training.ModelChoice, about: Mapping[str, Any]) -> str:
+def _params_of_training(
+    config: CompareConfig, ref: DatasetRef, choice: training.ModelChoice, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the parameters of a training for MLflow, without the number of base kernels."""
+    params = {
+        "dataset": ref.name,
+        "task": ref.task,
+        "learner": choice.learner.title,
+        "algorithm": choice.learner.name,
+        "predictor": about["predictor"],
+        "metric": about["metric"],
+        "n_rows": ref.n_rows,
+        "n_features": ref.n_features,
+        "C": f"{choice.C:g}",
+        "normalize": config.normalize,
+        "centering": config.centering,
+        "seed": config.protocol.seed,
+        **{f"param.{key}": value for key, value in choice.learner.params.items()},
+    }
+    if about.get("sampling"):
+        params["sampled_rows"] = about["sampling"]["n_rows"]
+    return params
+
+
+def _facts_of_training(config: CompareConfig, ref: DatasetRef) -> dict[str, str]:
+    """Return the tags of a version that a later challenge reads."""
+    facts = {registry.PLACE: training.place_of(config), registry.RECIPE: digest(promotion.recipe(config))}
+    if not ref.in_parts:
+        facts[registry.COPIED] = f"{copied_share(ref):.4g}"
+        facts[registry.LEAKS] = json.dumps(leaking_columns(load_dataset(ref)))
+    return facts
+
+
+def _summarize(choice: training.ModelChoice, about: Mapping[str, Any]) -> str:
+    """Return a sentence on a trained model and its expected error."""
     return (
         f"{choice.learner.title} with {about['predictor']}, C = {choice.C:g}, on "
         f"{about['n_rows']:,} rows of {about['dataset']}: expected {about['metric']} {about['test_error']:.4g}, "
@@ -127,7 +145,7 @@ def write_training(
     run: TrackedRun,
     run_id: str,
 ) -> str:
-    """Write report, model and fold tables to `results/`, whole or not at all, and put the report into Prefect."""
+    """Write report, model and fold tables to `results/` atomically, and show the report in Prefect and MLflow."""
     target = Path("results") / version.name / run_id
     title = f"{version.name} version {version.version}"
     links = {"results": str(target), "MLflow run": run.url}
@@ -140,8 +158,8 @@ def write_training(
         read_folds(results).to_parquet(folder / "folds.parquet", index=False)
         (chosen,) = [folds for folds in results if folds.learner == choice.learner.title]
         write_prediction_figures(folder / FOLDER, chosen, None)
-        lasting = links_of_report(folder, target, {"MLflow run": run.url})
-        (folder / "report.md").write_text(describe(lasting), encoding="utf-8")
+        links_of_file = links_of_report(folder, target, {"MLflow run": run.url})
+        (folder / "report.md").write_text(describe(links_of_file), encoding="utf-8")
     log_run(run, note=report, artifacts=target)
     create_table_artifact(
         list(choice.candidates),
@@ -151,92 +169,125 @@ def write_training(
     create_markdown_artifact(
         report, key="training-report", description=f"**{title}**: what was chosen, what to expect of it, how to use it."
     )
-    for sentence in (_in_one_line(choice, about), f"MLflow: {run.url}", f"all models: {run.models_url}"):
+    for sentence in (_summarize(choice, about), f"MLflow: {run.url}", f"all models: {run.models_url}"):
         get_run_logger().info("%s: %s", title, sentence)
     return str(target)
 
 
 def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersion | None, ModelVersion | None]:
-    """Return the version that challenges, the champion, and the one whose error a refresh is held to, if there are.
+    """Return the challenger, the champion, and the version that a refresh must not be worse than.
+
+    Without a champion, the last two are None.
 
     Raises
     ------
     InputError
         There is no such model or version.
     """
-    if challenger is not None:
-        ours = registry.find_version(f"{model}/{challenger}")
-    else:
-        newest = registry.alias_of(model, registry.CHALLENGER) or registry.newest_version(model)
-        ours = newest or registry.find_version(model)  # which says that there is none
-    theirs = registry.alias_of(model, registry.CHAMPION)
-    if theirs is None or registry.REFERENCE not in theirs.tags:
-        return ours, theirs, theirs
-    with suppress(InputError):  # it has been deleted
-        return ours, theirs, registry.find_version(f"{model}/{theirs.tags[registry.REFERENCE]}")
-    return ours, theirs, theirs
+    champion = registry.alias_of(model, registry.CHAMPION)
+    reference = champion
+    if champion is not None and registry.REFERENCE in champion.tags:
+        with suppress(InputError):  # it has been deleted
+            reference = registry.find_version(f"{model}/{champion.tags[registry.REFERENCE]}")
+    return _find_challenger(model, challenger), champion, reference
+
+
+def _find_challenger(model: str, number: int | None) -> ModelVersion:
+    """Return the version of a number, or by default the version with the alias `challenger`, or the newest."""
+    if number is not None:
+        return registry.find_version(f"{model}/{number}")
+    version = registry.alias_of(model, registry.CHALLENGER) or registry.newest_version(model)
+    return version or registry.find_version(model)  # raises InputError: there is no version
 
 
 def contender(version: ModelVersion) -> tuple[promotion.Contender, CompareConfig]:
-    """Return a version as its training left it, and its configuration.
+    """Return a version with the errors of its training, and its configuration.
 
     Raises
     ------
     InputError
-        Its file cannot be fetched, or its configuration cannot be read.
+        The file of the model cannot be fetched, or its configuration cannot be read.
     """
     model = registry.load_version(version)
-    config, about = training.recipe_of(model, version), model.about
+    config = training.recipe_of(model, version)
     title = config.learners[0].title
-    leaks = version.tags.get(registry.LEAKS)
+    recipes = {digest(promotion.recipe(config)), version.tags.get(registry.RECIPE, "")} - {""}
     columns, spreads = promotion.columns_of(model, config.datasets[0])
-    found = promotion.Contender(
+    competitor = promotion.Contender(
         version=version.version,
         learner=title,
-        expected=about["test_error"],
-        metric=about["metric"],
-        recipes=tuple({digest(promotion.recipe(config)), version.tags.get(registry.RECIPE, "")} - {""}),
-        digest=about["digest"],
+        expected=model.about["test_error"],
+        metric=model.about["metric"],
+        recipes=tuple(recipes),
+        digest=model.about["digest"],
         columns=columns,
         spreads=spreads,
         classes=tuple(str(label) for label in getattr(model.estimator, "classes_", ())),
-        copied=float(version.tags[registry.COPIED]) if registry.COPIED in version.tags else None,
-        n_rows=about["n_rows"],
-        leaks=None if leaks is None else tuple(json.loads(leaks)),
+        n_rows=model.about["n_rows"],
         scored=_columns_to_score(version, columns),
     )
+    if registry.COPIED in version.tags:
+        competitor = replace(competitor, copied=float(version.tags[registry.COPIED]))
+    if registry.LEAKS in version.tags:
+        competitor = replace(competitor, leaks=tuple(json.loads(version.tags[registry.LEAKS])))
     folds = registry.stored_folds(version, title)
-    return (found if folds is None else found.measured(folds, in_training=True)), config
+    if folds is not None:
+        competitor = competitor.measured(folds, in_training=True)
+    return competitor, config
 
 
 def _columns_to_score(version: ModelVersion, columns: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the columns of the input that a version scored last, as it is today; None where it has scored none."""
-    last = registry.last_scored(version)
-    if last is None:
+    """Return the current columns of the input that a version scored last; None if it has scored no input."""
+    last_input = registry.last_scored(version)
+    if last_input is None:
         return None
-    source, columns_then = last
+    source, recorded_columns = last_input
     try:
         return tuple(scoring.input_columns(source, set(columns)))
-    except InputError:  # it was moved, or lies on another machine
-        return tuple(columns_then)
+    except InputError:  # it was moved, or is on another machine
+        return tuple(recorded_columns)
 
 
 @step("record the decision on {decision.model}")
 def record_decision(
     run: TrackedRun, decision: promotion.Challenge, run_id: str, results: tuple[FoldsRef, FoldsRef] | None
 ) -> str:
-    """Move the alias where the challenger wins, and leave the evidence in MLflow, Prefect and the folder returned."""
-    target, links = Path("results") / decision.model / run_id, {"MLflow run": run.url}
+    """Move the alias if the challenger wins, record the decision in MLflow and Prefect, and return its folder."""
+    target = Path("results") / decision.model / run_id
+    links = {"MLflow run": run.url}
     with atomic_path(target) as folder:
         folder.mkdir()
         (folder / "decision.json").write_text(json.dumps(asdict(decision), indent=1), encoding="utf-8")
-        for name, of in zip(("challenger", "champion"), results or (), strict=False):
-            read_folds([of]).to_parquet(folder / f"folds_{name}.parquet", index=False)
-        lasting = promotion.describe_decision(decision, links_of_report(folder, target, links))
-        (folder / "report.md").write_text(lasting, encoding="utf-8")
-    measured = {
+        if results is not None:
+            for name, folds in zip(("challenger", "champion"), results, strict=True):
+                read_folds([folds]).to_parquet(folder / f"folds_{name}.parquet", index=False)
+        report_of_file = promotion.describe_decision(decision, links_of_report(folder, target, links))
+        (folder / "report.md").write_text(report_of_file, encoding="utf-8")
+    _tag_challenger(decision, run)
+    _log_decision(decision, run, target)
+    get_run_logger().info("%s: %s", decision.model, decision.reason)
+    get_run_logger().info("%s: MLflow: %s", decision.model, run.url)
+    return str(target)
+
+
+def _tag_challenger(decision: promotion.Challenge, run: TrackedRun) -> None:
+    """Move the alias of the champion if the challenger wins, and tag the challenger with the decision."""
+    if decision.moved:
+        registry.set_alias(decision.model, registry.CHAMPION, decision.champion)
+    if decision.same_version:
+        return
+    tags = {"decision": decision.reason, "decision_run": run.run_id}
+    if not decision.moved:
+        tags[registry.REJECTED] = str(decision.champion)
+    elif decision.same_recipe and decision.reference and decision.reference.expected < decision.challenger.expected:
+        tags[registry.REFERENCE] = str(decision.reference.version)
+    registry.tag_version(decision.model, decision.challenger.version, tags)
+
+
+def _log_decision(decision: promotion.Challenge, run: TrackedRun, target: Path) -> None:
+    """Log the errors, the test and the report of a decision to MLflow, and show them in Prefect."""
+    measures = {
         "challenger/test_error": decision.challenger.mean,
-        "champion/test_error": None if decision.defender is None else decision.defender.mean,
         "p": decision.p,
         "plain_p": decision.uncorrected_p,
         "level": decision.level,
@@ -245,42 +296,42 @@ def record_decision(
     params = {
         "model": decision.model,
         "challenger": decision.challenger.version,
-        "champion": None if decision.defender is None else decision.defender.version,
+        "champion": None,
         "moved": decision.moved,
         "test": decision.test or "none",
     }
-    if decision.moved:
-        registry.set_alias(decision.model, registry.CHAMPION, decision.champion)
+    if decision.defender is not None:
+        measures["champion/test_error"] = decision.defender.mean
+        params["champion"] = decision.defender.version
+    metrics = {key: value for key, value in measures.items() if value is not None}
     challenger = registry.find_version(f"{decision.model}/{decision.challenger.version}")
-    if not decision.same_version:
-        tags = {"decision": decision.reason, "decision_run": run.run_id}
-        if not decision.moved:
-            tags[registry.REJECTED] = str(decision.champion)
-        elif decision.same_recipe and decision.reference and decision.reference.expected < decision.challenger.expected:
-            tags[registry.REFERENCE] = str(decision.reference.version)
-        registry.tag_version(decision.model, decision.challenger.version, tags)
-    report = promotion.describe_decision(decision, {"results": str(target), **links})
-    metrics = {key: value for key, value in measured.items() if value is not None}
+    report = promotion.describe_decision(decision, {"results": str(target), "MLflow run": run.url})
     log_run(run, metrics, params, {PARENT: challenger.run_id}, note=report, artifacts=target)
     outcome = f"**{decision.model}**: {decision.reason}."
     create_table_artifact([_row(decision)], key="promotion", description=outcome)
     create_markdown_artifact(report, key="promotion-report", description=outcome)
-    get_run_logger().info("%s: %s", decision.model, decision.reason)
-    get_run_logger().info("%s: MLflow: %s", decision.model, run.url)
-    return str(target)
 
 
 def _row(decision: promotion.Challenge) -> dict[str, str]:
     """Return the decision as a row of a report."""
-    defender = decision.defender
-    return {
+    row = {
         "model": decision.model,
         "champion now": f"version {decision.champion}",
-        "moved": "yes" if decision.moved else "no",
-        "challenger": f"version {decision.challenger.version}: {decision.challenger.shown}",
-        "champion before": "none" if defender is None else f"version {defender.version}: {defender.shown}",
+        "moved": "no",
+        "challenger": _describe(decision.challenger),
+        "champion before": "none",
         "tested": decision.test or "nothing",
         "corrected p": promotion.shown_p(decision.p),
         "uncorrected p": promotion.shown_p(decision.uncorrected_p),
         "data": f"{decision.dataset} {decision.digest}".strip(),
     }
+    if decision.moved:
+        row["moved"] = "yes"
+    if decision.defender is not None:
+        row["champion before"] = _describe(decision.defender)
+    return row
+
+
+def _describe(competitor: promotion.Contender) -> str:
+    """Return the number of a version and its errors."""
+    return f"version {competitor.version}: {competitor.shown}"
