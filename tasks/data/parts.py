@@ -1,4 +1,4 @@
-"""Tables larger than memory: parts of their files, which are read one at a time, by this process or by workers."""
+"""Tables larger than memory, in parts that this process or workers read one at a time."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from .row_files import READ_BYTES, Job, Readers, Result, RowFiles, copies, patie
 from .tables import Table, joint_name
 
 BYTES_AS_NUMBERS = 1 << 30
-"""Size as numbers from which on a table is read in parts by default."""
+"""Minimal size, as float64, of a table that is read in parts by default."""
 
 SPLITTABLE = (".parquet", ".arrow", ".feather")
-"""Endings of files of which some columns or rows can be read without the others."""
+"""Endings of files whose columns and rows can be read separately."""
 
 WHOLE_TABLE = ("ngrams", "bytes", "distinct", "subsample")
-"""Keys of a data set that need all its rows at once."""
+"""Keys of a data set that need all rows at once."""
 
 SUMMARY_BYTES = 8 << 20
-"""Size of the pieces that are summarized, as numbers."""
+"""Size of the pieces that are summarized, as float64."""
 
 MOST_NUMBERS = 1 << 24
-"""Most values of a table in parts of which summaries hold all numbers."""
+"""Maximal number of values of a table for which summaries keep all numbers."""
 
 HELD_RESULTS = 32
-"""Parts whose summaries are in memory at a time."""
+"""Number of parts whose summaries are in memory at a time."""
 
 NONE_COMPLETE = "no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
 
@@ -77,8 +77,10 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
     told: FolderColumns = ()
 
     def with_rows(self, is_used: np.ndarray) -> TablePart:
-        """Return the part with some rows of its file, shape (n_file_rows,)."""
-        mask = None if is_used.all() else np.packbits(is_used).tobytes()
+        """Return the part with a mask of the rows of its file, shape (n_file_rows,)."""
+        mask = None
+        if not is_used.all():
+            mask = np.packbits(is_used).tobytes()
         return self.model_copy(update={"n_rows": int(is_used.sum()), "mask": mask})
 
     @property
@@ -91,33 +93,36 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
     def pieces(
         self, columns: Sequence[str], complete: TableEncoding | None = None, n_bytes: int | None = None
     ) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        """Give pieces of the rows of the data set, and whether each row of the file is among them.
+        """Yield pieces of the rows of the data set, and a mask of these rows among the rows of the file.
 
         Parameters
         ----------
         columns : sequence of str
             Columns to read.
         complete : TableEncoding, optional
-            Rows that lack a value of its columns, which are read as well, are left out.
+            Rows with missing values in its columns are left out; these columns are read, too.
         n_bytes : int, optional
-            Size of a piece as numbers, about `READ_BYTES` by default.
+            Approximate size of a piece as float64, by default `READ_BYTES`.
 
         Raises
         ------
         InputError
             The file is damaged or has changed.
         TransferError
-            It cannot be read for now.
+            The file cannot be read at present.
         """
         changed = InputError(f"{self.address}: has changed since the run began; start again, and it is read again.")
         location = replace(locate(self.address), folder_columns=self.told)
         if stamp_of(location) != self.stamp:
             raise changed
-        read = list(dict.fromkeys((*columns, *(() if complete is None else complete.names))))
+        names = list(dict.fromkeys(columns))
+        if complete is not None:
+            names += [name for name in complete.names if name not in names]
+        piece_rows = max(1, (n_bytes or READ_BYTES) // (8 * len(names)))
         is_used = self.is_used
         first = 0
         with Table([location], group=self.group) as table:
-            for piece in table.tables(read, max(1, (n_bytes or READ_BYTES) // (8 * len(read)))):
+            for piece in table.tables(names, piece_rows):
                 stop = first + piece.num_rows
                 if stop > len(is_used):
                     raise changed
@@ -133,7 +138,7 @@ class TablePart(BaseModel, frozen=True, ser_json_bytes="base64", val_json_bytes=
 
 @dataclass(frozen=True)
 class EncodedPart:
-    """The features of a part of a table, as a block of rows."""
+    """Features of a part of a table, as a block of rows."""
 
     part: TablePart
     encoding: TableEncoding
@@ -145,8 +150,9 @@ class EncodedPart:
 
     def write_to(self, path: Path) -> None:
         """Read the part and write its features."""
+        pieces = self.part.pieces(self.encoding.names)
         with atomic_path(path, lasting=False) as temporary:
-            write_rows(temporary, (self.encoding.encode(piece) for piece, _ in self.part.pieces(self.encoding.names)))
+            write_rows(temporary, (self.encoding.encode(piece) for piece, _ in pieces))
 
 
 def stamp_of(location: Location) -> tuple[int, int]:
@@ -162,21 +168,22 @@ def stamp_of(location: Location) -> tuple[int, int]:
 
 
 def parts_of(table: Table, is_used: np.ndarray) -> tuple[TablePart, ...]:
-    """Return the parts of an open table in the order of its rows, with the rows that are used, shape (m,)."""
+    """Return the parts of an open table in the order of its rows, with a mask of used rows, shape (m,)."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
     parts = []
     first = 0
     for location, group, n in table.pieces:
-        if n:
-            part = TablePart(
-                address=location.text,
-                stamp=stamps[location.text],
-                group=group,
-                n_file_rows=n,
-                n_rows=n,
-                told=location.folder_columns,
-            )
-            parts.append(part.with_rows(is_used[first : first + n]))
+        if n == 0:
+            continue
+        part = TablePart(
+            address=location.text,
+            stamp=stamps[location.text],
+            group=group,
+            n_file_rows=n,
+            n_rows=n,
+            told=location.folder_columns,
+        )
+        parts.append(part.with_rows(is_used[first : first + n]))
         first += n
     return tuple(parts)
 
@@ -188,20 +195,24 @@ class TableInMemory:
     ----------
     table : pyarrow.Table
     is_there : ndarray of bool of shape (m,), optional
-        Which of the rows of a larger table they are; all by default.
+        Mask of these rows in a larger table; all by default.
     """
 
     def __init__(self, table: pa.Table, is_there: np.ndarray | None = None) -> None:
         self.table = table
         self.columns = read_columns(table)
-        self.is_there = np.ones(table.num_rows, dtype=bool) if is_there is None else is_there
+        if is_there is None:
+            is_there = np.ones(table.num_rows, dtype=bool)
+        self.is_there = is_there
 
     def complete(self, encoding: TableEncoding) -> TableInMemory:
-        """Return the rows that lack no value of the columns of an encoding."""
+        """Return the rows without missing values in the columns of an encoding."""
         is_complete = ~encoding.gaps(self.columns)
         if not is_complete.any():
             raise ValueError(NONE_COMPLETE)
-        return self if is_complete.all() else TableInMemory(self.table.filter(pa.array(is_complete)), is_complete)
+        if is_complete.all():
+            return self
+        return TableInMemory(self.table.filter(pa.array(is_complete)), is_complete)
 
     def learn_encoding(
         self, names: Sequence[str], column_types: ColumnTypes | None, scale: Scale
@@ -209,8 +220,11 @@ class TableInMemory:
         """Return the encoding of some columns, see `PartedTable.learn_encoding`."""
         columns = read_columns(self.columns, names)
         encoding = TableEncoding.of(columns, column_types, scale)
-        with_gaps = [column for column in encoding.columns if column.has_gaps]
-        return encoding, {column.name: int(column.lacks(columns[column.name]).sum()) for column in with_gaps}
+        n_missing = {}
+        for column in encoding.columns:
+            if column.has_gaps:
+                n_missing[column.name] = int(column.lacks(columns[column.name]).sum())
+        return encoding, n_missing
 
     def encode(self, encoding: TableEncoding) -> tuple[np.ndarray, np.ndarray, EncodingReport]:
         """Return the features, see `PartedTable.encode`."""
@@ -220,7 +234,7 @@ class TableInMemory:
 
 @dataclass(frozen=True)
 class PartedTable:
-    """Rows of a table in parts, which no process holds as a whole.
+    """Rows of a table in parts; no process has all rows in memory.
 
     Attributes
     ----------
@@ -228,7 +242,7 @@ class PartedTable:
     readers : Readers or None
         Workers that read them; None for this process.
     completed : TableEncoding, optional
-        Rows that lack a value of its columns are left out.
+        Rows with missing values in its columns are left out.
     """
 
     parts: Sequence[TablePart]
@@ -241,16 +255,15 @@ class PartedTable:
         return [run(job, **shared) for job in jobs]
 
     def complete(self, encoding: TableEncoding) -> PartedTable:
-        """Return the rows that lack no value of the columns of an encoding."""
+        """Return the rows without missing values in the columns of an encoding."""
         return replace(self, completed=encoding)
 
     def learn_encoding(
         self, names: Sequence[str], column_types: ColumnTypes | None, scale: Scale
     ) -> tuple[TableEncoding, dict[str, int]]:
-        """Return the encoding of some columns, and the number of missing values of columns with some.
+        """Return the encoding of some columns after one pass, and the number of missing values of columns with any.
 
-        It takes one pass over the rows. Up to `MOST_EXACT` rows and `MOST_NUMBERS` values the encoding is, bit for bit,
-        the encoding of the table in memory.
+        Up to `MOST_EXACT` rows and `MOST_NUMBERS` values, the encoding is equal to that of the table in memory.
 
         Parameters
         ----------
@@ -259,7 +272,7 @@ class PartedTable:
         column_types : mapping or None
             Types of some columns; see `TableEncoding.of`.
         scale : {"none", "unit", "max", "standard", "quantile"}
-            Units of numbers.
+            Scaling of numbers.
 
         Raises
         ------
@@ -277,7 +290,8 @@ class PartedTable:
         }
         summary: dict[str, ColumnSummary] = {}
         for first in range(0, len(self.parts), HELD_RESULTS):
-            summary = reduce(added, self._map(_summarize, self.parts[first : first + HELD_RESULTS], **shared), summary)
+            summaries = self._map(_summarize, self.parts[first : first + HELD_RESULTS], **shared)
+            summary = reduce(added, summaries, summary)
         if not summary:
             raise ValueError(NONE_COMPLETE)
         encoding = TableEncoding.of(summary, column_types, scale)
@@ -290,7 +304,7 @@ class PartedTable:
         -------
         X : RowFiles of n rows
         is_there : ndarray of bool of shape (m,)
-            Whether each row of the table is one of them.
+            Mask of these rows in the table.
         report : EncodingReport
             Cells that do not have the type of their column.
 
@@ -301,7 +315,9 @@ class PartedTable:
         """
         encodings = [to_data(table, {}, "table") for table in (encoding, self.completed) if table is not None]
         name = f"parts-{digest([part.model_dump(mode='json') for part in self.parts], encodings)}"
-        folder = "" if self.readers is None else self.readers.folder
+        folder = ""
+        if self.readers is not None:
+            folder = self.readers.folder
         n_rows = [part.n_rows for part in self.parts]
         first_rows = np.cumsum([0, *n_rows]).tolist()
         jobs = [(number, part, first_rows[number]) for number, part in enumerate(self.parts)]
@@ -318,18 +334,21 @@ class PartedTable:
 def _summarize(
     part: TablePart, columns: Sequence[str], levels: Sequence[str], complete: TableEncoding | None, all_kept: bool
 ) -> dict[str, ColumnSummary]:
-    """Return the summaries of the columns of a part; nothing if no row is used."""
+    """Return the summaries of the columns of a part; empty if no row is used."""
 
     def summarize() -> dict[str, ColumnSummary]:
-        pieces = (piece.select(list(columns)) for piece, _ in part.pieces(columns, complete, SUMMARY_BYTES))
-        return reduce(added, (summarize_table(piece, levels, all_kept) for piece in pieces if piece.num_rows), {})
+        summary: dict[str, ColumnSummary] = {}
+        for piece, _ in part.pieces(columns, complete, SUMMARY_BYTES):
+            if piece.num_rows:
+                summary = added(summary, summarize_table(piece.select(list(columns)), levels, all_kept))
+        return summary
 
     return patiently(summarize)
 
 
 @dataclass
 class _Encoded:
-    """A part with the rows that are used, extremes of its features, and cells of other types than their columns."""
+    """A part with its used rows, the extremes of its features, and cells that do not have the type of their column."""
 
     part: TablePart
     lowest: np.ndarray
@@ -371,7 +390,7 @@ def _encode(
 
 
 class StoredParts(BaseModel):
-    """A table in parts as JSON: where its rows are, and what they become."""
+    """A table in parts as JSON: addresses of its rows, and their encoding."""
 
     parts: list[TablePart]
     encoding: dict[str, Any]
@@ -401,12 +420,12 @@ def parts_from_json(text: str) -> RowFiles:
 
 
 def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Any, where: str) -> bool:
-    """Return whether a table is read in parts: as asked, or as it is large and can be.
+    """Return whether a table is read in parts: as configured, or by default if it is large and allows it.
 
     Raises
     ------
     InputError
-        It is requested, and the format, or another key, does not allow it.
+        Parts are requested, and the format or another key does not allow them.
     """
     if config.in_parts is False:
         return False
@@ -420,10 +439,12 @@ def wanted_in_parts(config: DatasetConfig, files: Sequence[Location], table: Any
 
 
 def _hindrance_to_parts(config: DatasetConfig, files: Sequence[Location]) -> str:
-    """Return why a table cannot be read in parts, as the end of a sentence; nothing if it can."""
+    """Return the reason that a table cannot be read in parts, as the end of a sentence; empty if it can."""
     if files[0].suffix not in SPLITTABLE:
         return f"needs files of {', '.join(SPLITTABLE)}, and {joint_name(files)} is none; write it as Parquet"
     keys = [key for key in WHOLE_TABLE if getattr(config, key)]
     if config.scale_on == "training":
         keys.append("scale_on: training")
-    return f"does not go with {keys[0]!r}, which needs all rows at once; leave it out" if keys else ""
+    if keys:
+        return f"does not go with {keys[0]!r}, which needs all rows at once; leave it out"
+    return ""

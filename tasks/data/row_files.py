@@ -1,4 +1,4 @@
-"""Dense rows in files of blocks, of which each process reads only the rows that it needs."""
+"""Dense rows in files of blocks; each process reads only the rows that it needs."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from ..store import atomic_path, store_path, temporary_folder
 from .locations import TransferError, explained, locate, transferring, written
 
 BLOCK_BYTES = 64 << 20
-"""Size of a block: large enough for an object server, small enough to copy for a few rows."""
+"""Size of a block."""
 
 READ_BYTES = 1 << 20
 """Size of a single read or write of rows."""
 
 PAUSES = (1, 2, 4, 8, 16, 32)
-"""Seconds between repeated requests to an object server, which may be away for a minute."""
+"""Seconds between repeated requests to an object server."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
 class Readers(Protocol):
-    """Workers that read tables and rows, of this machine or of others."""
+    """Workers on this or other machines that read tables and rows."""
 
     @property
     def folder(self) -> str:
-        """Folder for files of rows that all of them see; relative if each has its own."""
+        """Folder of the files that all workers share; relative if each worker has its own."""
 
     def map(self, run: Callable[..., Result], jobs: Sequence[Any], **shared: Any) -> list[Result]:
         """Return the result of a function for each job, in their order; `shared` arguments are sent once."""
 
 
 class Block(Protocol):
-    """Consecutive rows that can be written to a file of this machine."""
+    """Consecutive rows that can be written to a file on this machine."""
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
 
     def write_to(self, path: Path) -> None:
-        """Write the values of the rows, one row after the other, whole or not at all."""
+        """Write the rows atomically, in C order."""
 
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """Rows that are in a file or object already."""
+    """Rows of an existing file or object."""
 
     address: str
     n_rows: int
@@ -69,7 +69,7 @@ class StoredBlock:
         location = locate(self.address)
         with (
             transferring(location),
-            location.open_input() as source,  # first, so that no folder is made for a file that is not there
+            location.open_input() as source,  # first, so that a missing file creates no folder
             atomic_path(path, lasting=False) as temporary,
             temporary.open("wb") as copy,
         ):
@@ -78,7 +78,7 @@ class StoredBlock:
 
 @dataclass(frozen=True)
 class RowFiles:
-    """Dense rows that need not be in memory: blocks of consecutive rows, of which only addresses travel.
+    """Dense rows outside of memory, in blocks of consecutive rows; processes exchange only addresses of blocks.
 
     Attributes
     ----------
@@ -87,18 +87,18 @@ class RowFiles:
     dtype : numpy.dtype
         float64 or float32.
     name : str
-        Folder of the files on this machine; if it is relative, it is below `folder`.
+        Folder of the files on this machine; a relative one is below `folder`.
     folder : str
-        Below the folder for copies of the process or Dask worker that reads, unless it is absolute.
+        Parent folder; a relative one is below the folder of copies of the process or Dask worker that reads.
     extremes : ndarray of shape (2, d) or None
         Lowest and highest value of each feature, if they are known.
     readers : Readers or None
-        Workers on other machines that read rows for this process, which has no files then.
+        Workers on other machines that read rows for this process, which then has no files.
 
     Notes
     -----
-    A file that is missing is written when its rows are needed: rows cross the network once. Files are read and not
-    mapped, as mapped pages count as memory of a process, by which Dask judges its workers.
+    A missing file is written when its rows are needed, so rows cross the network once. Files are not memory-mapped, as
+    mapped pages count towards the memory limit of a Dask worker.
     """
 
     blocks: tuple[Block, ...]
@@ -113,12 +113,12 @@ class RowFiles:
 
     @classmethod
     def write(cls, place: str, rows: RowSource) -> RowFiles:
-        """Write rows, of which a small part is in memory at a time.
+        """Write rows; only a small part is in memory at a time.
 
         Parameters
         ----------
         place : str
-            A folder, or ``s3://bucket/prefix``, whose last two parts name the run and the rows.
+            A folder, or ``s3://bucket/prefix``; its last two parts name the run and the rows.
         rows : RowSource of shape (m, d)
             Dense rows. Not modified.
 
@@ -129,19 +129,21 @@ class RowFiles:
         """
         n_rows, n_features = rows.shape
         block_rows = rows_in(BLOCK_BYTES, n_features, rows.dtype)
-        blocks = list[Block]()
+        blocks: list[Block] = []
         for start in range(0, n_rows, block_rows):
             stop = min(start + block_rows, n_rows)
             block = StoredBlock(f"{place}/{len(blocks):05d}.rows", stop - start)
             with written(locate(block.address), lasting=False) as path:
                 write_rows(path, runs_of(rows, start, stop))
             blocks.append(block)
-        name = "/".join(place.split("/")[-2:]) if is_remote(place) else str(Path(place).absolute())
+        name = str(Path(place).absolute())
+        if is_remote(place):
+            name = "/".join(place.split("/")[-2:])
         return cls(tuple(blocks), n_features, rows.dtype, name)
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Position behind the last row of each block, after a zero."""
+        """Zero, and the position after the last row of each block."""
         return np.cumsum([0, *(block.n_rows for block in self.blocks)])
 
     @property
@@ -163,36 +165,38 @@ class RowFiles:
         return np.array(self.extremes[1])
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return a run of rows, or the rows at some positions, shape (a, d); the caller owns the array.
+        """Return the rows of a slice or at some positions as a new array of shape (a, d).
 
         Raises
         ------
         InputError
             A file cannot be written or fetched within a minute.
         """
-        positions = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
-        taken = np.empty((len(positions), self.n_features), self.dtype)
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        positions = np.asarray(rows)
+        result = np.empty((len(positions), self.n_features), self.dtype)
         by_block = list(grouped(positions, self.ends[:-1]))
         jobs = [(block, within) for block, _, within in by_block]
         for (_, places, _), values in zip(by_block, self._read_blocks(jobs), strict=True):
-            taken[places] = values
-        return taken
+            result[places] = values
+        return result
 
     def _read_blocks(self, jobs: Sequence[tuple[int, np.ndarray]]) -> Iterable[np.ndarray]:
-        """Return some rows of each of several blocks."""
+        """Return the rows of each job: the number of a block, and positions within it."""
         if self.readers is not None:
             return self.readers.map(_read_block, jobs, rows=replace(self, readers=None))
         return map(partial(_read_block, rows=self), jobs)
 
     def file_of(self, block: int) -> Path:
-        """Return the file of a block on this machine, which is written if it is missing."""
+        """Return the file of a block on this machine; write it if it is missing."""
         path = copies() / self.folder / self.name / f"{block:05d}.rows"
         if not path.exists():
             patiently(partial(self.blocks[block].write_to, path))
         return path
 
     def sentence_if_unseen(self) -> str:
-        """Return an error message if this process cannot read the file of the first block, else nothing."""
+        """Return an error message if this process cannot read the file of the first block; empty if it can."""
         block = self.blocks[0]
         assert isinstance(block, StoredBlock)
         location = locate(block.address)
@@ -212,44 +216,51 @@ def _read_block(job: tuple[int, np.ndarray], rows: RowFiles) -> np.ndarray:
     run_values = run_rows * rows.n_features
     starts = np.arange(0, rows.blocks[block].n_rows, run_rows)
     for run, places, within in grouped(positions, starts):
-        read = np.fromfile(path, rows.dtype, run_values, offset=run * run_values * rows.dtype.itemsize)
-        values[places] = read.reshape(-1, rows.n_features)[within]
+        run_of_file = np.fromfile(path, rows.dtype, run_values, offset=run * run_values * rows.dtype.itemsize)
+        values[places] = run_of_file.reshape(-1, rows.n_features)[within]
     return values
 
 
 def rows_in(n_bytes: int, n_features: int, dtype: np.dtype[Any]) -> int:
-    """Return the number of rows of so many bytes, at least one."""
+    """Return the number of rows that fit into `n_bytes`, at least one."""
     return max(1, n_bytes // (n_features * dtype.itemsize))
 
 
 def runs_of(rows: RowSource, start: int, stop: int) -> Iterator[np.ndarray]:
-    """Give the rows from `start` to `stop` in runs of about `READ_BYTES`."""
+    """Yield the rows from `start` to `stop` in runs of about `READ_BYTES`."""
     step = rows_in(READ_BYTES, rows.shape[1], rows.dtype)
     for first in range(start, stop, step):
         yield np.ascontiguousarray(rows[first : min(first + step, stop)], dtype=rows.dtype)
 
 
 def write_rows(path: Path, runs: Iterable[np.ndarray]) -> None:
-    """Write the values of rows to a file, one row after the other."""
+    """Write rows to a file in C order."""
     with path.open("wb") as file:
         for run in runs:
             file.write(run.data)
 
 
 def grouped(positions: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Give each group of rows that has some positions, by the groups' first rows.
+    """Group positions of rows by blocks, which begin at the rows `starts`.
 
-    Of each group: its number, the places of its positions in `positions`, and these positions within the group.
+    Yields
+    ------
+    block : int
+        Number of a block with at least one position.
+    places : ndarray of int
+        Indices into `positions`.
+    within : ndarray of int
+        These positions, relative to the first row of the block.
     """
-    groups = np.searchsorted(starts, positions, side="right") - 1
-    order = np.argsort(groups, kind="stable")
-    numbers, firsts = np.unique(groups[order], return_index=True)
-    for number, places in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=False):  # no rows have no group
-        yield number, places, positions[places] - starts[number]
+    block_of_position = np.searchsorted(starts, positions, side="right") - 1
+    order = np.argsort(block_of_position, kind="stable")
+    blocks, firsts = np.unique(block_of_position[order], return_index=True)
+    for block, places in zip(blocks.tolist(), np.split(order, firsts[1:]), strict=False):  # no positions: no blocks
+        yield block, places, positions[places] - starts[block]
 
 
 def content_digest(rows: RowSource) -> str:
-    """Return a short name of the values of dense rows, of which a small part is in memory at a time."""
+    """Return a digest of dense rows; only a small part is in memory at a time."""
     sha = hashlib.sha256(f"{rows.shape} {rows.dtype}".encode())
     for run in runs_of(rows, 0, rows.shape[0]):
         sha.update(run.data)
@@ -257,12 +268,12 @@ def content_digest(rows: RowSource) -> str:
 
 
 def patiently(fetch: Callable[[], Result]) -> Result:
-    """Return the result of a function, which is called again for a minute if a server may be away.
+    """Return the result of a function; repeat the call for a minute while a server is unavailable.
 
     Raises
     ------
     TransferError
-        The server is still away after that.
+        The server is still unavailable.
     """
     for pause in PAUSES:
         try:
@@ -273,7 +284,7 @@ def patiently(fetch: Callable[[], Result]) -> Result:
 
 
 def copies() -> Path:
-    """Return the folder for files of rows: of the Dask worker that runs this task, or of this process."""
+    """Return the folder for copies of rows, of the Dask worker that runs this task or of this process."""
     try:
         return Path(get_worker().local_directory)
     except ValueError:
@@ -288,17 +299,17 @@ def _folder_of_process() -> tempfile.TemporaryDirectory[str]:
 
 
 def forget_copies(run: str, dask_worker: Worker) -> None:
-    """Remove the files that a worker has written for a run."""
+    """Remove the files of a run from a worker."""
     shutil.rmtree(Path(dask_worker.local_directory) / run, ignore_errors=True)
 
 
 def remove(place: str) -> None:
-    """Remove all blocks of a run at a place.
+    """Remove all blocks of a run.
 
     Raises
     ------
     InputError, OSError
-        The place cannot be changed.
+        The folder cannot be removed.
     """
     if not is_remote(place):
         shutil.rmtree(place)
