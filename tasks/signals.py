@@ -1,4 +1,4 @@
-"""How a command ends by Ctrl-C or a signal: the stack is unwound, and one sentence says what is kept."""
+"""Orderly end of a command by Ctrl-C or a signal: the stack is unwound, and a message names the kept results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from types import FrameType, SimpleNamespace
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 AGAIN = 0.7
-"""Seconds until an interrupt that a library has swallowed is raised again."""
+"""Seconds until an interrupt that a library has caught is raised again."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -46,7 +46,7 @@ _steps: ContextVar[list[int] | None] = ContextVar("steps", default=None)
 """Threads that run steps of this run."""
 
 _entering = threading.Lock()
-"""Held while a thread is stopped, or begins or ends a step: none is stopped that has ended its step."""
+"""Lock of stopping, beginning and ending steps: a thread whose step has ended is not stopped."""
 
 
 @contextmanager
@@ -67,8 +67,9 @@ def stopping_steps() -> Iterator[None]:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Within the context, this thread is one that `stopping_steps` of its run stops."""
-    threads, thread = _steps.get(), threading.get_ident()
+    """Within the context, `stopping_steps` of the run can stop this thread."""
+    threads = _steps.get()
+    thread = threading.get_ident()
     if threads is None:
         yield
         return
@@ -85,11 +86,13 @@ def stoppable() -> Iterator[None]:
 def orderly_end() -> Iterator[None]:
     """Run a command so that SIGINT, SIGTERM and SIGHUP end it with a message and 128 plus the signal as exit code.
 
-    A signal raises `Stopped` in the main thread. A timer raises it again while nothing unwinds the stack, as libraries
-    swallow interrupts. From the end of the context on, a signal ends the process at once.
+    A signal raises `Stopped` in the main thread. As libraries catch interrupts, a timer raises it again until the stack
+    is unwound. After the context, a signal ends the process immediately.
     """
-    ours = [number for number in SIGNALS if number is not signal.SIGHUP or not _is_ignored(number)]  # as under nohup
-    for number in ours:
+    handled = list(SIGNALS)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
+        handled.remove(signal.SIGHUP)
+    for number in handled:
         signal.signal(number, _interrupt)
     signal.signal(signal.SIGALRM, _interrupt)
     try:
@@ -99,19 +102,15 @@ def orderly_end() -> Iterator[None]:
             raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for number in ours:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
     if requested():
         sys.stderr.write(f"stopped; {_state.kept}.\n")
         sys.exit(128 + _state.received)
 
 
-def _is_ignored(number: signal.Signals) -> bool:
-    return signal.getsignal(number) is signal.SIG_IGN
-
-
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise, unless an interrupt unwinds the stack already."""
+    """Raise `Stopped`, unless an interrupt already unwinds the stack."""
     if not requested():
         _state.received = number
         signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)

@@ -286,14 +286,14 @@ def _changed(path: Path, damage: str) -> InputError:
 
 
 _WHOLE: dict[Path, tuple[tuple[str, int, int, int], ...]] = {}
-"""Entries that this process has found whole, and the state of their files by then."""
+"""Entries that this process has found undamaged, and the state of their files at that time."""
 
 SETTLED_SECONDS = 0.1
-"""Age of a change from which on a later change is sure to have another time."""
+"""Age of a change after which a later change certainly has another time stamp."""
 
 
 def harm_of(path: Path) -> str | None:
-    """Return how an entry differs from what was written, or None if it is whole.
+    """Return the damage of an entry as a phrase, or None if it is undamaged.
 
     All files are hashed when a process first reads an entry, and again only after one has changed.
     """
@@ -308,16 +308,16 @@ def harm_of(path: Path) -> str | None:
 
 
 def _state_of(path: Path) -> tuple[tuple[str, int, int, int], ...] | None:
-    """Return name, size, time of the last change and number of each file of an entry; None if one cannot be seen."""
+    """Return name, size, time of the last change and inode of each file of an entry; None if one cannot be read."""
     try:
         files = [(file.name, file.stat()) for file in sorted(path.iterdir())]
     except OSError:
         return None
-    return tuple((name, about.st_size, about.st_ctime_ns, about.st_ino) for name, about in files)
+    return tuple((name, status.st_size, status.st_ctime_ns, status.st_ino) for name, status in files)
 
 
 def _harm_of_files(path: Path) -> str | None:
-    """Return how the files of an entry differ from what was written, or None if all are whole."""
+    """Return the damage of the files of an entry as a phrase, or None if all are undamaged."""
     try:
         try:
             expected = _contents(path)["files"]
@@ -328,7 +328,9 @@ def _harm_of_files(path: Path) -> str | None:
         differing = sorted(missing | (names - expected.keys()))
         if differing:
             name = differing[0]
-            return f"{name} is missing" if name in missing else f"{name} is not of it"
+            if name in missing:
+                return f"{name} is missing"
+            return f"{name} is not of it"
         for name, sha256 in expected.items():
             if file_digest(path / name) != sha256:
                 return f"{name} is damaged"

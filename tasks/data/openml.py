@@ -1,4 +1,4 @@
-"""OpenML data sets, fetched and kept by scikit-learn."""
+"""OpenML data sets, downloaded and cached by scikit-learn."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
 """A configuration with this target uses the target of the OpenML data set."""
 
 SILENT_SECONDS = 30
-"""How long OpenML may stay silent during a request."""
+"""Timeout of a request to OpenML."""
 
 RETRIES = 1
-"""How often scikit-learn sends a request again; tasks try again after that."""
+"""Number of times that scikit-learn repeats a request; tasks retry after that."""
 
 AS_TABLES_ARE_READ = {"dtype": None, "low_memory": False}
-"""For pandas: categories that are numbers are numbers, as in a file. By default scikit-learn 1.9 fails at such
-categories with pandas 3.1."""
+"""Options of pandas that read numeric categories as numbers, at which scikit-learn 1.9 fails with pandas 3.1."""
 
 _FETCHING = threading.Lock()
 
@@ -46,14 +45,14 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
     config : DatasetConfig
         With the name and the version of the data set.
     where : str
-        The data set, for messages.
+        Name of the data set in messages.
     tell : callable
-        Is called with warnings of scikit-learn, for instance about a damaged copy or an inactive version.
+        Function that receives warnings of scikit-learn, for instance about a damaged copy or an inactive version.
 
     Raises
     ------
     TransferError
-        There is no copy, and OpenML cannot be reached or sends something else.
+        There is no copy, and OpenML cannot be reached or sends invalid data.
     InputError
         OpenML has no such data set, or the data set does not suit the configuration.
 
@@ -74,16 +73,17 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
         return table, name, config.target
     targets = bunch.target_names
     if len(targets) != 1:
-        described = f"the targets {', '.join(targets)}" if targets else "no target of its own"
-        raise InputError(f"{where}: {name} has {described}; name one column with 'target'.")
+        description = "no target of its own"
+        if targets:
+            description = f"the targets {', '.join(targets)}"
+        raise InputError(f"{where}: {name} has {description}; name one column with 'target'.")
     if DEFAULT_TARGET in table.column_names:
         return table, name, targets[0]
-    renamed = {targets[0]: DEFAULT_TARGET}
-    return table.rename_columns([renamed.get(column, column) for column in table.column_names]), name, DEFAULT_TARGET
+    return table.rename_columns({targets[0]: DEFAULT_TARGET}), name, DEFAULT_TARGET
 
 
 def _fetch(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> Bunch:
-    """Return a data set as scikit-learn fetches it, or finds it on the disk."""
+    """Return a data set that scikit-learn downloads, or reads from its cache."""
     with _limited_silence(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -112,10 +112,11 @@ def _fetch(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> Bu
 
 @contextmanager
 def _limited_silence() -> Iterator[None]:
-    """Let no request of scikit-learn, which has no limit itself, wait forever; one fetch at a time."""
+    """Set a timeout for requests of scikit-learn, which has none itself; one fetch runs at a time."""
     with _FETCHING:
         before = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(SILENT_SECONDS if before is None else before)
+        if before is None:
+            socket.setdefaulttimeout(SILENT_SECONDS)
         try:
             yield
         finally:
@@ -123,8 +124,10 @@ def _limited_silence() -> Iterator[None]:
 
 
 def _explanation(error: Exception, config: DatasetConfig, where: str) -> InputError:
+    """Return an error of scikit-learn as an error with advice."""
     name = config.name
-    reason = str(error).splitlines()[0][:200].rstrip(".") if str(error) else type(error).__name__
+    lines = str(error).splitlines() or [type(error).__name__]
+    reason = lines[0][:200].rstrip(".")
     if "not found" in reason:
         return InputError(
             f"{where}: OpenML has no set {name!r} of version {config.version}; correct 'name' or 'version'."
