@@ -1,4 +1,4 @@
-"""A champion, as it is in use, and its challenger on rows that the champion has not seen."""
+"""Errors of the champion and its challenger on rows that the champion has not seen."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 
@@ -20,13 +21,7 @@ from ..store import store_path
 from .registry import ModelVersion, load_version
 
 LEAST_ROWS = 10
-"""New rows from which on errors on them are measured."""
-
-LEAST_OVERLAP = 20
-"""Rows at the end of the champion's that the challenger's table must begin with, so that the rest is new."""
-
-PARTS = 5
-"""Parts of the new rows, each of which is predicted by the challenger's recipe without it."""
+"""Minimal number of new rows for which errors are measured."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +34,11 @@ class NewestRows:
     measure : str
         Name of the error.
     challenger : float
-        Error of the challenger, learned without the rows that it predicts.
+        Error of the challenger's recipe, fitted without the rows that it predicts.
     champion : float
-        Error of the champion as it is in use.
+        Error of the champion in use.
     p : float or None
-        Two-sided paired t-test of the losses of rows; None where all losses are equal.
+        p-value of the two-sided paired t-test of losses; None if all differences are equal.
     """
 
     n_rows: int
@@ -55,77 +50,93 @@ class NewestRows:
 
 @step("score the newest rows of {ref.name}")
 def score_newest_rows(ours: ModelVersion, theirs: ModelVersion, ref: DatasetRef) -> NewestRows | None:
-    """Return the errors of challenger and champion on the rows that were appended since the champion learned.
+    """Return the errors of challenger and champion on the rows that were appended since the champion was trained.
 
-    None where fewer than `LEAST_ROWS` rows were appended, the store has lost the champion's rows, or rows are no
-    independent ones in memory: those of groups, of times, in parts, or with an encoding for each trial.
+    None if fewer than `LEAST_ROWS` rows were appended, the store has lost the champion's rows, or the rows have groups
+    or times, are in parts, or have an encoding per trial.
     """
     if ref.in_parts or ref.by_training:
         return None
-    challenger, champion = load_version(ours), load_version(theirs)
-    dataset, earlier = load_dataset(ref), store_path("datasets", champion.about["digest"]) / "y.npy"
+    challenger = load_version(ours)
+    champion = load_version(theirs)
+    dataset = load_dataset(ref)
+    earlier = store_path("datasets", champion.about["digest"]) / "y.npy"
     if dataset.groups is not None or dataset.times is not None or not earlier.exists():
         return None
     rows = appended_rows(np.load(earlier, allow_pickle=False), champion, dataset.target)
     if len(rows) < LEAST_ROWS:
         return None
-    predictions = predict_without(challenger, dataset, rows)
     columns = champion.columns(_raw_rows(dataset, rows, champion))
-    in_use = champion.scores_in(columns) if champion.task == "regression" else columns["prediction"]
-    return compare_losses(dataset.target.given[rows], predictions, in_use, dataset.target.task)
+    champion_predictions = columns["prediction"]
+    if champion.task == "regression":
+        champion_predictions = champion.scores_in(columns)
+    challenger_predictions = predict_without(challenger, dataset, rows)
+    y = dataset.target.given[rows]
+    return compare_losses(y, challenger_predictions, champion_predictions, dataset.target.task)
 
 
 def appended_rows(earlier: np.ndarray, champion: Model, target: Target) -> np.ndarray:
-    """Return the positions of the rows after those that the champion learned from; none where the tables differ.
+    """Return the positions of the rows after the champion's training rows; none if the tables differ.
 
-    The champion's table may have lost rows at its beginning.
+    The current table may lack the champion's first rows, and must begin with at least 20 of its last rows.
     """
-    today = target.values
+    current = target.values
     if target.task == "classification":
         names = [str(name) for name in champion.estimator.classes_]
         earlier = np.array(names)[earlier]
-        today = np.array(target.classes)[today]
-    for lost in range(len(earlier) - LEAST_OVERLAP + 1):
-        remaining = earlier[lost:]
-        if len(remaining) <= len(today) and np.array_equal(remaining, today[: len(remaining)]):
-            return np.arange(len(remaining), len(today))
+        current = np.array(target.classes)[current]
+    for n_removed in range(len(earlier) - 20 + 1):
+        remaining = earlier[n_removed:]
+        if np.array_equal(remaining, current[: len(remaining)]):
+            return np.arange(len(remaining), len(current))
     return np.arange(0)
 
 
 def predict_without(model: Model, dataset: Dataset, rows: np.ndarray) -> np.ndarray:
-    """Return predictions of some rows by the estimator of a model that has learned without them, part by part."""
-    y, everything = dataset.target.given, np.arange(len(dataset.target))
+    """Return cross-validated predictions of some rows: five folds of them, and all other rows for training."""
+    y = dataset.target.given
+    all_rows = np.arange(len(y))
     predictions: np.ndarray = np.empty_like(y[rows])
-    for _, part in KFold(PARTS).split(rows):
-        training = np.setdiff1d(everything, rows[part])
-        weights = {} if dataset.weights is None else {"sample_weight": dataset.weights[training]}
+    for _, fold in KFold(5).split(rows):
+        training = np.setdiff1d(all_rows, rows[fold])
+        weights = {}
+        if dataset.weights is not None:
+            weights["sample_weight"] = dataset.weights[training]
         estimator = clone(model.estimator).fit(dataset.X[training], y[training], **weights)
-        predictions[part] = estimator.predict(dataset.X[rows[part]])
+        predictions[fold] = estimator.predict(dataset.X[rows[fold]])
     return predictions
 
 
 def compare_losses(y: np.ndarray, challenger: np.ndarray, champion: np.ndarray, task: str) -> NewestRows:
-    """Return the errors of two predictions of the same rows, and the test of their losses."""
-    n = len(y)
+    """Return the errors of two predictions of the same rows, and the paired t-test of their losses."""
+    losses = np.array([_losses(y, challenger, task), _losses(y, champion, task)])
+    errors = losses.mean(axis=1)
+    measure = "misclassification rate"
     if task == "regression":
-        losses = [((values.reshape(n, -1) - y.reshape(n, -1)) ** 2).mean(axis=1) for values in (challenger, champion)]
-        ours, theirs = (float(np.sqrt(loss.mean())) for loss in losses)
+        errors = np.sqrt(errors)
         measure = "root mean squared error"
-    else:
-        losses = [(values.astype(str) != y.astype(str)).astype(float) for values in (challenger, champion)]
-        ours, theirs = (float(loss.mean()) for loss in losses)
-        measure = "misclassification rate"
     p = None
     if np.ptp(losses[0] - losses[1]) > 0:
         p = float(stats.ttest_rel(*losses).pvalue)
-    return NewestRows(n, measure, ours, theirs, p)
+    return NewestRows(len(y), measure, float(errors[0]), float(errors[1]), p)
+
+
+def _losses(y: np.ndarray, predictions: np.ndarray, task: str) -> np.ndarray:
+    """Return the mean squared error or the misclassification of each row."""
+    if task == "regression":
+        n = len(y)
+        return np.asarray(((predictions.reshape(n, -1) - y.reshape(n, -1)) ** 2).mean(axis=1))
+    return np.asarray(predictions.astype(str) != y.astype(str), dtype=float)
 
 
 def _raw_rows(dataset: Dataset, rows: np.ndarray, champion: Model) -> Any:
-    """Return rows as the champion reads them: its columns, not scaled; missing values are imputed as of today."""
+    """Return rows with the champion's columns, not scaled; missing values are imputed by the current data set."""
+    columns = list(champion.features)
     X = dataset.X[rows]
     if dataset.table is not None:
-        return pd.DataFrame(dataset.table.decode(np.asarray(X)))[list(champion.features)]
+        return pd.DataFrame(dataset.table.decode(np.asarray(X)))[columns]
+    if issparse(X):
+        X = X.toarray()
     low, spread = dataset.scaling
-    X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
-    return pd.DataFrame(X * spread + low, columns=list(dataset.features))[list(champion.features)].to_numpy()
+    frame = pd.DataFrame(np.asarray(X) * spread + low, columns=list(dataset.features))
+    return frame[columns].to_numpy()

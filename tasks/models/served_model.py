@@ -1,7 +1,4 @@
-"""What MLflow runs to serve a model: this script, logged as code next to the model's file and the package `kernels`.
-
-It imports nothing of this project but `kernels`, so a model is served wherever MLflow and NumPy are.
-"""
+"""Script that MLflow runs to serve a model. It imports only `kernels` of this project, which is logged with it."""
 
 from __future__ import annotations
 
@@ -17,32 +14,36 @@ from learnkernels.kernels.validation import listed
 
 
 class ServedModel(PythonModel):
-    """A model as MLflow loads it: a frame of raw columns in, a frame of predictions out."""
+    """Model for MLflow that predicts from a frame of raw columns."""
 
     def load_context(self, context: Any) -> None:
         """Read the model's file."""
         self.model = Model.load(context.artifacts["model"])
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return what `Model.columns` of `kernels.model` says of the rows of a frame, on the frame's index.
+        """Return predictions as a frame with the index of the input; see `Model.columns` of `kernels.model`.
 
-        Columns may have any order and any type that holds their values; those that the model does not read are ignored.
+        Columns may have any order and any type that can hold their values; unknown columns are ignored.
 
         Raises
         ------
         MlflowException
-            With one sentence, and as HTTP status 400 from a server: a column is missing, or holds what it must not.
+            A column is missing or has an invalid value. A server answers with this sentence and HTTP status 400.
         """
-        frame = pd.DataFrame(model_input) if isinstance(model_input, dict | list) else model_input
+        frame = model_input
+        if isinstance(model_input, dict | list):
+            frame = pd.DataFrame(model_input)
         try:
             if not isinstance(frame, pd.DataFrame):
                 raise ValueError(f"the input must be a table of named columns, got {type(frame).__name__}.")
             if not frame.columns.is_unique:
-                twice = sorted({str(name) for name in frame.columns[frame.columns.duplicated()]})
-                raise ValueError(f"the input must have each column once, got {listed(twice)} more than once.")
+                repeated = sorted({str(name) for name in frame.columns[frame.columns.duplicated()]})
+                raise ValueError(f"the input must have each column once, got {listed(repeated)} more than once.")
             names = [str(name) for name in frame.columns]
-            if lacking := self.model.lacking(names, [name for name in names if name not in self.model.features]):
-                raise ValueError(f"the input {lacking}")
+            unknown = [name for name in names if name not in self.model.features]
+            problem = self.model.lacking(names, unknown)
+            if problem:
+                raise ValueError(f"the input {problem}")
             return pd.DataFrame(self.model.columns(self.model.raw_rows(frame)), index=frame.index)
         except ValueError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None
