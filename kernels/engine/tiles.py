@@ -1,8 +1,7 @@
-"""The compiled inner step of the engine: from seeds of a tile to its sums, in registers, without forming the tile.
+"""Compiled sums over the tiles of base kernels, computed from seeds without forming the tiles.
 
-A *strip* holds some columns of a few rows of a tile: for each vector of columns and each row one vector per kernel,
-side by side, then one of the target kernel and, where rows have weights, one of the row's root. *Sums* are kept by
-vectors, whose values are added at the end.
+A *strip* has some columns of a few rows of a tile: for each vector of columns and each row, a vector of each kernel, of
+the target kernel, and with weights of the root of the row's weight. Each sum is a vector, whose values are added last.
 """
 
 from __future__ import annotations
@@ -29,32 +28,32 @@ from ..compiled.plain import ROWS as SEED_ROWS
 from ..families.base import TilePlan
 
 STRIP_BYTES = 20 << 10
-"""Size of a strip: with column sums and seeds it stays in the first-level cache."""
+"""Size of a strip, which fits into the first-level cache with column sums and seeds."""
 
 ROWS = 2
-"""Rows of a strip: what column sums are read and written for at a time."""
+"""Number of rows of a strip."""
 
 LEAST_STEPS = 8
-"""Fewest vectors of columns of a strip: each ends with a write of all sums of products."""
+"""Smallest number of vectors of columns of a strip, as all sums of products are written after each."""
 
 
 def chains(plan: TilePlan, lengths: Sequence[int] = ()) -> tuple[np.ndarray, np.ndarray]:
-    """Return how the kernels of a tile are made: runs of a plan in which each kernel follows from the one before.
+    """Return the chains in which the kernels of a plan are computed, each kernel from the one before.
 
     Parameters
     ----------
     plan : TilePlan
-        Of p kernels.
+        Plan of p kernels.
     lengths : sequence of int
-        Chains are cut into pieces of the first of these that fits; by default they are whole.
+        Lengths of the pieces that chains are divided into, descending; by default chains are not divided.
 
     Returns
     -------
     kernels : ndarray of int of shape (p,)
-        The kernel that each one made is, in the order in which they are made.
+        Positions of the kernels in the order in which they are computed.
     groups : ndarray of int of shape (n, 4)
-        For each chain the first of its kernels in that order, their number, the seed that it begins with, or -1 - r for
-        what is kept in row r, and the row in which what would follow its last is kept.
+        For each chain: position of its first kernel in `kernels`, number of its kernels, source, and row in which the
+        value after its last kernel is kept. The source is a seed, or -1 - r for the value that is kept in row r.
     """
     doubles_of: dict[int, list[int]] = {}
     starts: list[tuple[int, int]] = []
@@ -65,7 +64,7 @@ def chains(plan: TilePlan, lengths: Sequence[int] = ()) -> tuple[np.ndarray, np.
             doubles_of.setdefault(int(plan.half[k]), []).append(k)
     kernels: list[int] = []
     groups: list[tuple[int, int, int, int]] = []
-    n_rows = 1  # of kept values; the first row takes unused ones
+    n_rows = 1  # rows of kept values; the first row is for values that are not used
     while starts:
         k, source = starts.pop(0)
         chain = [k]
@@ -88,16 +87,16 @@ def chains(plan: TilePlan, lengths: Sequence[int] = ()) -> tuple[np.ndarray, np.
 
 
 class TileSums:
-    """Forms the sums of tiles of one family, with all the places that this takes.
+    """Sums of the tiles of a family, with reusable work arrays.
 
     Parameters
     ----------
     plan : TilePlan
-        How the p kernels follow from their seeds.
+        Computation of the p kernels from their seeds.
     dtype : dtype
         float64 or float32.
     differences : list of Differences, optional
-        What the seeds are made of, for tiles whose rows are given; of any rows.
+        Distances that seeds are made of, with any rows; without them, tiles have seeds in place of rows.
     """
 
     def __init__(self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()) -> None:
@@ -130,14 +129,14 @@ class TileSums:
         Parameters
         ----------
         seeds : ndarray of shape (n_seeds, a, b) or pair of ndarray
-            Values that are given, with a vector to spare behind the last, or what they are made of: the rows of the
-            left side, `pack_rows`, and of the right one, `pack_columns`. Not modified.
+            Seeds, followed by one spare vector, or the rows of both sides, from `pack_rows` and `pack_columns`. Not
+            modified.
         U, V : ndarray of shape (a, q) and (b, q)
             Targets of the rows and of the columns.
         row_weights, column_weights : ndarray of shape (a,) and (b,), or None
-            Weights of the rows and of the columns; None where each counts once.
+            Weights of the rows and of the columns; both are None for equal weights.
         mirrored : bool
-            Whether the columns are the rows: then most of what is below the diagonal is taken from above.
+            Whether the columns are the rows, so that values below the diagonal are taken from above.
 
         Returns
         -------
@@ -167,16 +166,12 @@ class TileSums:
         padded = rounded_up(b, width)
         padded_V = np.zeros((n_outputs, padded), dtype=self.dtype)
         padded_V[:, :b] = V.T
-        has_weights = row_weights is not None and column_weights is not None
         row_roots = np.ones(a, dtype=self.dtype)
         column_roots = np.ones(padded + width, dtype=self.dtype)
         if row_weights is not None and column_weights is not None:
             row_roots = np.sqrt(row_weights).astype(self.dtype)
             column_roots[:b] = np.sqrt(column_weights)
-        strip_columns = layout.vectors * width
-        G, T, rows, columns, unused = self._zeros(
-            p * p * width, p * width, a * p * width, padded * p, strip_columns * p
-        )
+        G, T, rows, columns = self._zeros(p * p * width, p * width, a * p * width, padded * p)
         tile = Tile(
             a=a,
             b=b,
@@ -186,7 +181,7 @@ class TileSums:
             U=U.astype(self.dtype).reshape(-1),
             V=padded_V.reshape(-1),
             q=n_outputs,
-            weighted=int(has_weights),
+            weighted=int(row_weights is not None),
             own=row_roots,
             roots=column_roots,
             strip=self._strip,
@@ -195,34 +190,44 @@ class TileSums:
             T=T,
             rows=rows,
         )
-        firsts = range(0, b, strip_columns)
         if mirrored:
-            above = np.array([(first, 0, first, first * p) for first in firsts])
-            on_diagonal = np.array([(first, first, min(first + strip_columns, a), 0) for first in firsts])
-            add_tile(above, tile, layout, columns)
-            # Each value above the squares on the diagonal represents one below them, too.
-            G *= 2
-            T *= 2
-            add_tile(on_diagonal, tile, layout, unused)
+            self._add_mirrored_tile(tile, layout, columns)
         else:
+            firsts = range(0, b, layout.vectors * width)
             add_tile(np.array([(first, 0, a, first * p) for first in firsts]), tile, layout, columns)
-
-        order = self._order
-        ones = np.ones(width)
-        lower = (G.reshape(-1, width) @ ones).reshape(p, p)
-        products = np.where(np.tri(p, dtype=bool), lower, lower.T)[np.ix_(order, order)]
-        target_products = (T.reshape(p, width) @ ones)[order]
-        row_sums = (rows.reshape(-1, width) @ ones).reshape(a, p).T[order]
-        column_sums = columns.reshape(-1, p, width).transpose(1, 0, 2)[order].reshape(p, -1)[:, :b]
-        if has_weights:
+        products, target_products, row_sums, column_sums = self._reduced(tile, columns)
+        if row_weights is not None:
             row_sums = row_sums / row_roots
             column_sums = column_sums / column_roots[:b]
         if mirrored:
             row_sums = column_sums = row_sums + column_sums
         return products, target_products, row_sums, column_sums
 
+    def _add_mirrored_tile(self, tile: Tile, layout: KernelLayout, columns: np.ndarray) -> None:
+        """Add the sums of a tile whose columns are its rows: values above the squares on the diagonal count twice."""
+        strip_columns = layout.vectors * self.width
+        firsts = range(0, tile.b, strip_columns)
+        add_tile(np.array([(first, 0, first, first * self.p) for first in firsts]), tile, layout, columns)
+        tile.G[:] *= 2
+        tile.T[:] *= 2
+        on_diagonal = np.array([(first, first, min(first + strip_columns, tile.a), 0) for first in firsts])
+        add_tile(on_diagonal, tile, layout, np.zeros(strip_columns * self.p))
+
+    def _reduced(self, tile: Tile, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return sums over the vectors of a tile, for the kernels in the order of the family."""
+        p = self.p
+        width = self.width
+        order = self._order
+        ones = np.ones(width)
+        lower = (tile.G.reshape(-1, width) @ ones).reshape(p, p)
+        products = np.where(np.tri(p, dtype=bool), lower, lower.T)[np.ix_(order, order)]
+        target_products = (tile.T.reshape(p, width) @ ones)[order]
+        row_sums = (tile.rows.reshape(-1, width) @ ones).reshape(tile.a, p).T[order]
+        column_sums = columns.reshape(-1, p, width).transpose(1, 0, 2)[order].reshape(p, -1)[:, : tile.b]
+        return products, target_products, row_sums, column_sums
+
     def _zeros(self, *sizes: int) -> list[np.ndarray]:
-        """Return arrays of zeros that are kept for further tiles: fresh memory costs more than the sums in it."""
+        """Return arrays of zeros in memory that all tiles share, because new memory takes longer than the sums."""
         ends = list(accumulate(sizes))
         if ends[-1] > len(self._sums):
             self._sums = np.empty(ends[-1])
@@ -231,26 +236,27 @@ class TileSums:
 
 
 def compile_tiles(dtype: np.dtype) -> None:
-    """Compile the steps for tiles of a precision, some seconds, unless they are compiled already, here or on disk."""
-    one = np.ones((1, 1), dtype=dtype)
-    TileSums(TilePlan.identity(1), dtype).of(empty_vectors(1, dtype)[:1].reshape(1, 1, 1), one, one, None, None)
+    """Compile the loops for tiles of a precision, unless the compiled code is in memory or on disk."""
+    targets = np.ones((1, 1), dtype=dtype)
+    seeds = empty_vectors(1, dtype)[:1].reshape(1, 1, 1)
+    TileSums(TilePlan.identity(1), dtype).of(seeds, targets, targets, None, None)
 
 
 class KernelLayout(NamedTuple):
-    """How the kernels of the tiles of a family are made, and their products formed.
+    """Computation of the kernels of the tiles of a family, and of their products.
 
     Attributes
     ----------
     parts : Parts
-        What seeds are made of; none where they are given.
+        Computation of the seeds; empty if tiles have seeds.
     groups : ndarray of int of shape (n, 4)
-        See `chains`.
+        Chains of kernels, see `chains`.
     offsets : ndarray of shape (p,)
-        Constant added to each kernel at the end, in the order in which they are made.
+        Constants added to the kernels, in the order of the chains.
     cuts : ndarray of int of shape (n_runs + 1,)
-        Runs of kernels whose products are formed together.
+        Bounds of the runs of kernels whose products are computed together.
     vectors : int
-        Vectors of columns of a strip.
+        Number of vectors of columns of a strip.
     """
 
     parts: Parts
@@ -261,26 +267,26 @@ class KernelLayout(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """The rows and columns of one tile, places to work at, and sums that are kept by vectors; arrays are flat.
+    """Rows and columns of a tile, work arrays, and sums as vectors. All arrays are flat.
 
     Attributes
     ----------
     a, b : int
-        How many there are.
+        Number of rows and of columns.
     seeds : ndarray of shape (n_seeds a b,)
-        Values that are given and not modified, or with parts a place to make some.
+        Seeds, which are not modified, or a work array for seeds.
     A, B : ndarray
-        What seeds are made of, see `make_seeds`.
+        Packed rows of both sides, see `make_seeds`.
     U, V : ndarray
-        Targets of the rows, a row after the other, and of the columns, an output after the other, padded with zeros.
+        Targets: by rows, and by outputs for the columns, padded with zeros.
     q, weighted : int
-        Number of outputs; one where rows have weights.
+        Number of outputs; one if rows have weights, otherwise zero.
     own, roots : ndarray of shape (a,) and (b,) or more
-        Roots of the weights of rows and columns.
+        Square roots of the weights of the rows and of the columns.
     strip, kept : ndarray
-        Places to work at.
+        Work arrays.
     G, T, rows : ndarray
-        Added to, of shapes (p, p, width), (p, width) and (a, p, width); of G what is not above the diagonal.
+        Sums of shapes (p, p, width), (p, width) and (a, p, width); G without the part above the diagonal.
     """
 
     a: int
@@ -303,18 +309,18 @@ class Tile(NamedTuple):
 
 @compiled()
 def add_tile(strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.ndarray) -> None:
-    """Add the sums of some strips of one tile, see `TileSums`.
+    """Add the sums of strips of a tile to `tile` and `columns`.
 
     Parameters
     ----------
     strips : ndarray of int of shape (n, 4)
-        For each the first of its columns, the rows from one to before another, and where its column sums begin.
+        First column, first row, last row plus one, and start of the column sums of each strip.
     tile : Tile
-        Its rows and columns, and sums but those of columns.
+        Rows, columns, and all other sums.
     layout : KernelLayout
-        How its kernels are made.
+        Computation of the kernels.
     columns : ndarray of shape (b / width, p, width), flat
-        Column sums, added to.
+        Column sums.
     """
     a, b, seeds, A, B, U, V, q, weighted, own, roots, strip, kept, G, T, rows = tile
     parts, groups, offsets, cuts, vectors = layout
@@ -323,7 +329,7 @@ def add_tile(strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.n
     p = len(offsets)
     n_runs = len(cuts) - 1
     padded = -(-b // width) * width
-    stride = (p + 1 + weighted) * width  # from a row of the strip to the next
+    stride = (p + 1 + weighted) * width  # distance between rows of the strip
     makes_seeds = len(parts.d) > 0
     n_seeded = 0
     right = -(-b // panel_rows) * panel_rows
@@ -377,7 +383,7 @@ def add_tile(strips: np.ndarray, tile: Tile, layout: KernelLayout, columns: np.n
 
 
 def runs(p: int) -> np.ndarray:
-    """Return where p kernels are cut into runs of at most `LONGEST_RUN`, the longer ones first, shape (n_runs + 1,)."""
+    """Return the bounds of runs of at most `LONGEST_RUN` of p kernels, longer runs first, shape (n_runs + 1,)."""
     n_runs = -(-p // LONGEST_RUN)
     size, n_longer = divmod(p, n_runs)
     return np.array([size * run + min(run, n_longer) for run in range(n_runs + 1)])
